@@ -21,15 +21,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from attack_references.label_floors import label_floors
+from attack_references.structural_similarity import ssim
 from breaching_baseline import Breaching
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.audit.attacker.last_layer import last_layer
 from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
 from shieldfl.audit.attacks.ilrg import Ilrg
 from shieldfl.audit.attacks.inverting_gradients import Inverting
-from shieldfl.audit.scores.image_scores import psnr, ssim
+from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.audit.scores.intervals import bootstrap_interval
-from shieldfl.audit.scores.label_scores import label_floors, label_scores
+from shieldfl.audit.scores.label_scores import label_scores
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset

@@ -20,10 +20,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from attack_references.label_views import infer_labels, update_view
+from attack_references.mechanism_canaries import DiracCanaries, audit_sum, audit_uploads
+from attack_references.membership import offline, update_alignment
 from shieldfl.audit.attack import ModelPlantingAttack
-from shieldfl.audit.attacks.canaries import DiracCanaries, audit_sum, audit_uploads
-from shieldfl.audit.attacks.membership import train_shadows, update_alignment
-from shieldfl.audit.attacks.property_inference import infer_labels, mask_view, update_view
+from shieldfl.audit.attacks.membership import Shadows, train_shadows
+from shieldfl.audit.attacks.property_inference import mask_view
 from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
 from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
 from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run
@@ -175,8 +177,8 @@ def membership() -> Iterator[Target]:
         return model
 
     shadows = train_shadows(train, features, labels, models=66, seed=0)
-    for kind in ("online", "offline"):
-        scores = [getattr(shadows.without(i), kind)(shadows.scores[i]) for i in range(20)]
+    for kind, score in (("online", Shadows.online), ("offline", offline)):
+        scores = [score(shadows.without(i), shadows.scores[i]) for i in range(20)]
         figures = membership_figures(np.concatenate(scores), shadows.included[:20].ravel())
         note = ", ".join(
             [f"area {rate_text(figures.area)}", f"advantage {rate_text(figures.advantage)}"]

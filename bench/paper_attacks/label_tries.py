@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from torch import nn
 
+from attack_references.label_floors import label_floors
 from shieldfl.audit.attacker.guesses import guesses
 from shieldfl.audit.attacks.ilrg import Ilrg
 from shieldfl.audit.scores.intervals import bootstrap_interval
-from shieldfl.audit.scores.label_scores import LabelScores, label_floors, label_scores
+from shieldfl.audit.scores.label_scores import LabelScores, label_scores
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
 from shieldfl.training.models import build_model

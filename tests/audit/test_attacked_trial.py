@@ -8,7 +8,7 @@ import pytest
 
 from shieldfl.audit.attacked_trial import AttackedTrial
 from shieldfl.audit.attacks.ilrg import Ilrg
-from shieldfl.audit.attacks.offered import attacks_named
+from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.scores.outcome import Outcome
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
@@ -35,8 +35,27 @@ def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_
 
 
 def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(first_on_synthetic):
-    (search,) = attacks_named(["inverting"])
+    (search,) = usable_attacks(["inverting"]).on_updates
     search = replace(search, iterations=1)
     attacked = AttackedTrial(first_on_synthetic, seed=0)
     found = list(attacked.outcomes(party_named("aggregator"), search, lambda: False))
     assert [form for form, outcome in found if isinstance(outcome, Outcome)] == ["update, round 2"]
+
+
+def test_sums_that_share_clients_are_one_try(trial_of):
+    attacked = AttackedTrial(trial_of("full-he"), seed=0)
+
+    def tries(party: str) -> int:
+        return len(
+            [
+                1
+                for form, _ in attacked.outcomes(party_named(party), Ilrg(), lambda: False)
+                if "round 1" in form
+            ]
+        )
+
+    assert tries("client") == 1  # of clients 0, 2 and 3, and of 1, 2 and 3
+    assert tries("other-clients") == 4
+    assert len(
+        list(AttackedTrial(trial_of("fedavg"), 0).outcomes(party_named("aggregator"), Ilrg(), lambda: False))
+    ) == 2 * (4 + 1)

@@ -14,6 +14,7 @@ from shieldfl.audit.session import AuditInterrupted, run_audit
 from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
+from shieldfl.methods.settings import MethodSettings
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 
@@ -74,11 +75,11 @@ def test_the_same_seed_gives_the_same_figures(small, counted):
     assert cell(again, "fedavg", "aggregator") == cell(counted, "fedavg", "aggregator")
 
 
-def test_a_last_layer_that_is_computed_of_others_is_not_counted_by_its_weights(small):
-    result = run_audit(replace(small, trials=1, rounds=1), ["dict-pfl"], ["ilrg"], ["other-clients"])
+def test_labels_are_counted_of_a_last_layer_that_is_computed_of_factors(small):
+    result = run_audit(replace(small, trials=2, rounds=1), ["dict-pfl"], ["ilrg"], ["other-clients"])
     found = cell(result, "dict-pfl", "other-clients")
-    assert found.status == "does not apply"
-    assert "not those of a Linear with a bias" in found.reason
+    assert found.status == "attacked"
+    assert found.low > found.chance
 
 
 @pytest.mark.slow
@@ -152,10 +153,88 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
 
 
+@pytest.mark.parametrize("method", ["alt-fl-si-he", "alt-fl-si-dp"])
+def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
+    settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
+    result = run_audit(
+        replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
+    )
+    found = cell(result, method, "other-clients", "robbing-the-fed")
+    assert found.form.startswith("sum of 1, round 2")
+    assert found.figure > 5 * found.chance
+    assert found.others["PSNR"] > 40  # of images that are paired with the client's
+    assert cell(result, "fedavg", "other-clients", "robbing-the-fed").form.startswith("sum of 1, round 1")
+
+
+def test_a_planted_layer_under_noise_gives_no_image_that_the_noise_has_drawn(small):
+    result = run_audit(
+        replace(small, trials=1, samples=2),
+        ["dp-fedavg", "dp-sgd"],
+        ["robbing-the-fed"],
+        ["aggregator-and-client"],
+    )
+    for method in ("dp-fedavg", "dp-sgd"):
+        noised = cell(result, method, "aggregator-and-client", "robbing-the-fed")
+        assert (noised.status, noised.figure, noised.others["images"]) == ("attacked", 0.0, 0.0)
+        assert noised.form.endswith("nothing stands clear of the noise, in 1 of 1 tries")
+    undefended = cell(result, "fedavg", "aggregator-and-client", "robbing-the-fed")
+    assert undefended.figure > 0.9
+    assert "noise" not in undefended.form
+
+
 def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
     result = run_audit(replace(small, budget_minutes=1e-9), ["full-he"], ["ilrg", "membership"], PARTIES)
-    assert {one.status for one in result.cells} == {"not attacked"}
+    assert {one.status for one in result.cells if one.method == "full-he"} == {"not attacked"}
+    assert "attacked" not in {one.status for one in result.cells}
     assert len(result.cells) == 2 * 2 * len(PARTIES)
+
+
+def test_slow_methods_come_last_and_the_others_by_turns(small, monkeypatch):
+    real, told = session.Trial, []
+
+    def slow(name, *others):
+        trial = real(name, *others)
+        trial.round_seconds = 100.0 if name == "full-he" else 1.0
+        return trial
+
+    monkeypatch.setattr(session, "Trial", slow)
+    run_audit(
+        replace(small, trials=3, rounds=1),
+        ["full-he", "mask-crypt", "top-2"],
+        ["ilrg"],
+        ["aggregator"],
+        on_trial=lambda name, number: told.append(name),
+    )
+    assert told[:4] == ["fedavg", "full-he", "mask-crypt", "top-2"]
+    assert told[4:8] == ["fedavg", "mask-crypt", "top-2", "full-he"]
+    assert told[8:] == ["fedavg", "top-2", "mask-crypt", "full-he"]
+
+
+def test_a_federation_that_several_attacks_share_is_charged_to_all_of_them(small, monkeypatch):
+    """A second for each, and a minute for what runs them: the first of two attacks is not over before the second."""
+    clock, real = [0.0], session.Trial
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
+
+    def slow(name, *others):
+        clock[0] += 60.0
+        return real(name, *others)
+
+    monkeypatch.setattr(session, "Trial", slow)
+    config = replace(small, trials=1, rounds=1, budget_minutes=3.5)
+    result = run_audit(config, ["full-he", "top-2"], ["ilrg", "idlg"], ["other-clients"])
+    assert [one.status for one in result.cells] == ["attacked"] * 3 + ["does not apply"] * 3
+
+
+def test_a_planted_model_that_takes_a_method_too_long_is_not_begun(small):
+    """At a share of a second, a federation of a hundred times as many parameters that are encrypted one by one."""
+    attacks = ["ilrg", "curious-abandon-honesty"]
+    config = replace(small, trials=1, rounds=1, samples=2, budget_minutes=0.3)
+    settings = MethodSettings().changed("plain-he", {"key_bits": 2048})
+    result = run_audit(config, ["plain-he"], attacks, ["client"], settings)
+    planted = cell(result, "plain-he", "client", "curious-abandon-honesty")
+    assert (planted.status, planted.tries) == ("not attacked", 0)
+    assert "longer than what was left" in planted.reason
+    assert cell(result, "plain-he", "client").status == "attacked"
 
 
 def test_an_interruption_keeps_what_was_attacked(small):

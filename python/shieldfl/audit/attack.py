@@ -24,6 +24,8 @@ class Recovered:
     """How many samples of each class, (classes,); None where the attack says nothing of labels."""
     images: torch.Tensor | None = None
     """Samples, float32 (m, *sample_shape), in any order; m may be 0. None where the attack says nothing of samples."""
+    remark: str = ""
+    """What a reader of its figure must know, such as why there are no samples."""
 
 
 class UpdateAttack(ABC):
@@ -58,3 +60,10 @@ class ModelPlantingAttack(UpdateAttack):
 
         ``public`` are samples that the server has of its own, float32 (n, *sample_shape), of a like distribution.
         """
+
+    def lasting(self) -> ModelPlantingAttack:
+        """Return the attack with a layer that outlives rounds of training, for it to be read off in a later one.
+
+        Where clients' first rounds are not on their own data. By default it is this attack itself.
+        """
+        return self

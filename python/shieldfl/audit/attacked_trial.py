@@ -51,9 +51,10 @@ class AttackedTrial:
     ) -> Iterator[tuple[str, Outcome | str]]:
         """Yield what an attack came to on each update that a party has, by form; or why it does not apply.
 
-        It ends early, before an attack that has not been done yet, where time is over.
+        Of sums of one round that share clients the first alone is a try: others would say the same again. It ends
+        early, before an attack that has not been done yet, where time is over.
         """
-        tried: set[bytes] = set()
+        counted: dict[str, set[int]] = {}
         for victim in self._victims(attack):
             changes = list(self._trial.changes(party, victim))
             sources: set[str] = set()
@@ -68,28 +69,28 @@ class AttackedTrial:
                     if known.source in sources:
                         continue
                     sources.add(known.source)
+                already = counted.setdefault(_place(known), set())
+                if not already.isdisjoint(known.clients):
+                    continue
+                already.update(known.clients)
                 for form, observed in self._forms(known, changes, attack):
                     key = _digest(attack, observed, known)
-                    if key in tried:  # a sum that several victims are in is one try
-                        continue
                     if key not in self._known and is_over():
                         return
-                    tried.add(key)
                     yield form, self._outcome(key, attack, observed, known)
 
     def _forms(
         self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
     ) -> Iterator[tuple[str, ObservedUpdate]]:
         observed = self._trial.as_update(known)
-        what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
         if attack.recovers == "images":
             # Positions that are not known are left out by such attacks themselves.
-            yield f"{what}, round {known.round}", observed
+            yield _place(known), observed
             return
         dataset = self._trial.dataset
         public = dataset.test_features, dataset.test_labels
         for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
-            yield f"{what}, round {known.round}, {how}", guess
+            yield f"{_place(known)}, {how}", guess
 
     def _outcome(
         self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
@@ -109,6 +110,12 @@ class AttackedTrial:
         return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
 
 
+def _place(known: KnownChange) -> str:
+    """Say of what, and of which round, a change is known."""
+    what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
+    return f"{what}, round {known.round}"
+
+
 def _digest(attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> bytes:
     hashed = sha256(attack.name.encode())
     start = b"" if known.start is None else known.start.tobytes()
@@ -125,9 +132,18 @@ def planted_trial(
     dataset: Dataset,
     number: int,
 ) -> Trial:
-    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that."""
+    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that.
+
+    It has as many rounds as it takes for one on clients' own data, at most the configuration's. How many these are
+    everybody knows, so that the attacker plants what outlives those before.
+    """
     run = config.run_config(number)
     kind = model_kind(config)
     plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
-    model = attack.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
-    return Trial(name, settings, replace(config, rounds=1), dataset, number, model)
+    for rounds in range(1, config.rounds + 1):
+        planting = attack if rounds == 1 else attack.lasting()
+        model = planting.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
+        trial = Trial(name, settings, replace(config, rounds=rounds), dataset, number, model)
+        if not trial.all_synthetic:
+            break
+    return trial

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from shieldfl.audit.scores.outcome import Example
 
-__all__ = ["FEWEST_TRIES", "NOT_TRIED", "UNDEFENDED", "AuditResult", "Cell", "Verdict"]
+__all__ = ["FEWEST_TRIES", "NOT_TRIED", "UNDEFENDED", "AuditResult", "Cell", "Verdict", "in_words"]
 
 UNDEFENDED = "fedavg"
 """Plain averaging: what every audit runs beside the methods that it is asked for."""
@@ -121,3 +121,18 @@ class AuditResult:
             "notes": self.notes,
             "cells": [cell.to_json() | {"verdict": self.verdict(cell)} for cell in self.cells],
         }
+
+
+def in_words(cells: Sequence[Cell]) -> list[str]:
+    """Say what attacks came to, what is the same of several methods once."""
+    methods: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        if cell.status == "attacked":
+            methods.setdefault((cell.attack, cell.form, cell.party), []).append(cell.method)
+    parties: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (attack, form, party), names in methods.items():
+        parties.setdefault((attack, form, tuple(names)), []).append(party)
+    return [
+        f"{attack} on {', '.join(names)}, for {' and '.join(who)}: {form}"
+        for (attack, form, names), who in parties.items()
+    ]

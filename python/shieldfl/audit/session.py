@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial, planted_trial
-from shieldfl.audit.attacks.offered import sorted_attacks
+from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell
+from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell, in_words
 from shieldfl.audit.tries import Found, Tries
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial, model_kind
@@ -25,6 +28,10 @@ from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.torch_threads import torch_threads
 
 __all__ = ["AuditInterrupted", "run_audit"]
+
+
+_SLOW = 10.0
+"""So many times as long as the usual round of a method."""
 
 
 class AuditInterrupted(KeyboardInterrupt):
@@ -95,7 +102,7 @@ class _Session:
             raise ParameterError(
                 "name each party and each attack once: what is tried twice would count as two tries"
             )
-        self._on_updates, self._on_methods = sorted_attacks(attacks)
+        self._on_updates, self._on_methods, left_out = usable_attacks(attacks)
         self._parties = tuple(party_named(name) for name in parties)
         if not self._parties:
             raise ParameterError("name a party at least: nobody has a view otherwise")
@@ -112,9 +119,20 @@ class _Session:
         """By method, attack and party: of the attacks that are not on updates."""
         self._left_out: dict[tuple[str, str], str] = {}
         """Methods that failed in a trial, by the attack that chose its model, "" for none, and why."""
+        self._too_long: set[tuple[str, str]] = set()
+        """Methods and attacks of which a federation would have taken more than what was left of the time."""
+        self._seconds: dict[str, float] = {}
+        """By method: of a round with a model that nobody has altered."""
+        self._parameters: dict[str, int] = {}
+        """By method: of such a model."""
+        self._making = 0.0
+        """Seconds that went into a federation which several attacks share, of the attack under way."""
+        self._sizes: dict[str, int] = {}
+        """Parameters of the models that an attack has altered, by its name."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
+        self.result.notes += left_out
         if "aggregator" not in parties:
             self.result.notes.append(
                 f"what the aggregator gets of {UNDEFENDED} was not asked for: without it no cell is marked all"
@@ -122,23 +140,56 @@ class _Session:
 
     def attack_updates(self) -> None:
         """Run federations and attack them, until each attack has had its share of the time, or all trials."""
-        spent = dict.fromkeys(self._on_updates, 0.0)
+        left = dict.fromkeys(self._on_updates, self._share)
+        sharing = [one for one in self._on_updates if not _model_of(one)]
         for number in range(self._config.trials):
             honest: dict[str, AttackedTrial] = {}
             for attack in self._on_updates:
-                began = time.monotonic() - spent[attack]
+                for name in self._quick_first(number):
+                    if not self._is_to_be_attacked(name, number, attack, left[attack]):
+                        continue
+                    ends = time.monotonic() + left[attack]
 
-                def is_over(began: float = began, name: str = attack.name) -> bool:
-                    return self._earlier[name] + time.monotonic() - began > self._share
+                    def is_over(ends: float = ends) -> bool:
+                        return time.monotonic() - self._making > ends
 
-                # Another method first in each trial: time may end amid one.
-                whose = _model_of(attack)
-                running = [name for name in self._names if (name, whose) not in self._left_out]
-                turn = number % max(1, len(running))
-                for name in (*running[turn:], *running[:turn]):
-                    if self._has_ended(name, attack.name, number) or not is_over():
-                        self._attack(name, number, attack, honest, is_over)
-                spent[attack] = time.monotonic() - began
+                    ended = self._attack(name, number, attack, honest, is_over)
+                    left[attack] -= ended.seconds
+                    for one in sharing:  # what all of them attack is not charged to the first alone
+                        left[one] -= ended.shared_seconds / len(sharing)
+
+    def _is_to_be_attacked(self, name: str, number: int, attack: UpdateAttack, left: float) -> bool:
+        """Say whether a trial is, with so many seconds left: what an earlier process has ended always is taken over."""
+        if (name, _model_of(attack)) in self._left_out:
+            return False
+        if self._has_ended(name, attack.name, number):
+            return True
+        if left > 0 and self._expected(name, attack) > left:
+            self._too_long.add((name, attack.name))
+            return False
+        return left > 0
+
+    def _quick_first(self, number: int) -> list[str]:
+        """Return the methods: what defends nothing, then another one first in each trial, since time may end amid one.
+
+        Last are those whose rounds take as long as many others'.
+        """
+        turn = 1 + number % max(1, len(self._names) - 1)
+        usual = float(np.median([*self._seconds.values()] or [math.inf]))
+        others = (*self._names[turn:], *self._names[1:turn])
+        return [
+            self._names[0],
+            *sorted(others, key=lambda name: self._seconds.get(name, 0.0) > _SLOW * usual),
+        ]
+
+    def _expected(self, name: str, attack: UpdateAttack) -> float:
+        """Return how many seconds a federation with an altered model will take; 0 for others, and where nobody knows.
+
+        What takes long is to encrypt every parameter, so that it is guessed by how many there are.
+        """
+        if name not in self._seconds:
+            return 0.0
+        return self._seconds[name] * self._sizes.get(_model_of(attack), 0) / self._parameters[name]
 
     def _attack(
         self,
@@ -147,14 +198,14 @@ class _Session:
         attack: UpdateAttack,
         honest: dict[str, AttackedTrial],
         is_over: Callable[[], bool],
-    ) -> None:
+    ) -> Attacked:
         """Attack one federation of a method; one of its own where the attack chooses the first model."""
         ended = self._ended(name, attack.name, number)
         if ended is not None:
             for whose, kept in ended.found.items():
                 self._tries_of(name, attack, whose).add(kept)
         else:
-            began = time.monotonic()
+            began, self._making = time.monotonic(), 0.0
             ended = Attacked(name, attack.name, number)
             try:
                 trial = self._trial(name, number, attack, honest)
@@ -179,6 +230,7 @@ class _Session:
             self._left_out[name, _model_of(attack)] = ended.left_out
             under = f" under {attack.name}" if _model_of(attack) else ""
             self.result.notes.append(f"{name}: left out{under} from trial {number + 1} on: {ended.left_out}")
+        return ended
 
     def _tries_of(self, method: str, attack: UpdateAttack, party: str) -> Tries:
         return self._tries.setdefault((method, attack.name, party), Tries())
@@ -190,11 +242,11 @@ class _Session:
         """Return what an earlier process has ended, and count its time; None for what is still to do."""
         ended = None if self._written is None else self._written.ended(method, attack, trial)
         if ended is not None:
-            self._earlier[attack] += ended.seconds
+            self._earlier[attack] += ended.seconds + ended.shared_seconds
         return ended
 
     def _keep(self, ended: Attacked, began: float) -> None:
-        ended.seconds = time.monotonic() - began
+        ended.seconds, ended.shared_seconds = time.monotonic() - began - self._making, self._making
         if self._written is not None:
             self._written.add(ended)
 
@@ -205,10 +257,17 @@ class _Session:
         seed = self._config.seed + number
         if isinstance(attack, ModelPlantingAttack):
             self._on_trial(name, number)
-            return AttackedTrial(planted_trial(attack, name, *how), seed)
+            planted = planted_trial(attack, name, *how)
+            # Nearly the same for all methods: only what they make of layers differs.
+            self._sizes[attack.name] = planted.layout.size
+            return AttackedTrial(planted, seed)
         if name not in honest:
             self._on_trial(name, number)
-            honest[name] = AttackedTrial(Trial(name, *how), seed)
+            began = time.monotonic()
+            trial = Trial(name, *how)
+            self._making = time.monotonic() - began
+            self._seconds[name], self._parameters[name] = trial.round_seconds, trial.layout.size
+            honest[name] = AttackedTrial(trial, seed)
         return honest[name]
 
     def attack_methods(self) -> None:
@@ -216,14 +275,14 @@ class _Session:
         for kind in self._on_methods:
             attack = kind(self._config, self._settings, self._dataset, self._parties)
             began = time.monotonic()
-            for name in self._names:
+            for name in self._quick_first(0):
                 spent = self._earlier[kind.name] + time.monotonic() - began
                 if spent > self._share and not self._has_ended(name, kind.name):
-                    break
+                    continue
                 ended = self._ended(name, kind.name)
                 if ended is None:
                     ended = Attacked(name, kind.name, -1)
-                    begins = time.monotonic()
+                    begins, self._making = time.monotonic(), 0.0
                     self._on_trial(name, 0)
                     try:
                         ended.cells = attack.cells(name, self._on_trial)
@@ -259,14 +318,17 @@ class _Session:
             for cell in result.cells
             if cell.attack in {kind.name for kind in self._on_methods if kind.is_told}
         ]
-        result.notes += _in_words(told)
+        result.notes += in_words(told)
         result.seconds = seconds + sum(self._earlier.values())
         if self._written is not None:
             self._written.finish(result)
         return result
 
     def _not_reached(self, method: str, attack: str, party: str) -> Cell:
-        own = self._left_out.get((method, attack), "the audit ended before this method's turn")
+        over = "the audit ended before this method's turn"
+        if (method, attack) in self._too_long:
+            over = "one federation of it would have taken longer than what was left of this attack's time"
+        own = self._left_out.get((method, attack), over)
         why = self._left_out.get((method, ""), own)
         return Cell(method, attack, party, "not attacked", why)
 
@@ -274,18 +336,3 @@ class _Session:
 def _model_of(attack: UpdateAttack) -> str:
     """Return which federations an attack is on: its own by name, or "" for those whose model nobody has altered."""
     return attack.name if isinstance(attack, ModelPlantingAttack) else ""
-
-
-def _in_words(cells: Sequence[Cell]) -> list[str]:
-    """Say what attacks came to, what is the same of several methods once."""
-    methods: dict[tuple[str, str, str], list[str]] = {}
-    for cell in cells:
-        if cell.status == "attacked":
-            methods.setdefault((cell.attack, cell.form, cell.party), []).append(cell.method)
-    parties: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (attack, form, party), names in methods.items():
-        parties.setdefault((attack, form, tuple(names)), []).append(party)
-    return [
-        f"{attack} on {', '.join(names)}, for {' and '.join(who)}: {form}"
-        for (attack, form, names), who in parties.items()
-    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,10 +77,16 @@ class Tries:
             high=interval.high,
             chance=float(np.mean([one.chance for one in found])),
             tries=len(found),
-            form=form,
+            form=form + _remarks(found),
             others={
                 name: float(np.mean([one.others[name] for one in found if name in one.others]))
                 for name in names
             },
             example=next((one.example for one in found if one.example is not None), None),
         )
+
+
+def _remarks(found: Sequence[Outcome]) -> str:
+    """Say what attacks remarked, and of how many tries."""
+    counted = Counter(one.remark for one in found if one.remark)
+    return "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in counted.items())

@@ -46,6 +46,8 @@ class Attacked:
     trial: int
     """-1 for an attack that has federations of its own."""
     seconds: float = 0.0
+    """Without those that went into the federation, where several attacks share it."""
+    shared_seconds: float = 0.0
     left_out: str | None = None
     """Why the method is left out from this trial on; None where it is not."""
     found: dict[str, Found] = field(default_factory=dict)

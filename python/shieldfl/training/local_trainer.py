@@ -59,12 +59,17 @@ class LocalTrainer:
         self._layout = parameter_layout(model)
         self._real = (features, labels)
         self._synthetic = synthetic
-        self._settings = settings
+        self.settings = settings
         self._objective = objective or Objective()
         self.clock = StageClock()
         """Seconds of the stages ``train`` and ``score``."""
         self.kinds: set[str] = set()
         """How it has trained so far, of what decides how long that takes."""
+
+    @property
+    def samples(self) -> int:
+        """How many the client has."""
+        return len(self._real[0])
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
@@ -109,7 +114,7 @@ class LocalTrainer:
                 loss = train_locally(
                     self._model,
                     *samples,
-                    self._settings,
+                    self.settings,
                     seed,
                     None if fisher is None else accumulate,
                     self._objective.loss,
@@ -150,7 +155,7 @@ class LocalTrainer:
             self._model,
             features,
             labels,
-            self._settings,
+            self.settings,
             noise_multiplier=noise.noise_multiplier,
             max_grad_norm=noise.max_grad_norm,
             loss=self._objective.loss,

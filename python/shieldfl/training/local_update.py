@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.settings import TrainingSettings
 
 __all__ = ["FloatVector", "GradientNoise", "LocalUpdate", "PrivateSteps", "StartingPoint"]
 
@@ -20,6 +22,18 @@ class GradientNoise:
 
     noise_multiplier: float
     max_grad_norm: float
+
+    def deviation(self, training: TrainingSettings, samples: int) -> float:
+        """Return the standard deviation of the noise on each parameter after training on so many samples.
+
+        Weight decay, which shrinks the noise of early steps a little, is left out.
+        """
+        steps_per_epoch = math.ceil(samples / training.batch_size)
+        of_a_step = self.noise_multiplier * self.max_grad_norm * steps_per_epoch / samples
+        # What a step's gradient moves parameters by, in learning rates, when momentum has carried it to the end.
+        left = range(1, training.local_epochs * steps_per_epoch + 1)
+        carried = sum(((1 - training.momentum**step) / (1 - training.momentum)) ** 2 for step in left)
+        return training.learning_rate * of_a_step * math.sqrt(carried)
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,25 @@ def test_one_hidden_entry_of_a_column_follows_from_the_others(training):
     assert filled.known.all()
 
 
-def test_what_follows_from_noised_values_is_a_guess():
+def test_what_follows_from_noised_values_is_a_guess_and_the_less_of_one_the_more_noise_there_is():
     truth = whole()
     hidden = one_in_each_column(truth.change.size)
-    filled = by_class_sums(replace(hiding(truth, hidden), noise_deviation=0.1))
-    np.testing.assert_allclose(filled.change, truth.change, atol=1e-6)
-    np.testing.assert_array_equal(filled.known, ~hidden)
+    noise = np.random.default_rng(3).normal(0, 1, truth.change.size).astype(np.float32)
+    signal = float(np.std(truth.change[LAST]))
+
+    def error(deviation: float) -> float:
+        noised = replace(
+            truth, change=truth.change + np.float32(deviation) * noise, noise_deviation=deviation
+        )
+        filled = by_class_sums(with_zeros(hiding(noised, hidden)))
+        np.testing.assert_array_equal(filled.known, ~hidden)
+        return float(np.linalg.norm((filled.change - truth.change)[hidden]))
+
+    of_zeros = float(np.linalg.norm(truth.change[hidden]))
+    assert error(1e-3 * signal) < 0.05 * of_zeros
+    assert error(0.3 * signal) < 0.9 * of_zeros
+    # Columns of which nothing but noise is seen do not move the guesses.
+    assert error(30 * signal) < 1.2 * of_zeros
 
 
 @pytest.mark.parametrize("share", [0.3, 1.0])

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from core.wire_twin import reseal
-from shieldfl.audit.attacks.offered import BUILT_IN, sorted_attacks
+from shieldfl.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.protocol.ckks_frames import resealed
 from shieldfl.audit.protocol.played_federation import PlayedFederation
@@ -22,7 +22,7 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.message import Message
 
-LIES = {kind.name: kind for kind in sorted_attacks(BUILT_IN)[1] if issubclass(kind, ProtocolAttack)}
+LIES = {kind.name: kind for kind in usable_attacks(BUILT_IN).on_methods if issubclass(kind, ProtocolAttack)}
 BOTH = ("aggregator", "aggregator-and-client")
 KEY = bytes(32)
 

@@ -20,7 +20,9 @@ from PIL import Image
 
 from audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
-from shieldfl.audit.attacks.offered import BUILT_IN, sorted_attacks
+from shieldfl.audit.attacks.gradient_matching import Dlg
+from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
 from shieldfl.audit.report.reading import MEANINGS
@@ -74,6 +76,7 @@ def test_page_says_what_came_out_and_on_what(page: str) -> None:
         "full-he: dlg, does not apply: <nothing> is known of it",
         "full-he: dlg, not attacked: the budget was over",
         "key authority",
+        *(f"Source: {kind.source}." for kind in (Ilrg, Dlg)),
         *(MEANINGS[name] for name in ("LnAcc", "IIP")),
     ):
         assert expected in text, expected
@@ -81,7 +84,7 @@ def test_page_says_what_came_out_and_on_what(page: str) -> None:
 
 
 def test_each_figure_has_a_meaning() -> None:
-    own = {kind.measured_by for kind in sorted_attacks(BUILT_IN)[1]}
+    own = {kind.measured_by for kind in usable_attacks(BUILT_IN).on_methods}
     assert set(MEANINGS) == {*FIGURES.values(), *own}
 
 

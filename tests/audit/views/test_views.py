@@ -204,3 +204,19 @@ def test_batches_from_outside_are_what_clients_train_on(digits, small):
     known, observed = next(trial.observed(party_named("aggregator"), 1))
     again = trained(observed.model, digits.train_features[4:8], digits.train_labels[4:8], observed.training)
     np.testing.assert_allclose(known.change, again.change, atol=1e-6)
+
+
+def test_synthetic_data_are_made_once_for_all_federations_on_the_same_samples(digits, small, monkeypatch):
+    made: list[int] = []
+
+    def counted(features, labels, classes, *, samples, **options):
+        made.append(samples)
+        return SimpleNamespace(features=features[:samples], labels=labels[:samples])
+
+    monkeypatch.setattr(trial_module, "fit_synthetic_data", counted)
+    trial_module._made_synthetic.cache_clear()
+    for method in ("alt-fl-si-dp", "alt-fl-si-he"):
+        for number in range(2):
+            assert Trial(method, MethodSettings(), small, digits, number).record.disclosures[0, 1].synthetic
+    assert made == [16]  # as many as the clients have samples
+    trial_module._made_synthetic.cache_clear()

@@ -69,8 +69,10 @@ def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
 
     This holds for each column of the weight and for the bias, for every batch, and so for what SGD changes, but for
     weight decay, whose part follows from the model. Where one entry of a column is hidden it is the others' negative
-    sum, and known from then on if values are exact. Of several hidden ones the guesses are moved by the same amount
-    each, which is the nearest point that sums right. An update without such a layer stays as it is.
+    sum, and known from then on if these are exact. Of several hidden ones the guesses are moved by the same amount
+    each, which is the nearest point that sums right. Where the others have noise, guesses are moved by less: by the
+    best linear estimate, if guesses are off by as much as what is known of the tensor varies without its noise. An
+    update without such a layer stays as it is.
     """
     layer = last_layer(observed)
     if layer is None:
@@ -85,22 +87,35 @@ def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
         values = change[where].reshape(observed.classes, -1)
         shown = known[where].reshape(observed.classes, -1)
         start = parameters[name].detach().double().numpy().reshape(observed.classes, -1)
-        _complete(values, shown, decayed * start.sum(axis=0), exact=observed.noise_deviation == 0)
+        noise = observed.deviation[where].astype(np.float64).reshape(observed.classes, -1)
+        _complete(values, shown, decayed * start.sum(axis=0), noise)
     return replace(observed, change=change.astype(np.float32), known=known)
 
 
 def _complete(
-    values: NDArray[np.float64], known: NDArray[np.bool_], totals: NDArray[np.float64], *, exact: bool
+    values: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    totals: NDArray[np.float64],
+    noise: NDArray[np.float64],
 ) -> None:
-    """Move the hidden entries of each column, in place, so that it sums to its total."""
+    """Move the hidden entries of each column, in place, so that it sums to its total, as far as noise lets that tell.
+
+    ``noise`` is the deviation of what is known.
+    """
     hidden = ~known
     count = hidden.sum(axis=0)
+    variances = np.where(known, noise**2, 0.0)
+    of_sums = variances.sum(axis=0)
+    follows = hidden & (count == 1) & (of_sums == 0)
     # What stands at the only hidden entry of a column has no say, and not in the digits either.
-    values[hidden & (count == 1)] = 0.0
-    missing = np.divide(totals - values.sum(axis=0), count, out=np.zeros_like(totals), where=count > 0)
-    values += hidden * missing
-    if exact:
-        known |= hidden & (count == 1)
+    values[follows] = 0.0
+    varies = max(0.0, float(np.mean(values[known] ** 2 - variances[known]))) if known.any() else 1.0
+    spread = count * varies + of_sums
+    shares = np.divide(varies, spread, out=np.zeros_like(totals), where=spread > 0)
+    # Without noise a column's sum is what it is, whatever is thought of guesses.
+    shares = np.where(of_sums == 0, 1 / np.maximum(count, 1), shares)
+    values += hidden * (totals - values.sum(axis=0)) * shares
+    known |= follows
 
 
 def _decayed(observed: ObservedUpdate) -> float:

@@ -12,7 +12,7 @@ from torch import nn
 
 from shieldfl.audit.views.observed_update import ObservedUpdate
 
-__all__ = ["LastLayer", "last_layer"]
+__all__ = ["LastLayer", "last_layer", "logits_layer"]
 
 # One sample's logits may all be positive, so that a ReLU behind them would not show.
 _PROBES = 4
@@ -43,10 +43,24 @@ class LastLayer:
 def last_layer(observed: ObservedUpdate) -> LastLayer | None:
     """Find the last layer; None where what returns the model's outputs is no Linear with one for each class.
 
-    What comes after it, other than a change of shape, would make the equations of the attacks false: it is the Linear
-    whose outputs the model returns, on noise. Nor are they of a layer whose weight is computed of other parameters.
+    Nor is it one whose weight or bias is computed of other parameters: the attacks' equations are of its gradients.
     """
-    parameters = {name for name, _ in observed.model.named_parameters()}
+    name = logits_layer(observed)
+    if name is None:
+        return None
+    layer = observed.model.get_submodule(name)
+    prefix = f"{name}." if name else ""
+    bias = None if layer.bias is None else f"{prefix}bias"
+    parameters = {one for one, _ in observed.model.named_parameters()}
+    is_own = parameters >= {f"{prefix}weight"} | ({bias} if bias else set())
+    return LastLayer(f"{prefix}weight", bias) if is_own else None
+
+
+def logits_layer(observed: ObservedUpdate) -> str | None:
+    """Return the name of the Linear whose outputs, one for each class, the model returns on noise; None for others.
+
+    What comes after it, other than a change of shape, would make the equations of the attacks false.
+    """
     model = deepcopy(observed.model).eval()
     made: dict[str, torch.Tensor] = {}
     for name, module in model.named_modules():
@@ -59,9 +73,5 @@ def last_layer(observed: ObservedUpdate) -> LastLayer | None:
         outputs = model(noise)
     for name, logits in made.items():
         if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
-            layer = model.get_submodule(name)
-            prefix = f"{name}." if name else ""
-            bias = None if layer.bias is None else f"{prefix}bias"
-            is_own = parameters >= {f"{prefix}weight"} | ({bias} if bias else set())
-            return LastLayer(f"{prefix}weight", bias) if is_own else None
+            return name
     return None

@@ -8,14 +8,19 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from torch import nn
 
 from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.attacker.last_layer import last_layer
+from shieldfl.audit.attacker.computed_layer import computed_last_layer
+from shieldfl.audit.attacker.last_layer import last_layer, logits_layer
 from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["Ilrg", "whole_counts"]
 
 FloatArray = NDArray[np.float64]
+
+_CLEAR = 2.0
+"""Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,9 @@ class Ilrg(UpdateAttack):
     i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i, and the counts k
     solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
 
-    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps.
+    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps. Where W
+    is computed of other parameters, as of factors, their gradients tell that of W in part: what fits them best is
+    taken.
     """
 
     name: ClassVar[str] = "ilrg"
@@ -42,7 +49,7 @@ class Ilrg(UpdateAttack):
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """Say why it cannot be tried: it is about a last Linear with a bias."""
-        layer = last_layer(observed)
+        layer = last_layer(observed) or computed_last_layer(observed)
         if layer is None or layer.bias is None:
             return (
                 f"the model's outputs are not those of a Linear with a bias and {observed.classes} outputs, "
@@ -52,22 +59,38 @@ class Ilrg(UpdateAttack):
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
         """Return the counts of labels; nothing here is random, whatever the seed."""
-        layer = last_layer(observed)
-        assert layer is not None
-        assert layer.bias is not None
-        parameters = dict(observed.model.named_parameters())
-        weight, bias = (parameters[name].detach().double().numpy() for name in (layer.weight, layer.bias))
-        bias_gradient = layer.gradient(observed, layer.bias)
-        features = self._class_features(layer.gradient(observed, layer.weight), bias_gradient)
+        name = logits_layer(observed)
+        assert name is not None
+        module = observed.model.get_submodule(name)
+        assert isinstance(module, nn.Linear)
+        weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
+        bias_name, weight_gradient = self._gradient(observed)
+        bias_gradient = observed.tensors(observed.gradient)[bias_name].double().numpy()
+        noise = observed.tensors(observed.gradient_deviation)[bias_name].double().numpy()
+        telling = np.abs(bias_gradient) > _CLEAR * noise
+        features = self._class_features(weight_gradient, bias_gradient, telling)
         said = softmax(features @ weight.T + bias, axis=1)
         samples, classes = observed.samples, observed.classes
         coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-    def _class_features(self, weight_gradient: FloatArray, bias_gradient: FloatArray) -> FloatArray:
-        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing."""
-        telling = bias_gradient != 0
+    def _gradient(self, observed: ObservedUpdate) -> tuple[str, FloatArray]:
+        """Return the name of the bias, and the gradient of the weight, or what is told of it where it is computed."""
+        layer = last_layer(observed)
+        if layer is not None and layer.bias is not None:
+            return layer.bias, layer.gradient(observed, layer.weight)
+        computed = computed_last_layer(observed)
+        assert computed is not None
+        return computed.bias, computed.weight_gradient(observed)
+
+    def _class_features(
+        self, weight_gradient: FloatArray, bias_gradient: FloatArray, telling: NDArray[np.bool_]
+    ) -> FloatArray:
+        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing.
+
+        ``telling`` (C,) says where it does.
+        """
         with np.errstate(over="ignore"):
             features: FloatArray = np.nan_to_num(
                 np.divide(

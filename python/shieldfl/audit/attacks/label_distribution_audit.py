@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import Cell
 from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.recorded_federation import Delivery
 from shieldfl.audit.views.trial import Trial
 from shieldfl.audit.views.view import PARTS_OF_VALUES, View
 from shieldfl.errors import WireFormatError
@@ -35,29 +36,49 @@ _ALPHA = 0.5
 _SAMPLES = 32
 _LARGEST = 1e6
 """Above which a part of 8 or 16 bytes is taken for no numbers."""
+_OF_MODELS = ("parameters", "buffers", "sums", "total")
+"""Parts of messages to clients that hold a model, or a sum of updates."""
+_MOST_COUNT = 2**16
+"""Above which a whole number for each parameter is taken for no count of clients."""
 _FEWEST_POSITIONS = 5
 """Of a list, so that no other part passes for one."""
 
 
 def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
-    """Return, by name, numbers about the victim's messages that are not values of its update.
+    """Return, by name, numbers about messages that are not values of updates or models.
+
+    They are about the victim's messages; and about what clients are sent, which is made of all clients' messages, with
+    what those of the party have sent themselves beside it: means over the clients of the party.
 
     Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
     parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each class's
     weights in the last layer.
     """
+    facts = _facts_of(view.of_victim(), layout, classes, "")
+    exchanges = [
+        _facts_of(sent, layout, classes, "sent ") | _facts_of(own, layout, classes, "own ")
+        for sent, own in view.own_exchanges()
+    ]
+    for name in {name: None for one in exchanges for name in one}:
+        facts[name] = float(np.mean([one[name] for one in exchanges if name in one]))
+    return facts
+
+
+def _facts_of(
+    deliveries: Iterable[Delivery], layout: ParameterLayout, classes: int, whose: str
+) -> dict[str, float]:
     facts: dict[str, float] = {}
-    for number, one in enumerate(
-        one for one in view.deliveries if _is_of(one.step, one.details, view.victim)
-    ):
+    for number, one in enumerate(deliveries):
         for name, part in one.message.items():
             if name in PARTS_OF_VALUES:
                 continue
-            said = [float(len(part)), *_few_numbers(part)]
-            spread = _spread(part, layout.size)
-            if spread is not None:
-                said += mask_view(spread, layout, classes).tolist()
-            facts |= {f"{number} {name} {place}": value for place, value in enumerate(said)}
+            said = [float(len(part))]
+            if name not in _OF_MODELS:
+                said += _few_numbers(part)
+                spread = _spread(part, layout.size)
+                if spread is not None:
+                    said += mask_view(spread, layout, classes).tolist()
+            facts |= {f"{whose}{number} {name} {place}": value for place, value in enumerate(said)}
     return facts
 
 
@@ -71,12 +92,15 @@ def _few_numbers(part: Part) -> list[float]:
 
 
 def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
-    """Return how much of a part is of each parameter (P,), 0 or 1, or 1 on average; None where it is of none."""
+    """Return how much of a part is of each parameter (P,): 0 or 1, a count, or 1 on average; None for other parts."""
     try:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:
         pass
     if len(part) == 4 * size:
+        counts = np.frombuffer(part, np.uint32)
+        if counts.max() <= _MOST_COUNT:
+            return counts.astype(np.float64)
         sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
         return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
     if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
@@ -87,10 +111,6 @@ def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
     chosen = np.zeros(size)
     chosen[positions] = 1.0
     return chosen
-
-
-def _is_of(step: str, details: tuple[int | str, ...], victim: int) -> bool:
-    return (step == "receive" and victim in details[1:]) or (step == "enrol" and victim in details[:1])
 
 
 class LabelDistributionAudit(FederationAttack):
@@ -163,14 +183,18 @@ class LabelDistributionAudit(FederationAttack):
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
         )
         if not names:
-            why = "it looks at the messages of clients, and this party gets none: what clients are sent is left out"
+            why = "it looks at what clients send and are sent, and none of that comes to this party"
             return Cell(name, self.name, party.name, "does not apply", why)
         if not (views != views[0]).any():
             why = "beside values of updates, nothing that this party gets of clients differs from one to another"
             return Cell(name, self.name, party.name, "nothing received", why)
         attacker = LabelInference.fitted(views, own_truth)
         predicted = attacker.predicted(attacked)
-        figures = InferenceFigures.of(predicted, truth, attacker.guess, self._config.seed)
+        # Clients of one federation share a model, and what all are sent.
+        federation = self._config.clients
+        figures = InferenceFigures.of(
+            predicted, truth, attacker.guess, self._config.seed, drawn_together=federation
+        )
         value, low, high = figures.correlation
         return Cell(
             name,
@@ -182,7 +206,8 @@ class LabelDistributionAudit(FederationAttack):
             low=low,
             high=high,
             chance=0.0,
-            tries=figures.clients,
-            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own",
+            tries=figures.clients // federation,
+            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own, "
+            f"{figures.clients} attacked",
             others={"error of a share": figures.error, "error without a view": figures.error_of_guess},
         )

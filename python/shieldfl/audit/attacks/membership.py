@@ -1,4 +1,4 @@
-"""Was this sample trained on? Asked of a model's confidences, beside shadow models, and of one client's update."""
+"""Was this sample trained on? Asked of a model's confidences, beside shadow models."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import nn
 
-from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
-from shieldfl.sensitivity.per_sample_gradients import each_gradient
 from shieldfl.training.sgd import outputs_of
 
-__all__ = ["Shadows", "TrainShadow", "confidence_scores", "train_shadows", "update_alignment"]
+__all__ = ["Shadows", "TrainShadow", "confidence_scores", "train_shadows"]
 
 Scores = NDArray[np.float64]
 
@@ -70,23 +68,14 @@ class Shadows:
         """
         if self.included.sum(axis=0).min(initial=2) < 2:
             raise ParameterError(
-                "every candidate is to be in 2 shadow models or more for a likelihood ratio: train more of them, "
-                "or score offline"
+                "every candidate is to be in 2 shadow models or more for a likelihood ratio: train more of them"
             )
-        ratios: Scores = norm.logpdf(target, *self._fit(self.included)) - norm.logpdf(
-            target, *self._fit(~self.included)
+        ratios: Scores = norm.logpdf(target, *self.fit(self.included)) - norm.logpdf(
+            target, *self.fit(~self.included)
         )
         return ratios
 
-    def offline(self, target: Scores) -> Scores:
-        """Return (m,) how far above the scores of models without the candidate a target's scores (m,) are.
-
-        It is the logarithm of the chance that such a model's is higher, negated; models with it are not needed.
-        """
-        scores: Scores = -norm.logsf(target, *self._fit(~self.included))
-        return scores
-
-    def _fit(self, chosen: NDArray[np.bool_]) -> tuple[Scores, Scores]:
+    def fit(self, chosen: NDArray[np.bool_]) -> tuple[Scores, Scores]:
         """Return mean and deviation (m,) of the chosen models' scores."""
         counts = chosen.sum(axis=0)
         means = np.where(chosen, self.scores, 0.0).sum(axis=0) / counts
@@ -140,35 +129,3 @@ def train_shadows(
         scores[number] = confidence_scores(model, features, labels)
         on_trained(number)
     return Shadows(scores, included)
-
-
-def update_alignment(
-    observed: ObservedUpdate, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 32
-) -> Scores:
-    """Return the cosine (m,) between each candidate's gradient and a client's update, at the positions that are known.
-
-    A sample's own gradient is a part of the update that it was trained on, and of many parameters gradients of
-    different samples are nearly orthogonal. Source: Li et al. 2023, "Effective passive membership inference attacks in
-    federated learning against overparameterized models", section 4.
-
-    The gradients are of the model that the client began from, in evaluation mode. 0 where either has no length.
-
-    Parameters
-    ----------
-    observed : ObservedUpdate
-        Positions that are not known are left out on both sides.
-    features, labels : tensors, shape (m, ...) and (m,)
-        The candidates.
-    batch_size : int
-        Candidates differentiated at once; memory grows by P floats for each.
-    """
-    known = observed.tensors(observed.known)
-    update = observed.tensors(observed.gradient)
-    cosines = []
-    for gradients in each_gradient(observed.model, features, labels, batch_size):
-        own = torch.cat([gradient[:, known[name]] for name, gradient in gradients.items()], dim=1).double()
-        whole = torch.cat([update[name][known[name]] for name in gradients]).double()
-        lengths = own.norm(dim=1) * whole.norm()
-        cosines.append(torch.where(lengths > 0, own @ whole / lengths, 0.0))
-    scores: Scores = torch.cat(cosines).numpy()
-    return scores

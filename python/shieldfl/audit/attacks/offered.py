@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
 
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.errors import ParameterError
 
-__all__ = ["BUILT_IN", "GROUP", "attacks_named", "sorted_attacks"]
+__all__ = ["BUILT_IN", "GROUP", "UsableAttacks", "usable_attacks"]
 
 GROUP = "shieldfl.attacks"
 BUILT_IN = {
@@ -35,53 +36,65 @@ BUILT_IN = {
 """The attacks of this package, read as entry points are."""
 
 
-def _offers() -> dict[str, EntryPoint]:
-    """Return what is offered under each name. Raises ParameterError for a name that there is twice."""
+class UsableAttacks(NamedTuple):
+    """Attacks that were named and can be made."""
+
+    on_updates: tuple[UpdateAttack, ...]
+    on_methods: tuple[type[FederationAttack], ...]
+    """Classes of those that have federations of their own."""
+    left_out: tuple[str, ...]
+    """A line for each that cannot be made: which, and why."""
+
+
+def _offers() -> dict[str, tuple[EntryPoint, ...]]:
+    """Return what is offered under each name, this package's own first."""
+    offers: dict[str, tuple[EntryPoint, ...]] = {}
     own = [EntryPoint(name, place, GROUP) for name, place in BUILT_IN.items()]
-    offers: dict[str, EntryPoint] = {}
     for one in (*own, *sorted(entry_points(group=GROUP))):
-        if one.name in offers:
-            raise ParameterError(
-                f"there is more than one attack {one.name!r}, {offers[one.name].value} and {one.value}: uninstall one"
-            )
-        offers[one.name] = one
+        offers[one.name] = (*offers.get(one.name, ()), one)
     return offers
 
 
-def sorted_attacks(
-    names: Iterable[str],
-) -> tuple[tuple[UpdateAttack, ...], tuple[type[FederationAttack], ...]]:
-    """Make attacks on updates by their names, and return beside them the classes of those that have federations.
+def _made(name: str, offers: tuple[EntryPoint, ...]) -> UpdateAttack | type[FederationAttack]:
+    """Make an attack. Raises ParameterError where there are several of that name, or the one cannot be made."""
+    if len(offers) > 1:
+        places = " and ".join(one.value for one in offers)
+        raise ParameterError(f"there is more than one attack {name!r}, {places}: uninstall all but one")
+    whose = f"the attack {name!r}, {offers[0].value},"
+    try:
+        kind = offers[0].load()
+        if isinstance(kind, type) and issubclass(kind, FederationAttack):
+            return kind
+        attack = kind()
+    except Exception as error:
+        raise ParameterError(f"{whose} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(attack, UpdateAttack):
+        raise ParameterError(f"{whose} is neither an UpdateAttack nor a FederationAttack")
+    return attack
 
-    Raises ParameterError for none, for an unknown one, one that is named twice, and one that cannot be made.
+
+def usable_attacks(names: Iterable[str]) -> UsableAttacks:
+    """Make attacks by their names, and say which of them cannot be made.
+
+    What is not asked for is not looked at. Raises ParameterError for none that can be made, for an unknown name, and
+    for one that is given twice.
     """
     offers = _offers()
-    on_updates: list[UpdateAttack] = []
-    on_methods: list[type[FederationAttack]] = []
+    made: list[UpdateAttack | type[FederationAttack]] = []
+    left_out: list[str] = []
     for name in names:
         if name not in offers:
             raise ParameterError(f"unknown attack {name!r}: choose from {', '.join(offers)}")
-        whose = f"the attack {name!r}, {offers[name].value},"
         try:
-            kind = offers[name].load()
-            if isinstance(kind, type) and issubclass(kind, FederationAttack):
-                on_methods.append(kind)
-                continue
-            attack = kind()
-        except Exception as error:
-            raise ParameterError(f"{whose} cannot be made: {type(error).__name__}: {error}") from error
-        if not isinstance(attack, UpdateAttack):
-            raise ParameterError(f"{whose} is neither an UpdateAttack nor a FederationAttack")
-        on_updates.append(attack)
-    made = [*(one.name for one in on_updates), *(kind.name for kind in on_methods)]
-    if not made or len(set(made)) < len(made):
+            made.append(_made(name, offers[name]))
+        except ParameterError as error:
+            left_out.append(f"left out: {error}")
+    if not made and left_out:
+        raise ParameterError("; ".join(left_out))
+    if not made or len({attack.name for attack in made}) < len(made):
         raise ParameterError(f"name one attack or several, each once: {', '.join(offers)}")
-    return tuple(on_updates), tuple(on_methods)
-
-
-def attacks_named(names: Iterable[str]) -> tuple[UpdateAttack, ...]:
-    """Make attacks on updates by their names. Raises as :func:`sorted_attacks` does, and for those on methods."""
-    on_updates, on_methods = sorted_attacks(names)
-    if on_methods:
-        raise ParameterError(f"{on_methods[0].name} has federations of its own, and is on no update")
-    return on_updates
+    return UsableAttacks(
+        tuple(one for one in made if isinstance(one, UpdateAttack)),
+        tuple(one for one in made if isinstance(one, type)),
+        tuple(left_out),
+    )

@@ -9,18 +9,23 @@ from __future__ import annotations
 import copy
 import math
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
+from scipy.stats import norm
 from torch import nn
 
+from shieldfl.audit.attack import Recovered
 from shieldfl.audit.views.observed_update import ObservedUpdate
 
-__all__ = ["RowGradients", "in_front", "means_of_known", "missing_layer"]
+__all__ = ["RowGradients", "in_front", "means_of_known", "missing_layer", "recovered_samples"]
 
 _ROUNDING = 2.0**-24
 _UNCERTAIN = 4.0
-"""So many roundings, or deviations of the noise, may pass for a factor that is zero."""
+"""So many roundings, or deviations of the noise, may lie between values that are the same."""
+_DROWNED = "nothing stands clear of the noise"
+_BY_ACCIDENT = 0.01
+"""The chance that noise alone stands clear of itself somewhere in a layer."""
 
 
 def in_front(
@@ -62,26 +67,35 @@ class RowGradients:
     """Float32 (rows,)."""
     biases_known: torch.Tensor
     """Bool (rows,)."""
-    weight_error: float
-    """What a weight gradient may be off by, because of rounding or noise."""
-    bias_error: float
+    weight_errors: torch.Tensor
+    """What each weight gradient may be off by, because of rounding or noise, float32 (rows, features)."""
+    bias_errors: torch.Tensor
+    """Float32 (rows,)."""
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
         """Read them off an update of a model from :func:`in_front`."""
         gradients, known = observed.tensors(observed.gradient), observed.tensors(observed.known)
+        noise = observed.tensors(observed.gradient_deviation)
         before = dict(observed.model.named_parameters())
         rate = observed.training.learning_rate * observed.gradients_taken
 
-        def error(name: str) -> float:
+        def errors(name: str, deviations: float) -> torch.Tensor:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
             largest = float(before[name].detach().abs().max())
             values = gradients[name][known[name]]
             sums = float(values.abs().max()) if values.numel() else 0.0
-            return _UNCERTAIN * (_ROUNDING * (largest / rate + sums) + observed.noise_deviation / rate)
+            return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
 
         weight, bias = f"{planted}.weight", f"{planted}.bias"
-        return cls(gradients[weight], known[weight], gradients[bias], known[bias], error(weight), error(bias))
+        return cls(
+            gradients[weight],
+            known[weight],
+            gradients[bias],
+            known[bias],
+            errors(weight, _UNCERTAIN),
+            errors(bias, _farthest(len(gradients[bias]))),
+        )
 
     def equal_rows_as_one(self) -> RowGradients:
         """Return each run of rows that do not differ where both are known as one: known where one of them is.
@@ -90,17 +104,18 @@ class RowGradients:
         """
         both = self.weights_known[:-1] & self.weights_known[1:]
         squares = torch.where(both, self.weights[:-1] - self.weights[1:], 0.0).square().sum(dim=1)
-        common = both.sum(dim=1)
-        alike = (common > 0) & (squares <= common * (math.sqrt(2) * self.weight_error) ** 2)
-        apart = (self.biases[:-1] - self.biases[1:]).abs() > math.sqrt(2) * self.bias_error
+        errors = torch.where(both, self.weight_errors[:-1] ** 2 + self.weight_errors[1:] ** 2, 0.0)
+        alike = both.any(dim=1) & (squares <= errors.sum(dim=1))
+        apart = (self.biases[:-1] - self.biases[1:]).abs() > _less_next_errors(self.bias_errors)[:-1]
         alike &= ~(apart & self.biases_known[:-1] & self.biases_known[1:])
         runs = torch.cat([torch.zeros(1, dtype=torch.long), (~alike).cumsum(dim=0)])
         count = int(runs[-1]) + 1
         weights, weights_known = means_of_known(self.weights, self.weights_known, runs, count)
         biases, biases_known = means_of_known(self.biases, self.biases_known, runs, count)
-        return replace(
-            self, weights=weights, weights_known=weights_known, biases=biases, biases_known=biases_known
-        )
+        # Errors of a mean are no larger than the mean error: roundings need not cancel.
+        weight_errors, _ = means_of_known(self.weight_errors, self.weights_known, runs, count)
+        bias_errors, _ = means_of_known(self.bias_errors, self.biases_known, runs, count)
+        return RowGradients(weights, weights_known, biases, biases_known, weight_errors, bias_errors)
 
     def between_rows(self) -> RowGradients:
         """Return the difference of each row to the next, and the last row as it is."""
@@ -109,8 +124,8 @@ class RowGradients:
             _with_next(self.weights_known),
             _less_next(self.biases),
             _with_next(self.biases_known),
-            math.sqrt(2) * self.weight_error,
-            math.sqrt(2) * self.bias_error,
+            _less_next_errors(self.weight_errors),
+            _less_next_errors(self.bias_errors),
         )
 
     def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -120,9 +135,9 @@ class RowGradients:
         alone: it is taken as long as the range allows.
         """
         weights = torch.where(self.weights_known, self.weights, 0.0)
-        strongest = weights.abs().amax(dim=1)
-        by_bias = self.biases_known & (self.biases.abs() > self.bias_error)
-        by_range = ~self.biases_known & (strongest > self.weight_error)
+        by_bias = self.biases_known & (self.biases.abs() > self.bias_errors)
+        least = self.weight_errors * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
+        by_range = ~self.biases_known & (weights.abs() > least).any(dim=1)
         used = (by_bias & self.weights_known.any(dim=1)) | by_range
         factors = torch.where(self.biases_known, self.biases, torch.ones(()))
         found = weights / factors[:, None]
@@ -130,6 +145,12 @@ class RowGradients:
         low, high = value_range
         bounded = torch.where(self.weights_known, found.clamp(low, high), 0.0)
         return bounded[used], self.weights_known[used]
+
+
+def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
+    """Return samples (m, features) as images; where there are none, say whether there is noise to hide them."""
+    hidden = not len(found) and bool(observed.deviation[observed.known].any())
+    return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
 
 
 def means_of_known(
@@ -146,8 +167,18 @@ def means_of_known(
     return (sums / counts.clamp_min(1)).float(), counts > 0
 
 
+def _farthest(count: int) -> float:
+    """Return how many deviations from zero none of so many normal values lies, but by such an accident."""
+    return float(norm.isf(_BY_ACCIDENT / (2 * count)))
+
+
 def _less_next(rows: torch.Tensor) -> torch.Tensor:
     return torch.cat([rows[:-1] - rows[1:], rows[-1:]])
+
+
+def _less_next_errors(errors: torch.Tensor) -> torch.Tensor:
+    """Return what differences of rows to the next may be off by, and the last row as it is."""
+    return torch.cat([(errors[:-1].square() + errors[1:].square()).sqrt(), errors[-1:]])
 
 
 def _with_next(known: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,6 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.parameter_layout import ParameterLayout
 
@@ -28,18 +27,11 @@ __all__ = [
     "InferenceFigures",
     "LabelInference",
     "PlayedClients",
-    "View",
-    "infer_labels",
+    "last_weights",
     "mask_view",
-    "update_view",
 ]
 
 Floats = NDArray[np.float64]
-
-View = Callable[[torch.Tensor, torch.Tensor, int], Floats]
-"""Takes a client's features and labels and a seed; returns what is seen of such a client, numbers (d,).
-
-The sizes in bytes of a client's messages are such numbers as they are."""
 
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))
 
@@ -49,41 +41,33 @@ def mask_view(
 ) -> Floats:
     """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
 
-    Returns (tensors + classes,). Raises ParameterError where the model's last layer has no row for each class.
+    Returns (tensors + classes,), (tensors,) where the last layer's weight has no row for each class, as one that is
+    made of factors. Raises ParameterError for another size.
     """
     if chosen.shape != (layout.size,):
         raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
-    shares = [chosen[where].mean() for _, where in layout.slices()]
-    rows = chosen[_last_weights(layout, classes)].reshape(classes, -1).mean(axis=1)
-    return np.concatenate([np.asarray(shares), rows])
-
-
-def update_view(observed: ObservedUpdate) -> Floats:
-    """Describe an update by its last layer: each class's mean change of the weights that are known, and its bias's.
-
-    Returns (2 * classes,), 0 where nothing is known. Raises ParameterError as :func:`mask_view`.
-    """
-    layout, classes = observed.layout, observed.classes
+    shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
     weights = _last_weights(layout, classes)
-    known = observed.known[weights].reshape(classes, -1)
-    change = np.where(known, observed.change[weights].reshape(classes, -1), 0.0)
-    means = change.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    biases = np.zeros(classes)
-    if layout.size - weights.stop == classes:  # the layer's bias follows it, and nothing else
-        after = slice(weights.stop, layout.size)
-        biases = np.where(observed.known[after], observed.change[after], 0.0)
-    return np.concatenate([means, biases]).astype(np.float64)
+    if weights is None:
+        return shares
+    return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
 
 
-def _last_weights(layout: ParameterLayout, classes: int) -> slice:
+def last_weights(layout: ParameterLayout, classes: int) -> slice:
+    """Return where the last weight lies that has a row for each class. Raises ParameterError where none has."""
+    weights = _last_weights(layout, classes)
+    if weights is None:
+        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
+    return weights
+
+
+def _last_weights(layout: ParameterLayout, classes: int) -> slice | None:
     places = [
         where
         for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
         if len(shape) == 2 and shape[0] == classes
     ]
-    if not places:
-        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
-    return places[-1]
+    return places[-1] if places else None
 
 
 @dataclass(frozen=True)
@@ -118,12 +102,6 @@ class PlayedClients:
         ]
         return cls(np.stack(positions).astype(np.int64), counts / samples)
 
-    def views(self, view: View, features: torch.Tensor, labels: torch.Tensor, seed: int) -> Floats:
-        """Return what is seen of each client, (n, d); client i gets the seed ``seed + i``."""
-        return np.stack(
-            [view(features[own], labels[own], seed + number) for number, own in enumerate(self.positions)]
-        )
-
 
 @dataclass(frozen=True)
 class LabelInference:
@@ -155,7 +133,7 @@ class LabelInference:
 
 @dataclass(frozen=True)
 class InferenceFigures:
-    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap of clients."""
+    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap."""
 
     clients: int
     error: float
@@ -171,9 +149,18 @@ class InferenceFigures:
 
     @classmethod
     def of(
-        cls, predicted: Floats, truth: Floats, guess: Floats, seed: int, confidence: float = 0.95
+        cls,
+        predicted: Floats,
+        truth: Floats,
+        guess: Floats,
+        seed: int,
+        confidence: float = 0.95,
+        drawn_together: int = 1,
     ) -> InferenceFigures:
-        """Compare distributions (n, classes) with the true ones and with a guess (classes,)."""
+        """Compare distributions (n, classes) with the true ones and with a guess (classes,).
+
+        Of clients that depend on each other, so many in a row, the bootstrap draws all or none.
+        """
         errors = np.abs(predicted - truth).mean(axis=1)
         without = np.abs(guess - truth).mean(axis=1)
 
@@ -186,17 +173,17 @@ class InferenceFigures:
             return float(ours @ true / lengths) if lengths > 0 else 0.0
 
         def with_interval(statistic: Callable[[NDArray[np.int64]], float]) -> tuple[float, float, float]:
-            clients = np.arange(len(truth))
+            clients = np.arange(len(truth)).reshape(-1, drawn_together)
             interval = bootstrap(
-                (clients,),
-                statistic,
+                (np.arange(len(clients)),),
+                lambda drawn: statistic(clients[drawn].ravel()),
                 n_resamples=1000,
                 vectorized=False,
                 confidence_level=confidence,
                 method="percentile",
                 rng=np.random.default_rng(seed),
             ).confidence_interval
-            return statistic(clients), float(interval.low), float(interval.high)
+            return statistic(clients.ravel()), float(interval.low), float(interval.high)
 
         return cls(
             len(truth),
@@ -206,42 +193,3 @@ class InferenceFigures:
             with_interval(correlation),
             confidence,
         )
-
-
-def infer_labels(
-    view: View,
-    public: tuple[torch.Tensor, torch.Tensor],
-    private: tuple[torch.Tensor, torch.Tensor],
-    classes: int,
-    *,
-    played: int = 200,
-    attacked: int = 100,
-    samples: int = 50,
-    alpha: float = 0.5,
-    seed: int = 0,
-) -> InferenceFigures:
-    """Play clients of public data, and infer the labels of clients of private data from what is seen of them.
-
-    Parameters
-    ----------
-    view : callable
-        See :data:`View`.
-    public, private : pairs of tensors, features (N, ...) and labels (N,)
-        Of a like distribution, with no sample in both.
-    played, attacked : int
-        Clients; of ``attacked`` there are 2 or more.
-    samples, alpha : int, float
-        Of each client, and of the Dirichlet distribution of its classes.
-
-    Raises
-    ------
-    ParameterError
-        For numbers out of range.
-    """
-    if attacked < 2:
-        raise ParameterError("an interval needs 2 attacked clients or more")
-    own = PlayedClients.drawn(public[1], classes, played, samples, alpha, seed)
-    others = PlayedClients.drawn(private[1], classes, attacked, samples, alpha, seed + 1)
-    attacker = LabelInference.fitted(own.views(view, *public, seed), own.distributions)
-    predicted = attacker.predicted(others.views(view, *private, seed + played))
-    return InferenceFigures.of(predicted, others.distributions, attacker.guess, seed)

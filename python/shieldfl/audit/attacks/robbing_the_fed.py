@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from shieldfl.audit.attack import ModelPlantingAttack, Recovered
-from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, missing_layer
+from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, missing_layer, recovered_samples
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 
@@ -91,6 +91,10 @@ class RobbingTheFed(ModelPlantingAttack):
             back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
         return in_front(model, _PLANTED, front, back, sample_shape)
 
+    def lasting(self) -> RobbingTheFed:
+        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
+        return RobbingTheFed(self._bins, self._measured, shrunk=1.0)
+
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _PLANTED)
@@ -98,11 +102,12 @@ class RobbingTheFed(ModelPlantingAttack):
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
         """Return one image of each bin that was not empty: the sample, or a mean of those that shared the bin.
 
-        Rows with no sample between them have the same gradients: what is hidden of one is taken from the other.
+        A bin counts as empty where what it holds does not stand clear of the noise. Rows with no sample between them
+        have the same gradients: what is hidden of one is taken from the other.
         """
         rows = RowGradients.of(observed, _PLANTED).equal_rows_as_one()
         found, _ = rows.between_rows().samples(observed.value_range)
-        return Recovered(images=found.reshape(-1, *observed.sample_shape))
+        return recovered_samples(found, observed)
 
 
 def expected_share(bins: int, samples: int) -> float:

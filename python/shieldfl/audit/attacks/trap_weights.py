@@ -10,16 +10,19 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from shieldfl.audit.attack import ModelPlantingAttack, Recovered
-from shieldfl.audit.attacks.planted_layer import RowGradients, in_front, means_of_known, missing_layer
+from shieldfl.audit.attacks.planted_layer import (
+    RowGradients,
+    in_front,
+    means_of_known,
+    missing_layer,
+    recovered_samples,
+)
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 
 __all__ = ["CuriousAbandonHonesty", "trap_rows"]
 
 _PLANTED = "traps"
-# Rows this much smaller, and what follows them as much larger, leave the model as it is, and a change of float32
-# parameters tells the gradient more precisely.
-_SHRUNK = 1 / 32
 _FEWEST_IN_COMMON = 16
 """Positions known of two images, from which on it is no accident that they agree."""
 _SAME = 1e-3
@@ -40,6 +43,8 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         Sigma of the weights, positive.
     scale : float
         s: how much smaller positive weights are than negative ones, in (0, 1].
+    shrunk : float
+        In (0, 1]: rows are so much smaller, and what follows them as much larger, as of :class:`RobbingTheFed`.
 
     Raises ParameterError for other values.
     """
@@ -48,15 +53,18 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
     recovers: ClassVar[Literal["labels", "images"]] = "images"
     source: ClassVar[str] = "Boenisch et al., EuroS&P 2023, section V, algorithm 1"
 
-    def __init__(self, rows: int = 1000, deviation: float = 0.5, scale: float = 0.95) -> None:
-        if rows < 1 or not deviation > 0 or not 0 < scale <= 1:
+    def __init__(
+        self, rows: int = 1000, deviation: float = 0.5, scale: float = 0.95, shrunk: float = 1 / 32
+    ) -> None:
+        if rows < 1 or not deviation > 0 or not 0 < scale <= 1 or not 0 < shrunk <= 1:
             raise ParameterError(
-                "trap weights need 1 row or more, a positive deviation and a scale in (0, 1], "
-                f"got {rows}, {deviation} and {scale}"
+                "trap weights need 1 row or more, a positive deviation, and a scale and a shrinking in (0, 1], "
+                f"got {rows}, {deviation}, {scale} and {shrunk}"
             )
         self._rows = rows
         self._deviation = deviation
         self._scale = scale
+        self._shrunk = shrunk
 
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
@@ -80,25 +88,29 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         mixture *= samples.std(correction=0) / deviation
         front, back = nn.Linear(features, self._rows), nn.Linear(self._rows, features)
         with torch.no_grad():
-            front.weight.copy_(_SHRUNK * rows)
-            front.bias.copy_(-_SHRUNK * low * rows.sum(dim=1))
-            back.weight.copy_(mixture / _SHRUNK)
+            front.weight.copy_(self._shrunk * rows)
+            front.bias.copy_(-self._shrunk * low * rows.sum(dim=1))
+            back.weight.copy_(mixture / self._shrunk)
             back.bias.copy_(samples.mean(dim=0))
         return in_front(model, _PLANTED, front, back, sample_shape)
+
+    def lasting(self) -> CuriousAbandonHonesty:
+        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
+        return CuriousAbandonHonesty(self._rows, self._deviation, self._scale, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _PLANTED)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that passed something on.
+        """Return one image of each row that passed something on, as far as it stands clear of the noise.
 
         Rows that have found the same image give one: what is hidden of one row is taken from the others.
         """
         found, known = RowGradients.of(observed, _PLANTED).samples(observed.value_range)
         low, high = observed.value_range
         images = _joined(found, known, _SAME * (high - low))
-        return Recovered(images=images.reshape(-1, *observed.sample_shape))
+        return recovered_samples(images, observed)
 
 
 def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.Tensor:

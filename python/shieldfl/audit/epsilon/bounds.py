@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,11 +14,11 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
-from scipy.stats import binom, binomtest
+from scipy.stats import binom
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["EpsilonBound", "Guesses", "bound_from_one_run", "bound_from_rates", "one_run_p_value"]
+__all__ = ["EpsilonBound", "Guesses", "bound_from_one_run", "one_run_p_value"]
 
 _LARGEST = 64.0
 """An epsilon at which guesses are never wrong, to the last digit of a float64."""
@@ -117,50 +116,6 @@ def one_run_p_value(canaries: int, guesses: Guesses, epsilon: float, delta: floa
         between = np.cumsum(binom.pmf(right - fewer, made, accuracy))
         p_value += 2 * canaries * delta * (between / fewer).max()
     return float(min(p_value, 1.0))
-
-
-def bound_from_rates(
-    members: Guesses,
-    others: Guesses,
-    *,
-    delta: float,
-    unit: Literal["sample", "client"],
-    confidence: float = 0.95,
-    claimed: float | None = None,
-) -> EpsilonBound:
-    """Bound epsilon by how often one is called a member in runs with it and in runs without it.
-
-    Every run counts once, so that guesses are independent, and the rule by which they are made does not depend on these
-    runs. An (epsilon, delta)-private mechanism has TPR <= e^epsilon FPR + delta, and the same for the two errors.
-    Both rates are bounded by Clopper and Pearson's interval, each with half of the chance to be wrong.
-
-    Parameters
-    ----------
-    members, others : Guesses
-        Runs with it, and without it; ``right`` are those in which it was called a member, and was called none.
-    delta, unit, confidence, claimed
-        As for :func:`bound_from_one_run`.
-
-    Raises
-    ------
-    ParameterError
-        For a number or probability out of range, or no run with it or without it.
-    """
-    _check(delta, confidence)
-    for guesses in (members, others):
-        if not 0 <= guesses.right <= guesses.made or guesses.made < 1:
-            raise ParameterError(
-                "rates need 1 run or more with it and without it, and no more guesses right than made"
-            )
-    true_positives = binomtest(members.right, members.made).proportion_ci(confidence, method="exact").low
-    true_negatives = binomtest(others.right, others.made).proportion_ci(confidence, method="exact").low
-    ratios = (
-        (true_positives - delta) / (1 - true_negatives),
-        (true_negatives - delta) / (1 - true_positives),
-    )
-    at_least = max(0.0, *(math.log(ratio) for ratio in ratios if ratio > 0), 0.0)
-    source = "Nasr et al. 2021, section IV, with Clopper and Pearson's intervals"
-    return EpsilonBound(at_least, delta, confidence, unit, source, claimed)
 
 
 def _check(delta: float, confidence: float) -> None:

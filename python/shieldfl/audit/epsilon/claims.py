@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.attacks.canaries import SHARES, count_guesses
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.epsilon.bounds import EpsilonBound, Guesses, bound_from_one_run
 from shieldfl.audit.epsilon.canary_federation import CanaryFederation, clipped_to
 from shieldfl.audit.epsilon.config import EpsilonConfig
+from shieldfl.audit.epsilon.guessing import SHARES, count_guesses
 from shieldfl.errors import DisprovedError, ShieldError
 from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.settings import MethodSettings

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.report.chart import draw_chart, say_chart
 from shieldfl.audit.report.csv_tables import cells_csv
 from shieldfl.audit.report.examples import ShownExample, shown_examples
@@ -17,10 +18,11 @@ from shieldfl.audit.report.reading import (
     decimal,
     figure_text,
     interval_text,
+    notes_of,
     others_text,
     word,
 )
-from shieldfl.audit.result import NOT_TRIED, AuditResult
+from shieldfl.audit.result import AuditResult
 from shieldfl.audit.views.parties import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.reporting.figure_style import LIGHT
@@ -38,6 +40,8 @@ class _AttackPart:
     """A section of the page."""
 
     table: AttackTable
+    source: str
+    """Where the attack comes from, as its class says; empty for one that is not installed any more."""
     meaning: str
     chart: Drawing | None
     """None where the attack has no figure of anything."""
@@ -65,7 +69,7 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
         findings=findings(result),
         headline=_describe(result),
         parts=[_part(result, table, number) for number, table in enumerate(tables)],
-        notes=_notes(result),
+        notes=notes_of(result),
         parties=[party for party in PARTIES if party.name in looking],
         word=lambda cell: word(result, cell),
         figure=figure_text,
@@ -93,15 +97,14 @@ def _part(result: AuditResult, table: AttackTable, number: int) -> _AttackPart:
         shapes = {"wide": draw_chart(table, LIGHT, WIDE), "narrow": draw_chart(table, LIGHT, NARROW)}
         title = f"{table.attack}: {table.measured_by} beside chance"
         chart = inline_drawing(f"chart-{number}", title, "", say_chart(table), shapes)
-    return _AttackPart(table, MEANINGS.get(table.measured_by, ""), chart, shown_examples(result, table))
+    meaning = MEANINGS.get(table.measured_by, "")
+    return _AttackPart(table, _source(table.attack), meaning, chart, shown_examples(result, table))
 
 
-def _notes(result: AuditResult) -> list[str]:
-    """Return what the audit noted, and why there is no figure where an attack was not tried."""
-    reasons: dict[str, list[str]] = {}
-    for cell in result.cells:
-        if cell.status in NOT_TRIED:
-            methods = reasons.setdefault(f"{cell.attack}, {cell.status}: {cell.reason}", [])
-            if cell.method not in methods:
-                methods.append(cell.method)
-    return [*result.notes, *(f"{', '.join(methods)}: {reason}" for reason, methods in reasons.items())]
+def _source(attack: str) -> str:
+    try:
+        usable = usable_attacks([attack])
+    except ParameterError:
+        return ""
+    (found,) = (*usable.on_updates, *usable.on_methods)
+    return found.source

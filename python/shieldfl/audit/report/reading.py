@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shieldfl.audit.result import AuditResult, Cell, Verdict
+from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
 from shieldfl.reporting.quantities import MISSING
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "decimal",
     "figure_text",
     "interval_text",
+    "notes_of",
     "others_text",
     "spoken",
     "word",
@@ -81,6 +82,15 @@ def attack_tables(result: AuditResult) -> list[AttackTable]:
             )
         )
     return tables
+
+
+def notes_of(result: AuditResult) -> list[str]:
+    """Return what the audit noted, and why there is no figure where an attack was not tried, methods together."""
+    methods: dict[str, dict[str, None]] = {}
+    for cell in result.cells:
+        if cell.status in NOT_TRIED:
+            methods.setdefault(f"{cell.attack}, {cell.status}: {cell.reason}", {})[cell.method] = None
+    return [*result.notes, *(f"{', '.join(names)}: {reason}" for reason, names in methods.items())]
 
 
 def word(result: AuditResult, cell: Cell) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import bootstrap
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["Interval", "bootstrap_interval", "wilson_interval"]
+__all__ = ["Interval", "bootstrap_interval"]
 
 _RESAMPLES = 9999
 
@@ -23,15 +23,6 @@ class Interval:
     low: float
     high: float
     confidence: float
-
-
-def wilson_interval(successes: int, tried: int, confidence: float = 0.95) -> Interval:
-    """Return Wilson's score interval of a share. Raises ParameterError for impossible numbers."""
-    _check_confidence(confidence)
-    if not 0 <= successes <= tried or tried == 0:
-        raise ParameterError(f"{successes} successes of {tried} tries have no share")
-    found = binomtest(successes, tried).proportion_ci(confidence, method="wilson")
-    return Interval(float(found.low), float(found.high), confidence)
 
 
 def bootstrap_interval(

@@ -1,4 +1,4 @@
-"""How right an attack is about a client's labels, and how right somebody is who attacks nothing."""
+"""How right an attack is about a client's labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["LabelScores", "label_floors", "label_scores"]
+__all__ = ["LabelScores", "label_scores"]
 
 Counts = NDArray[np.int64]
 
@@ -31,16 +31,3 @@ def label_scores(guessed: Counts, true: Counts) -> LabelScores:
     return LabelScores(
         existence=float(np.mean((guessed > 0) == (true > 0))), number=float(np.mean(guessed == true))
     )
-
-
-def label_floors(true: Counts) -> dict[str, LabelScores]:
-    """Return what is reached without an attack, by what is said.
-
-    ``nothing present`` says zero of every class; ``everything present`` says the same number of every class, as near as
-    whole numbers from 1 on come to the samples in all. No score above the higher of the two comes of the update alone.
-    """
-    even = max(1, round(int(true.sum()) / true.size))
-    return {
-        "nothing present": label_scores(np.zeros_like(true), true),
-        "everything present": label_scores(np.full_like(true, even), true),
-    }

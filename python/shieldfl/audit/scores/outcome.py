@@ -49,6 +49,8 @@ class Outcome:
     """By name."""
     example: Example | None = None
     """What there is to look at; None where no image was recovered."""
+    remark: str = ""
+    """The attack's own."""
 
 
 def label_outcome(recovered: Recovered, truth: Truth, classes: int) -> Outcome:
@@ -60,7 +62,7 @@ def label_outcome(recovered: Recovered, truth: Truth, classes: int) -> Outcome:
     counts: Counts = np.zeros_like(true) if recovered.label_counts is None else recovered.label_counts
     found = label_scores(counts, true)
     constant = max(float(np.mean(true == number)) for number in np.unique(true))
-    return Outcome(found.number, constant, {"LeAcc": found.existence})
+    return Outcome(found.number, constant, {"LeAcc": found.existence}, remark=recovered.remark)
 
 
 def image_outcome(
@@ -82,7 +84,7 @@ def image_outcome(
     places[order] = torch.arange(len(pool))
     images = recovered.images
     if images is None or not len(images):
-        return Outcome(0.0, count / len(pool), {"images": 0.0})
+        return Outcome(0.0, count / len(pool), {"images": 0.0}, remark=recovered.remark)
     found = identified(images, pool[order], places[:count])
     rows, columns = matched(images, truth.features)
     decibels = psnr(images[rows], truth.features[columns], value_range)
@@ -93,4 +95,5 @@ def image_outcome(
         found.chance,
         {"images": float(len(images)), "PSNR": float(decibels.clamp(max=100.0).median())},
         Example(images[rows][:_SHOWN], true, public[nearest], value_range),
+        recovered.remark,
     )

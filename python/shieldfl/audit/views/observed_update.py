@@ -39,8 +39,9 @@ class ObservedUpdate:
     """How many samples the client trained on; public, as weights are."""
     sample_shape: tuple[int, ...]
     classes: int
-    noise_deviation: float = 0.0
-    """Of the noise, or of what encryption rounded, on each known value of ``change``; 0 where values are exact."""
+    noise_deviation: float | FloatVector = 0.0
+    """Of the noise, and of what encryption rounded, on known values of ``change``, of all or of each (P,); 0 where
+    values are exact. Public, as a method's settings are."""
     value_range: tuple[float, float] = (0.0, 1.0)
     """Of a sample's features; public, as the normalisation is."""
 
@@ -52,6 +53,8 @@ class ObservedUpdate:
             )
         if not self.known.any():
             raise ParameterError("an update of which nothing is known has nothing to attack")
+        if self.deviation.shape != (size,):
+            raise ParameterError(f"the noise has one deviation, or one for each of {size:,} parameters")
 
     @property
     def layout(self) -> ParameterLayout:
@@ -74,13 +77,27 @@ class ObservedUpdate:
         return sum((1 - momentum**step) / (1 - momentum) for step in range(1, self.steps + 1))
 
     @property
+    def deviation(self) -> FloatVector:
+        """The noise on each value of ``change``, (P,)."""
+        of_all = np.asarray(self.noise_deviation, dtype=np.float32)
+        return np.broadcast_to(of_all, self.change.shape) if of_all.ndim == 0 else of_all
+
+    @property
     def gradient(self) -> FloatVector:
         """The mean gradient (P,) that SGD would need to change the model so, if it were the same in every step.
 
         That is the gradient itself where there was one step.
         """
-        carried = self.training.learning_rate * self.gradients_taken
-        return np.asarray(-self.change / carried, dtype=np.float32)
+        return np.asarray(-self.change / self._carried, dtype=np.float32)
+
+    @property
+    def gradient_deviation(self) -> FloatVector:
+        """The noise on each value of :attr:`gradient`, (P,)."""
+        return np.asarray(self.deviation / self._carried, dtype=np.float32)
+
+    @property
+    def _carried(self) -> float:
+        return self.training.learning_rate * self.gradients_taken
 
     def tensors(self, vector: FloatVector | NDArray[np.bool_]) -> Mapping[str, torch.Tensor]:
         """Cut a vector (P,) into the model's tensors, by name."""

@@ -10,10 +10,13 @@ import numpy as np
 
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import FloatVector, LocalUpdate
 
 __all__ = ["AGGREGATOR", "AUTHORITY", "Delivery", "Record", "RecordedFederation", "client_name"]
@@ -65,6 +68,8 @@ class Record:
     """By client and round: what its training gave, which that client alone has."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
     """By client and round: what the client says has left it."""
+    deviations: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By client and round: of the noise on what it discloses as noised, as settings that everybody knows tell it."""
     participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By round: clients that went through the whole of it."""
     round: int = 0
@@ -104,9 +109,17 @@ class _Recorded:
 class RecordedFederation(EmbeddedFederation):
     """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        **options: Any,
+    ) -> None:
         self.record = Record()
-        super().__init__(*arguments, **options)
+        self._known_of_training = [(trainer.settings, trainer.samples) for trainer in trainers]
+        super().__init__(method, initial, trainers, seed, **options)
         self._keep_models(1)
 
     def _recorded(self, role: Role, name: str, client: int | None = None) -> Role:
@@ -137,6 +150,9 @@ class RecordedFederation(EmbeddedFederation):
         traffic = super().run_round(round_number, participants, min_clients, leaving)
         record.participants[round_number] = tuple(traffic.finished)
         for index in traffic.senders:
+            training = self._known_of_training[index]
+            deviation = self.method.noise_deviation(*training, len(participants))
+            record.deviations[index, round_number] = deviation
             record.disclosures[index, round_number] = self.clients[index].disclosure
         self._keep_models(round_number + 1)
         return traffic

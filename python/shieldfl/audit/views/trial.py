@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 import numpy as np
@@ -24,10 +24,13 @@ from shieldfl.methods.discovery import method_class
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.mean_embedding import fit_synthetic_data
+from shieldfl.settings import settings_of
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
+from shieldfl.simulation.synthetic_shares import LabelledSamples
 from shieldfl.torch_bridge import ParameterLayout, load_flat, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
@@ -96,6 +99,7 @@ def recorded_run(
     """
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
+    settings = _with_synthetic(name, settings, sum(map(len, batches)))
     model = adapt_model(name, plain, settings)
     method = planned_method(name, config, settings, dataset, model, None)
     measured = replace(
@@ -103,12 +107,68 @@ def recorded_run(
         test_features=dataset.test_features[:_MEASURED],
         test_labels=dataset.test_labels[:_MEASURED],
     )
-    run = MethodRun(method, config, measured, model, batches, None, None, federation=RecordedFederation)
+    synthetic = _synthetic(method, dataset)
+    run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
     with warnings.catch_warnings():
         # What rounding loses, attackers do not get.
         warnings.simplefilter("ignore", PrecisionWarning)
         run.run(None)
     return run, method, model, cast(RecordedFederation, run.federation).record
+
+
+def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> MethodSettings:
+    """Settle that clients train on as many synthetic samples as they have, and not as many as the data set has."""
+    entry = settings.of(name)
+    made = entry is not None and "synthetic_samples" in settings_of(type(entry))
+    if not made or entry.synthetic_samples is not None:
+        return settings
+    return settings.changed(name, {"synthetic_samples": samples})
+
+
+def _synthetic(method: Method, dataset: Dataset) -> LabelledSamples | None:
+    """Return what a method's clients train on in rounds on synthetic data; None where there are no such rounds."""
+    demand = method.synthetic_demand
+    if demand is None:
+        return None
+    if dataset.feature_range is None:
+        raise ParameterError(f"{dataset.name} has no range that is public, which synthetic data are made in")
+    low, high = dataset.feature_range
+    samples = demand.samples or len(dataset.train_labels)
+    return _made_synthetic(
+        dataset.train_features,
+        dataset.train_labels,
+        dataset.classes,
+        low,
+        high,
+        demand.epsilon,
+        demand.delta,
+        samples,
+    )
+
+
+@lru_cache(maxsize=4)
+def _made_synthetic(
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    epsilon: float,
+    delta: float,
+    samples: int,
+) -> LabelledSamples:
+    """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
+    made = fit_synthetic_data(
+        features,
+        labels,
+        classes,
+        feature_range=(low, high),
+        epsilon=epsilon,
+        delta=delta,
+        samples=samples,
+        seed=0,
+    )
+    return made.features, made.labels
 
 
 class Trial:
@@ -145,12 +205,19 @@ class Trial:
         run, self.method, self.model, self.record = recorded_run(
             name, settings, self.config, dataset, plain, self._batches
         )
+        self.round_seconds = min(record.seconds for record in run.records)
+        """Of the quickest round: what is loaded and made once is not in it."""
         self._chosen = None if planted is None else run.federation.initial.parameters
 
     @property
     def layout(self) -> ParameterLayout:
         """Where the tensors of the model lie that clients train."""
         return parameter_layout(self.model)
+
+    @property
+    def all_synthetic(self) -> bool:
+        """Whether no client has trained on samples of its own, in any round."""
+        return all(one.synthetic for one in self.record.disclosures.values())
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
         """Return what these clients trained on, together."""
@@ -172,7 +239,8 @@ class Trial:
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
         """Return what is known of a change, with what is public of the training, for attacks."""
-        start = self._chosen if known.start is None and known.round == 1 else known.start
+        # Who chose the first model and has no later one knows best what it chose: training moves it by little.
+        start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)
         if start is not None:
             load_flat(model, start)

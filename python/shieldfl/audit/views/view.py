@@ -38,10 +38,10 @@ class KnownChange:
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
     """How the party has it: ``message`` or ``sum``."""
-    synthetic: bool = False
+    synthetic: bool
     """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
-    deviation: float = 0.0
-    """Of what the values are off by because clients rounded them to encrypt them."""
+    deviation: FloatVector
+    """Of what each value (P,) is off by: of the clients' noise, and because they rounded values to encrypt them."""
 
 
 class View:
@@ -71,6 +71,21 @@ class View:
     def deliveries(self) -> tuple[Delivery, ...]:
         """Every message that came to a role of the party, or that it read on its way to or from a client."""
         return tuple(one for one in self._record.deliveries if self._gets(one))
+
+    def of_victim(self) -> Iterator[Delivery]:
+        """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
+        return (one for one in self.deliveries if _is_of(one, self.victim))
+
+    def own_exchanges(self) -> Iterator[tuple[list[Delivery], list[Delivery]]]:
+        """Yield, for each client that the party stands in the place of, what it was sent, and what it sent itself.
+
+        Whoever reads the channel has what the victim is sent.
+        """
+        readers = (self.victim,) if self.party.reads_channel else self.clients
+        for client in readers:
+            sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
+            own = () if client == self.victim else self._record.deliveries
+            yield sent, [one for one in own if _is_of(one, client)]
 
     def _gets(self, delivery: Delivery) -> bool:
         if delivery.receiver in self._roles:
@@ -141,6 +156,7 @@ class View:
                     self.model(one.round),
                     source="message",
                     synthetic=self._record.disclosures[self.victim, one.round].synthetic,
+                    deviation=self._noise(self.victim, one.round),
                 )
 
     def _numbers(
@@ -178,6 +194,8 @@ class View:
             left = np.sum([senders[one] for one in others], axis=0)
             change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
             synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
+            variance = np.sum([self._noise(one, number) ** 2 for one in others], axis=0)
+            error = np.sqrt(variance + len(together) * self._rounding**2)
             yield KnownChange(
                 number,
                 others,
@@ -186,8 +204,14 @@ class View:
                 before,
                 source="sum",
                 synthetic=synthetic,
-                deviation=self._rounding * math.sqrt(len(together)) / len(others),
+                deviation=np.divide(error, left, out=np.zeros_like(error), where=left > 0).astype(np.float32),
             )
+
+    def _noise(self, client: int, number: int) -> FloatVector:
+        """Return the deviation of the noise on each value of a client's update (P,), 0 where it adds none."""
+        disclosure = self._record.disclosures[client, number]
+        noised = disclosure.noised | disclosure.encrypted if disclosure.encrypts_noised else disclosure.noised
+        return noised.to_bool() * np.float32(self._record.deviations[client, number])
 
     @property
     def _rounding(self) -> float:
@@ -216,6 +240,12 @@ class View:
                 known, values = found
                 sent[known] = values
         return sent
+
+
+def _is_of(delivery: Delivery, client: int) -> bool:
+    """Say whether a message is one that this client has sent."""
+    step, details = delivery.step, delivery.details
+    return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
 
 
 def _placed(

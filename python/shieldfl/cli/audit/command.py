@@ -144,7 +144,7 @@ def _run(
     report: Path | None,
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
-    from shieldfl.audit.attacks.offered import sorted_attacks
+    from shieldfl.audit.attacks.offered import usable_attacks
     from shieldfl.audit.result import NOT_TRIED
     from shieldfl.audit.session import AuditInterrupted, run_audit
     from shieldfl.audit.views.parties import party_named
@@ -152,7 +152,7 @@ def _run(
     from shieldfl.cli.audit.table import print_audit
 
     for names, check, option in (
-        (attacked.attacks, sorted_attacks, "--attack"),
+        (attacked.attacks, usable_attacks, "--attack"),
         (attacked.parties, lambda found: [party_named(one) for one in found], "--party"),
     ):
         try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from shieldfl.audit.report.reading import attack_tables, figure_text
-from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
+from shieldfl.audit.report.reading import attack_tables, figure_text, notes_of
+from shieldfl.audit.result import AuditResult, Cell, Verdict
 from shieldfl.cli.result_console import result_console, result_table
 
 __all__ = ["print_audit"]
@@ -38,17 +38,8 @@ def print_audit(result: AuditResult) -> None:
         "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
         soft_wrap=True,
     )
-    for note in (*result.notes, *_reasons(result)):
+    for note in notes_of(result):
         console.print(f"- {note}", soft_wrap=True)
-
-
-def _reasons(result: AuditResult) -> list[str]:
-    """Say why there is no figure, what is the same of several methods once."""
-    methods: dict[tuple[str, str], dict[str, None]] = {}
-    for cell in result.cells:
-        if cell.status in NOT_TRIED:
-            methods.setdefault((cell.attack, cell.reason), {})[cell.method] = None
-    return [f"{attack} on {', '.join(names)}: {reason}" for (attack, reason), names in methods.items()]
 
 
 def _shown(result: AuditResult, cell: Cell) -> Text:

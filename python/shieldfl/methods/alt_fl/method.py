@@ -23,6 +23,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -102,6 +103,10 @@ class AltFl(AgreedMask):
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
         """Say whether the method and its ratio have rounds with DP-SGD."""
         return rounds_of(name, settings.interleaving_ratio).trains_privately
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return what the noise of all steps comes to, in rounds with DP-SGD."""
+        return self.dp_sgd.noise.deviation(training, samples)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first in a round that encrypts, until a model comes with the mask."""

@@ -21,6 +21,7 @@ from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
 from shieldfl.privacy.mechanisms import clip_and_noise
 from shieldfl.roles.message import Message
+from shieldfl.settings import TrainingSettings
 from shieldfl.training.local_update import FloatVector
 
 __all__ = ["DpFedAvg"]
@@ -97,6 +98,10 @@ class DpFedAvg(NoisedAverage):
         super().__init__(name, settings, plan)
         self._settings = settings
         self.delta = settings.delta
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return sigma C."""
+        return self._settings.noise_multiplier * self._settings.clip_norm
 
     def _why_alike(self) -> str:
         return f"{self.name} weighs all clients alike: a weight would let one count for more than C"

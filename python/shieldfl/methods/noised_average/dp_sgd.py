@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.roles.message import Message
+from shieldfl.settings import TrainingSettings
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import (
     FloatVector,
@@ -167,6 +168,10 @@ class DpSgdAveraging(NoisedAverage):
     def trains_privately(cls, name: str, settings: Any) -> bool:
         """It does."""
         return True
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return what the noise of all steps comes to."""
+        return self.dp_sgd.noise.deviation(training, samples)
 
     def _client(
         self,

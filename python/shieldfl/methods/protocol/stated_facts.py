@@ -10,6 +10,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import SyntheticDemand
 from shieldfl.privacy.events import PrivacyReading
+from shieldfl.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,6 +57,14 @@ class StatedFacts:
     def trains_privately(cls, name: str, settings: Any) -> bool:
         """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
         return False
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
+
+        Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
+        from how many clients take part.
+        """
+        return 0.0
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:

@@ -27,6 +27,7 @@ from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.scheme.registry import weighing_encryptions
+from shieldfl.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -117,6 +118,11 @@ class SelectiveShield(Method):
                 settings.encryption, plan.clients, FixedPoint(2, 0), count=plan.parameters
             )
         self.purposes = parameters
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return C sigma sqrt(K) (eq. 21), of the first C where it follows the data."""
+        settings = self._settings
+        return settings.clip_norm * settings.noise_multiplier * math.sqrt(participants)
 
     def _why_alike(self) -> str:
         return f"{self.name} weighs all clients alike (its eq. 26), whatever their weights"

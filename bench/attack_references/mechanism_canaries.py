@@ -1,4 +1,4 @@
-"""Canaries: contributions that are as easy to see as the clipping allows, each in or out of a round by a coin.
+"""Canaries for single mechanisms: contributions as easy to see as the clipping allows, each in or out by a coin.
 
 Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", algorithm 1, with the Dirac
 gradients of Nasr et al. 2023, "Tight auditing of differentially private machine learning", section 4.2.
@@ -13,19 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.epsilon.bounds import EpsilonBound, Guesses, bound_from_one_run
+from shieldfl.audit.epsilon.bounds import EpsilonBound, bound_from_one_run
+from shieldfl.audit.epsilon.guessing import SHARES, count_guesses
 from shieldfl.errors import ParameterError
 
-__all__ = [
-    "SHARES",
-    "DiracCanaries",
-    "SumMechanism",
-    "UploadMechanism",
-    "audit_sum",
-    "audit_uploads",
-    "count_guesses",
-    "guess_presence",
-]
+__all__ = ["DiracCanaries", "SumMechanism", "UploadMechanism", "audit_sum", "audit_uploads"]
 
 FloatVector = NDArray[np.float32]
 
@@ -36,9 +28,6 @@ It is in the unit of a sum: what is released as a mean is multiplied by what it 
 
 UploadMechanism = Callable[[FloatVector], FloatVector]
 """Takes one client's update (P,) and returns what the aggregator receives in its place (P,)."""
-
-SHARES = (0.02, 0.1, 0.5, 1.0)
-"""Of the canaries to guess: few where a mechanism shows little, all where it shows all."""
 
 
 @dataclass(frozen=True)
@@ -83,24 +72,6 @@ class DiracCanaries:
         if released.shape != (self.size,):
             raise ParameterError(f"a release has {self.size:,} values, got {released.shape}")
         return released[self.positions].astype(np.float64) / self.norm - 0.5
-
-
-def guess_presence(evidence: NDArray[np.float64], count: int) -> NDArray[np.int8]:
-    """Guess by the sign of the evidence where it is strongest, 1 for in and -1 for out; 0, no guess, elsewhere.
-
-    Parameters
-    ----------
-    evidence : ndarray of float64, shape (m,)
-        Positive where presence is likelier than absence.
-    count : int
-        Guesses to make, 0 to m; ParameterError for others.
-    """
-    if not 0 <= count <= len(evidence):
-        raise ParameterError(f"of {len(evidence)} canaries {count} cannot be guessed")
-    strongest = np.argsort(-np.abs(evidence), kind="stable")[:count]
-    guessed = np.zeros(len(evidence), dtype=np.int8)
-    guessed[strongest] = np.where(evidence[strongest] > 0, 1, -1)
-    return guessed
 
 
 def audit_sum(
@@ -176,27 +147,3 @@ def audit_uploads(
     return bound_from_one_run(
         count, guesses, delta=delta, unit="client", confidence=confidence, claimed=claimed
     )
-
-
-def count_guesses(
-    evidence: NDArray[np.float64], included: NDArray[np.bool_], shares: Sequence[float] = SHARES
-) -> list[Guesses]:
-    """Guess a share of the canaries, for each of several shares, and count what was right.
-
-    Parameters
-    ----------
-    evidence : ndarray of float64, shape (m,)
-        Positive where presence is likelier than absence.
-    included : ndarray of bool, shape (m,)
-        Which were in.
-    shares : sequence of float
-        As for :func:`audit_sum`; ParameterError for one outside of (0, 1].
-    """
-    if not all(0 < share <= 1 for share in shares):
-        raise ParameterError("the shares of canaries to guess lie in (0, 1]")
-    made = []
-    for share in shares:
-        guessed = guess_presence(evidence, max(1, round(share * len(evidence))))
-        right = ((guessed > 0) == included) & (guessed != 0)
-        made.append(Guesses(int(np.count_nonzero(guessed)), int(right.sum())))
-    return made

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from attack_references.label_views import infer_labels, update_view
 from audit.planted_updates import observed_step, positions_of
 from shieldfl.audit.attacks.property_inference import (
     InferenceFigures,
     LabelInference,
     PlayedClients,
-    infer_labels,
+    last_weights,
     mask_view,
-    update_view,
 )
 from shieldfl.errors import ParameterError
 from shieldfl.selection import top_k
@@ -116,8 +116,10 @@ def test_views_have_the_size_that_they_state():
     assert view.tolist() == [0, 0, 0, 0, 1, 0, *[1] * 10]
     with pytest.raises(ParameterError, match="flags"):
         mask_view(chosen[1:], LAYOUT, 10)
+    bare = parameter_layout(nn.Conv2d(1, 1, 2, bias=False))
+    assert mask_view(np.ones(4, dtype=bool), bare, 10).tolist() == [1]
     with pytest.raises(ParameterError, match="row for each"):
-        mask_view(np.zeros(4, dtype=bool), parameter_layout(nn.Conv2d(1, 1, 2, bias=False)), 10)
+        last_weights(bare, 10)
 
 
 def test_what_cannot_be_played_is_refused(halves):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shieldfl.audit.attacks.canaries import DiracCanaries, audit_sum, audit_uploads, guess_presence
+from attack_references.mechanism_canaries import DiracCanaries, audit_sum, audit_uploads
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.dp_sgd import train_privately
@@ -104,14 +104,6 @@ def test_canaries_are_apart_and_in_by_a_coin():
     assert (total[canaries.positions] == NORM * canaries.included).all()
     assert total.sum() == NORM * canaries.included.sum()
     assert ((canaries.evidence(total) > 0) == canaries.included).all()
-
-
-def test_the_strongest_evidence_is_guessed_first():
-    evidence = np.array([0.1, -3.0, 2.0, -0.2])
-    assert guess_presence(evidence, 2).tolist() == [0, -1, 1, 0]
-    assert guess_presence(evidence, 4).tolist() == [1, -1, 1, -1]
-    with pytest.raises(ParameterError):
-        guess_presence(evidence, 5)
 
 
 def test_wrong_numbers_are_refused():

@@ -1,0 +1,62 @@
+"""What a view says of the noise on an update's values, beside the noise that is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.views.trial import Trial
+from shieldfl.audit.views.view import KnownChange
+from shieldfl.methods.settings import MethodSettings
+
+
+def first(trial: Trial, party: str, source: str) -> KnownChange:
+    return next(one for one in trial.changes(party_named(party), 0) if one.source == source)
+
+
+def trained(trial: Trial, known: KnownChange) -> np.ndarray:
+    own = [trial.record.own_updates[index, known.round].parameters - known.start for index in known.clients]
+    return np.mean(own, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("dp-fedavg", {"noise_multiplier": 3.0, "clip_norm": 2.0}),
+        ("selective-shield", {"noise_multiplier": 3.0, "clip_norm": 2.0, "threshold": 0.5}),
+    ],
+)
+@pytest.mark.parametrize(("party", "source"), [("aggregator-and-client", "message"), ("client", "sum")])
+def test_stated_noise_is_what_clients_add_where_they_add_it(digits, small, method, settings, party, source):
+    trial = Trial(method, MethodSettings().changed(method, settings), small, digits, 0)
+    known = first(trial, party, source)
+    added = known.change - trained(trial, known)
+    noised = trial.record.disclosures[0, 1].noised.to_bool()
+    stated = known.deviation
+    assert np.std(added[noised] / stated[noised]) == pytest.approx(1.0, abs=0.12)
+    if source == "message":
+        times = 2.0 if method == "selective-shield" else 1.0  # the root of K
+        np.testing.assert_allclose(stated[noised], 6.0 * times)
+        assert not stated[~noised].any()
+    elif method == "selective-shield":
+        encrypted = trial.record.disclosures[0, 1].encrypted.to_bool()
+        assert encrypted.any()
+        assert (stated[encrypted] < 1e-5).all()
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "alt-fl-mp", "alt-fl-pi"])
+def test_the_noise_of_private_training_is_stated_for_messages_and_encrypted_sums(digits, small, method):
+    strong = {"noise_multiplier": 10.0, "max_grad_norm": 4.0}
+    trial = Trial(method, MethodSettings().changed(method, strong), small, digits, 0)
+    alone = 0.1 * 10.0 * 4.0 / small.samples  # the noise of one step on the mean gradient
+    for party, clients in (("client", 3), ("other-clients", 1)):
+        known = first(trial, party, "sum")
+        np.testing.assert_allclose(known.deviation, alone / np.sqrt(clients), rtol=1e-4)
+        assert np.std(known.change / known.deviation) == pytest.approx(1.0, abs=0.12)
+
+
+def test_values_without_noise_are_exact_in_messages_and_rounded_in_encrypted_sums(trial_of):
+    assert not first(trial_of("mask-crypt"), "aggregator", "message").deviation.any()
+    rounded = first(trial_of("full-he"), "client", "sum").deviation
+    np.testing.assert_allclose(rounded, 2**-20 / np.sqrt(12) * 2 / 3, rtol=1e-5)
