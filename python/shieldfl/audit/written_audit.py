@@ -231,6 +231,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     attack: str
     trial: int
     seconds: float
+    shared_seconds: float
     left_out: str | None
     found: dict[str, _Found]
     cells: list[dict[str, Any]]
@@ -247,7 +248,9 @@ def _to_line(one: Attacked) -> str:
         for party, own in one.found.items()
     }
     cells = [cell.to_json() for cell in one.cells]
-    line = _Line(one.method, one.attack, one.trial, one.seconds, one.left_out, found, cells)
+    line = _Line(
+        one.method, one.attack, one.trial, one.seconds, one.shared_seconds, one.left_out, found, cells
+    )
     return msgspec.json.encode(line).decode()
 
 
@@ -258,7 +261,8 @@ def _from_line(line: bytes) -> Attacked:
         for party, own in read.found.items()
     }
     cells = [_cell(facts) for facts in read.cells]
-    return Attacked(read.method, read.attack, read.trial, read.seconds, read.left_out, found, cells)
+    own = read.method, read.attack, read.trial, read.seconds, read.shared_seconds, read.left_out
+    return Attacked(*own, found, cells)
 
 
 def _cell(facts: Mapping[str, Any]) -> Cell:

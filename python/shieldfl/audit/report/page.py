@@ -106,5 +106,4 @@ def _source(attack: str) -> str:
         usable = usable_attacks([attack])
     except ParameterError:
         return ""
-    (found,) = (*usable.on_updates, *usable.on_methods)
-    return found.source
+    return usable.on_updates[0].source if usable.on_updates else usable.on_methods[0].source
