@@ -60,3 +60,16 @@ def test_values_without_noise_are_exact_in_messages_and_rounded_in_encrypted_sum
     assert not first(trial_of("mask-crypt"), "aggregator", "message").deviation.any()
     rounded = first(trial_of("full-he"), "client", "sum").deviation
     np.testing.assert_allclose(rounded, 2**-20 / np.sqrt(12) * 2 / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
+def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mechanism):
+    settings = {"noise_multiplier": 3.0, "clip_norm": 2.0, "mechanism": mechanism}
+    trial = Trial("ddp-fedavg", MethodSettings().changed("ddp-fedavg", settings), small, digits, 0)
+    charged = trial.method.noise.honest_clients
+    known = first(trial, "client", "sum")
+    stated = 3.0 * 2.0 / np.sqrt(charged * len(known.clients))
+    np.testing.assert_allclose(known.deviation, stated, rtol=0.02)
+    # Of its own update a client takes away what it trained, and not the share that it drew.
+    there = np.std((known.change - trained(trial, known)) / known.deviation)
+    assert there == pytest.approx(np.sqrt(1 + 1 / len(known.clients)), abs=0.12)

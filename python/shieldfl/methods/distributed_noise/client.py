@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.masks import Mask
 from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -49,6 +52,10 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
             threads=self.context.threads,
         )
         return joined(sent.astype(np.float64), np.zeros(self._buffer_count))
+
+    def _state(self, disclosure: Disclosure) -> None:
+        """State that what is encrypted has noise: it is in the sum that is opened."""
+        super()._state(replace(disclosure, encrypts_noised=True))
 
     def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
         return NoiseShareUpload(self.round, self.index, self._sum_noise.charge)

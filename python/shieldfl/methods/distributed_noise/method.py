@@ -25,6 +25,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
@@ -86,6 +87,10 @@ class DdpFedAvg(MaskedAverage):
         super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=False)
         self._zone = zone
         self.delta = settings.delta
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return the deviation of one client's share; turning it back changes nothing of it."""
+        return math.sqrt(self.noise.share_variance) / self.noise.steps_per_unit
 
     def _why_alike(self) -> str:
         return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
