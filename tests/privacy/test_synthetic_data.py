@@ -18,10 +18,6 @@ from shieldfl.privacy import mean_embedding
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
-from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import load_dataset
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
@@ -149,26 +145,6 @@ def test_classes_that_the_noise_hides_are_an_error() -> None:
     with pytest.raises(RangeError, match="larger epsilon"):
         fit(*samples(4))  # more, and noise lifts one over the bound once in some hundred runs
     assert set(fit(*samples(40), epsilon=1e4, steps=1).labels.tolist()) <= set(range(CLASSES))
-
-
-@pytest.mark.slow
-def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> None:
-    dataset = load_dataset("mnist", data_dir)
-    made = fit_synthetic_data(
-        dataset.train_features[:20000],
-        dataset.train_labels[:20000],
-        10,
-        feature_range=dataset.feature_range,
-        epsilon=1.0,
-        delta=1e-5,
-        samples=2000,
-        seed=0,
-        steps=100,
-    )
-    check_labelled_samples(made.features, made.labels, dataset.feature_shape, 10)
-    model = build_model("mlp", dataset.feature_shape, 10, 0)
-    train_locally(model, made.features, made.labels, TrainingSettings(5, 64, 0.05, momentum=0.0), 0)
-    assert evaluate(model, dataset.test_features, dataset.test_labels) > 0.6
 
 
 @pytest.mark.parametrize(
