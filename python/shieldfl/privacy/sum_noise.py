@@ -219,25 +219,31 @@ def _fitting(
     multiplier: float, distribution: Distribution, clip_norm: float, dimension: int, honest: int
 ) -> SumNoise | None:
     for bits in range(2, _MOST_VALUE_BITS + 1):
-        variance = _largest_variance(distribution, multiplier, dimension, honest, _most_of(bits))
-        if variance is None:
-            continue
-        norm = math.sqrt(honest * variance) / multiplier
-        inflated = rounded_norm_squared(norm, dimension)
-        if norm <= _MOST_NORM and inflated <= (1.0 + _MOST_INFLATION) * norm**2:
-            steps = norm / clip_norm
+
+        def plan(variance: int, bits: int = bits) -> SumNoise:
+            steps = math.sqrt(honest * variance) / multiplier / clip_norm
             return SumNoise(distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits)
+
+        found = _largest(plan)
+        if (
+            found is not None
+            and found.steps_per_unit * clip_norm <= _MOST_NORM
+            and found.norm_bound_squared <= (1.0 + _MOST_INFLATION) * (found.steps_per_unit * clip_norm) ** 2
+        ):
+            return found
     return None
 
 
-def _largest_variance(
-    distribution: Distribution, multiplier: float, dimension: int, honest: int, most_sent: int
-) -> int | None:
-    """Return the largest variance of a share that leaves room for rounded values; None where there is none."""
+def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
+    """Return the plan of the largest variance that leaves room for rounded values; None where there is none.
+
+    The plan itself is asked, since products of floats may be above a whole number that they stand for.
+    """
 
     def fits(variance: int) -> bool:
-        beyond = most_sent - most_rotated(math.sqrt(honest * variance) / multiplier, dimension)
-        return beyond >= 0 and log2_tail(distribution, variance, beyond) <= _LOG2_LEFT_OUT
+        one = plan(variance)
+        beyond = one.most_sent - one.most_rounded
+        return beyond >= 0 and log2_tail(one.distribution, variance, beyond) <= _LOG2_LEFT_OUT
 
     low, high = _LEAST_VARIANCE, _MOST_VARIANCE + 1
     if not fits(low):
@@ -245,7 +251,7 @@ def _largest_variance(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return plan(low)
 
 
 def _most_of(value_bits: int) -> int:
