@@ -33,6 +33,10 @@ _MOST_INFLATION = 0.1
 """What rounding may add to the squared norm of an update, relative to it: 5 % of noise."""
 _LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
+_LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
+"""What clients can clip to."""
+_LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
+"""Noise multipliers beyond these fit no grid."""
 _PRECISION = 1e-5
 """Of a noise multiplier that is found for an epsilon."""
 
@@ -199,13 +203,17 @@ def planned_sum_noise(
 
     Raises ParameterError where no scale fits so much, or so little, noise.
     """
+    if not _LEAST_CLIP_NORM <= clip_norm <= _MOST_CLIP_NORM:
+        raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
+    if not _LEAST_TRIED < noise_multiplier < _MOST_TRIED:
+        raise ParameterError("no grid fits noise with a multiplier so far from 1")
     arguments = distribution, clip_norm, dimension, honest_clients
     found = _fitting(noise_multiplier, *arguments)
     if found is not None:
         return found
     for step, words in ((2.0, "at least"), (0.5, "at most")):
         other = noise_multiplier
-        while 1e-30 < other < 1e30:
+        while _LEAST_TRIED < other < _MOST_TRIED:
             other *= step
             if _fitting(other, *arguments) is not None:
                 raise ParameterError(

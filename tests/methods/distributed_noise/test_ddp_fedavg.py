@@ -213,8 +213,13 @@ def test_a_smaller_sum_and_more_colluders_need_larger_shares():
         ({"colluders": 7}, "take a min_clients of at least 8, not 2"),
         ({"noise_multiplier": 1e-12}, "take at least"),
         ({"noise_multiplier": 1e12}, "take at most"),
+        ({"noise_multiplier": 5e-324}, "so far from 1"),
+        ({"noise_multiplier": 1e300}, "so far from 1"),
+        ({"clip_norm": 5e-324}, r"from 2\^-100 to 2\^100"),
+        ({"clip_norm": 1e300}, r"from 2\^-100 to 2\^100"),
         ({"target_epsilon": 500.0}, "take a smaller epsilon"),
         ({"target_epsilon": 1e-9}, "allow a larger epsilon or fewer rounds"),
+        ({"target_epsilon": 5e-324}, "allow a larger epsilon or fewer rounds"),
         ({"encryption": "none"}, "encryption"),
     ],
 )
