@@ -123,7 +123,7 @@ ENDS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "delta": ((5e-324, 0.9999999999999999), (0.0, -1e-5, 1.0)),
     "noise_multiplier": ((0.0, 1e300), (-5e-324, math.inf)),
     "DdpFedAvgSettings.noise_multiplier": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
-    "colluders": ((0,), (-1,)),
+    "colluders": ((1,), (0, -1)),
     "clip_norm": ((5e-324, 1e300), (0.0, -1.0, math.inf)),
     "min_clients": ((1,), (0, -1)),
     "value_bits": ((2, 40), (1, 41)),

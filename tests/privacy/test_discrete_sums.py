@@ -148,6 +148,8 @@ def test_draws_that_are_off_take_of_delta_and_end_the_figure_where_too_many_are(
     for log2_distance, is_finite in ((just - 1e-6, True), (just + 1e-6, False)):
         found = epsilon_of({noise_of_sum("skellam", 400, 4, 1600, 10, log2_distance): 1}, DELTA)
         assert math.isfinite(found) == is_finite
+    # Of the least delta that there is no thousandth is left.
+    assert math.isinf(epsilon_of({exact: 1}, 5e-324))
     # Distances of several releases add up.
     half = noise_of_sum("skellam", 400, 4, 1600, 10, just - 1.0)
     assert math.isinf(epsilon_of({half: 3}, DELTA))

@@ -57,6 +57,24 @@ def test_a_plan_has_the_noise_that_was_asked_for_and_room_for_it(
     assert deviation / math.sqrt(norm_squared) == pytest.approx(noise_multiplier)
 
 
+@pytest.mark.parametrize(
+    ("noise_multiplier", "clip_norm", "honest_clients", "dimension"),
+    [(0.25, 0.7, 9, 4096), (0.25, 0.7, 54, 4096)],
+)
+def test_a_norm_that_floats_make_a_hair_longer_has_room_too(
+    noise_multiplier, clip_norm, honest_clients, dimension
+):
+    """Here the norm is a whole number of steps, and steps per unit times the norm in units are above it."""
+    plan = planned(
+        noise_multiplier=noise_multiplier,
+        clip_norm=clip_norm,
+        honest_clients=honest_clients,
+        dimension=dimension,
+    )
+    room = plan.most_sent - plan.most_rounded
+    assert log2_tail("skellam", int(plan.share_variance), room) <= -110.0
+
+
 @BOTH
 def test_a_bit_less_would_have_no_such_plan(distribution):
     plan = planned(distribution)

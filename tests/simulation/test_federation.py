@@ -123,6 +123,18 @@ def test_a_client_whose_training_is_refused_leaves_and_says_why(variant):
     assert len(federation.run_round(2, range(CLIENTS), 2).finished) == CLIENTS
 
 
+@pytest.mark.parametrize("label", ["ddp-fedavg", "dp-fedavg", "dp-sgd"])
+def test_that_an_update_was_refused_is_readable_without_noise(label):
+    """A first model can be one under which a single sample makes training overflow: then a refusal tells of it."""
+    variant = labelled(label).with_others(noise_multiplier=4.0)
+    whole, refused = federation_of(variant), federation_of(variant, {2: 1})
+    for federation in (whole, refused):
+        federation.run_round(1, range(CLIENTS), 2)
+    assert math.isfinite(whole.account.spent().epsilon)
+    assert math.isinf(refused.account.spent().epsilon)
+    assert "refusal" in refused.account.spent().reason
+
+
 @every_variant
 def test_too_many_refused_trainings_end_the_run(variant):
     federation = federation_of(variant, {0: 1, 1: 1, 3: 1})

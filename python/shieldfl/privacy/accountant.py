@@ -61,6 +61,8 @@ def epsilon_of(charges: Mapping[Noise | NoiseOfSum, int], delta: float) -> float
     if distance == 0.0:
         return float(_library().rdp.compute_epsilon(ORDERS, total, delta)[0])
     kept = delta * _SHARE_OF_DISTANCE
+    if kept == 0.0:
+        return math.inf
     epsilon = float(_library().rdp.compute_epsilon(ORDERS, total, delta - kept)[0])
     return epsilon if math.log(distance) + float(np.logaddexp(0.0, epsilon)) <= math.log(kept) else math.inf
 
@@ -112,6 +114,7 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
     # Enough if all orders could be tried: ε = ρ + 2 √(ρ ln 1/δ) with ρ = T / 2σ², by concentrated differential privacy.
     log_inverse = -math.log(delta)
     enough = math.sqrt(rounds / 2) * (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse)) / epsilon
+    enough = min(enough, 1e300)  # infinite for the least of all ε, which none up to 10^6 reaches
     try:
         multiplier = dp.calibrate_dp_mechanism(
             lambda: dp.rdp.RdpAccountant(ORDERS, dp.NeighboringRelation.REPLACE_SPECIAL),

@@ -27,16 +27,15 @@ from bisect import bisect_left
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import shieldfl._core as _core
 from shieldfl.errors import ParameterError
+from shieldfl.privacy.discrete_sums import Distribution
 
 __all__ = ["NoiseTable"]
-
-Distribution = Literal["discrete-gaussian", "skellam"]
 
 _LEAST_VARIANCE = Fraction(1, 128)
 _MOST_VARIANCE = Fraction(2**28)

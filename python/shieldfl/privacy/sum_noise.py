@@ -33,6 +33,10 @@ _MOST_INFLATION = 0.1
 """What rounding may add to the squared norm of an update, relative to it: 5 % of noise."""
 _LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
+_LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
+"""What clients can clip to."""
+_LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
+"""Noise multipliers beyond these fit no grid."""
 _PRECISION = 1e-5
 """Of a noise multiplier that is found for an epsilon."""
 
@@ -199,13 +203,17 @@ def planned_sum_noise(
 
     Raises ParameterError where no scale fits so much, or so little, noise.
     """
+    if not _LEAST_CLIP_NORM <= clip_norm <= _MOST_CLIP_NORM:
+        raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
+    if not _LEAST_TRIED < noise_multiplier < _MOST_TRIED:
+        raise ParameterError("no grid fits noise with a multiplier so far from 1")
     arguments = distribution, clip_norm, dimension, honest_clients
     found = _fitting(noise_multiplier, *arguments)
     if found is not None:
         return found
     for step, words in ((2.0, "at least"), (0.5, "at most")):
         other = noise_multiplier
-        while 1e-30 < other < 1e30:
+        while _LEAST_TRIED < other < _MOST_TRIED:
             other *= step
             if _fitting(other, *arguments) is not None:
                 raise ParameterError(
@@ -219,25 +227,31 @@ def _fitting(
     multiplier: float, distribution: Distribution, clip_norm: float, dimension: int, honest: int
 ) -> SumNoise | None:
     for bits in range(2, _MOST_VALUE_BITS + 1):
-        variance = _largest_variance(distribution, multiplier, dimension, honest, _most_of(bits))
-        if variance is None:
-            continue
-        norm = math.sqrt(honest * variance) / multiplier
-        inflated = rounded_norm_squared(norm, dimension)
-        if norm <= _MOST_NORM and inflated <= (1.0 + _MOST_INFLATION) * norm**2:
-            steps = norm / clip_norm
+
+        def plan(variance: int, bits: int = bits) -> SumNoise:
+            steps = math.sqrt(honest * variance) / multiplier / clip_norm
             return SumNoise(distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits)
+
+        found = _largest(plan)
+        if (
+            found is not None
+            and found.steps_per_unit * clip_norm <= _MOST_NORM
+            and found.norm_bound_squared <= (1.0 + _MOST_INFLATION) * (found.steps_per_unit * clip_norm) ** 2
+        ):
+            return found
     return None
 
 
-def _largest_variance(
-    distribution: Distribution, multiplier: float, dimension: int, honest: int, most_sent: int
-) -> int | None:
-    """Return the largest variance of a share that leaves room for rounded values; None where there is none."""
+def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
+    """Return the plan of the largest variance that leaves room for rounded values; None where there is none.
+
+    The plan itself is asked, since products of floats may be above a whole number that they stand for.
+    """
 
     def fits(variance: int) -> bool:
-        beyond = most_sent - most_rotated(math.sqrt(honest * variance) / multiplier, dimension)
-        return beyond >= 0 and log2_tail(distribution, variance, beyond) <= _LOG2_LEFT_OUT
+        one = plan(variance)
+        beyond = one.most_sent - one.most_rounded
+        return beyond >= 0 and log2_tail(one.distribution, variance, beyond) <= _LOG2_LEFT_OUT
 
     low, high = _LEAST_VARIANCE, _MOST_VARIANCE + 1
     if not fits(low):
@@ -245,7 +259,7 @@ def _largest_variance(
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return plan(low)
 
 
 def _most_of(value_bits: int) -> int:

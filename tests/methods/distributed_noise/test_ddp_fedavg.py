@@ -16,6 +16,8 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
 from shieldfl.privacy.mechanisms import clip_l2
+from shieldfl.privacy.noise_share import rotated
+from shieldfl.privacy.sum_noise import rotation_seed
 from shieldfl.scheme.registry import encryptions
 
 SPREAD = 0.25
@@ -51,12 +53,12 @@ def test_the_model_moves_by_the_mean_of_clipped_updates(encryption):
 
 
 @pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
-@pytest.mark.parametrize(("dropping", "others"), [([], {}), ([1, 2], {}), ([], {"colluders": 1})])
-def test_the_mean_has_the_noise_of_all_who_are_in_it(mechanism, dropping, others):
-    run = loud(mechanism=mechanism, **others)
+@pytest.mark.parametrize("dropping", [[], [1, 2]])
+def test_the_mean_has_the_noise_of_all_who_are_in_it(mechanism, dropping):
+    run = loud(mechanism=mechanism)
     run.run_round(dropping=dropping)
     clients, honest = CLIENTS - len(dropping), run.method.noise.honest_clients
-    assert honest == 2 - others.get("colluders", 0)
+    assert honest == 1  # of two, one may be who looks at the sum
     for client in dropping:
         del run.updates[client]
     noise = run.parameters - run.initial.parameters - mean_of_clipped(run, 0.25)
@@ -64,6 +66,29 @@ def test_the_mean_has_the_noise_of_all_who_are_in_it(mechanism, dropping, others
     deviation = 4.0 * 0.25 * math.sqrt(clients / honest) / clients
     assert noise.std() == pytest.approx(deviation, rel=SPREAD)
     assert abs(noise.mean()) < 6.0 * deviation / math.sqrt(PARAMETERS)
+
+
+def test_what_is_left_once_a_client_has_taken_its_own_part_from_a_sum_is_charged():
+    """Every client knows what it drew itself, so that an honest one sees less noise in a sum than that has."""
+    run = loud(clip_norm=1e-3)
+    sent = {}
+    for client in run.clients:
+        original = client._vector
+        client._vector = lambda answer, one=client.index, original=original: sent.setdefault(
+            one, original(answer)
+        )
+    run.run_round(dropping=[0, 1])
+    assert len(sent) == run.setup.plan.min_clients == 2
+    noise, of_looker = run.method.noise, sent[3]
+    moved = rotated(run.parameters - run.initial.parameters[:PARAMETERS], rotation_seed(run.setup.session, 1))
+    left = 2 * noise.steps_per_unit * moved - of_looker[:PARAMETERS]
+    victims = rotated(
+        (run.updates[2].parameters - run.starts[2].parameters).astype(np.float64),
+        rotation_seed(run.setup.session, 1),
+    )
+    victims *= noise.steps_per_unit * noise.clip_norm / np.linalg.norm(victims)
+    charged = math.sqrt(noise.charge.honest_clients * noise.charge.share_variance)
+    assert np.std(left - victims) == pytest.approx(charged, rel=0.2)
 
 
 def test_what_a_client_encrypts_has_its_own_share_alone():
@@ -112,10 +137,9 @@ def test_opened_sums_cost_what_their_noise_is_charged(opener):
     charge = run.method.noise.charge
     assert spent.epsilon == spent.of_noise == spent.if_participants_true == epsilon_of({charge: 3}, 1e-5)
     assert (spent.reason, spent.steps) == (None, 3)
-    assert charge.honest_clients == 2
+    assert charge.honest_clients == 1
     settings = run.settings()
     assert 0.0 < settings["added_delta"] < 1e-5 / 1024
-    assert settings["noise_multiplier_of_one_share"] == pytest.approx(4.0 / math.sqrt(2))
 
 
 def test_a_round_that_was_given_up_is_charged():
@@ -170,13 +194,16 @@ def test_all_clients_weigh_alike_and_a_reader_is_told():
 
 
 def test_a_smaller_sum_and_more_colluders_need_larger_shares():
-    plans = [
-        method_of(small_plan(clients=10, min_clients=least), colluders=colluders).noise
-        for least, colluders in ((10, 0), (5, 0), (10, 5))
+    methods = [
+        method_of(small_plan(clients=11, min_clients=least), colluders=colluders)
+        for least, colluders in ((11, 1), (6, 1), (11, 6))
     ]
+    plans = [one.noise for one in methods]
     shares = [float(one.share_variance) / (one.steps_per_unit * one.clip_norm) ** 2 for one in plans]
     assert shares == pytest.approx([0.1, 0.2, 0.2])
     assert [one.honest_clients for one in plans] == [10, 5, 5]
+    stated = [one.settings((1,) * 11)["noise_multiplier_of_one_share"] for one in methods]
+    assert stated == pytest.approx([math.sqrt(one) for one in (0.1, 0.2, 0.2)])
 
 
 @pytest.mark.parametrize(
@@ -186,8 +213,13 @@ def test_a_smaller_sum_and_more_colluders_need_larger_shares():
         ({"colluders": 7}, "take a min_clients of at least 8, not 2"),
         ({"noise_multiplier": 1e-12}, "take at least"),
         ({"noise_multiplier": 1e12}, "take at most"),
+        ({"noise_multiplier": 5e-324}, "so far from 1"),
+        ({"noise_multiplier": 1e300}, "so far from 1"),
+        ({"clip_norm": 5e-324}, r"from 2\^-100 to 2\^100"),
+        ({"clip_norm": 1e300}, r"from 2\^-100 to 2\^100"),
         ({"target_epsilon": 500.0}, "take a smaller epsilon"),
         ({"target_epsilon": 1e-9}, "allow a larger epsilon or fewer rounds"),
+        ({"target_epsilon": 5e-324}, "allow a larger epsilon or fewer rounds"),
         ({"encryption": "none"}, "encryption"),
     ],
 )

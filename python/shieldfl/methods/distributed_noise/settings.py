@@ -40,12 +40,12 @@ class DdpFedAvgSettings(DpFedAvgSettings):
     )
     colluders: Annotated[
         int,
-        Meta(ge=0, lt=2**31),
+        Meta(ge=1, lt=2**31),
         about(
-            "How many clients of a sum may tell others what noise they drew: shares are sized for min_clients less "
-            "these."
+            "How many clients of a sum may put together what noise they drew: shares are sized for min_clients less "
+            "these. A client that looks at a sum alone is one."
         ),
-    ] = 0
+    ] = 1
     encryption: Annotated[str, about("The scheme, and its packing.", choices=encryptions)] = (
         DEFAULT_ENCRYPTION
     )

@@ -11,6 +11,7 @@ from shieldfl.methods.protocol.list_authority import HISTORY
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
+from shieldfl.privacy.events import ClearUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, round_key_parts
 
@@ -213,6 +214,8 @@ class RoundDriver:
         for index, found in self._clients.step(participants, phase.name, message_of):
             try:
                 if isinstance(found, RangeError):
+                    # Its data decided that it sends nothing, and no noise covers that: all see that it is missing.
+                    self._account.book.add(ClearUpload(round_number, index, "refusal"))
                     raise found
                 with self._account.clock.stage("upload"):
                     received = Message.from_bytes(found)
