@@ -89,14 +89,16 @@ class MethodRun:
         self._evaluation = Evaluation(
             model, self._objective, dataset.test_features.to(device), dataset.test_labels.to(device)
         )
+        features, labels = dataset.train_features.to(device), dataset.train_labels.to(device)
         self._trainers = [
             LocalTrainer(
                 model,
-                dataset.train_features[samples].to(device),
-                dataset.train_labels[samples].to(device),
+                features,
+                labels,
                 config,
                 None if share is None else (share[0].to(device), share[1].to(device)),
                 self._objective,
+                torch.from_numpy(samples).to(device),
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
@@ -166,7 +168,7 @@ class MethodRun:
                     f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
                 )
                 break
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - start + traffic.saved_seconds
             records.append(self._record(round_number, traffic, seconds))
             if keep is not None:
                 keep(self)

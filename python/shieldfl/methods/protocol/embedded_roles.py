@@ -9,8 +9,10 @@ from typing import Any, TypeVar, cast
 
 from shieldfl.array_view import Buffer
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
@@ -57,6 +59,7 @@ class EmbeddedRoles:
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
+        self._together = OpenedTogether(method.plan.clients)
         self.authority: AuthoritySteps | None
         self.setup: PublicSetup
         self.clients: list[ClientSteps]
@@ -119,8 +122,8 @@ class EmbeddedRoles:
         return Message(parts)
 
     def new_client(self, index: int) -> ClientSteps:
-        """Make a client, from the public set-up alone."""
-        return self.method.client_steps(
+        """Make a client, from the public set-up alone; what all clients open alike is computed once."""
+        client = self.method.client_steps(
             self.setup,
             index,
             self.weights[index],
@@ -128,6 +131,9 @@ class EmbeddedRoles:
             threads=self._threads,
             shared_secret=self.shared_secret,
         )
+        if isinstance(client, EnrollingClient):
+            client.open_together(self._together)
+        return client
 
     def new_authority(self) -> AuthoritySteps:
         """Make a key authority that has no keys yet."""
