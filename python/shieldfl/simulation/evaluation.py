@@ -71,6 +71,6 @@ def _address(vector: FloatVector) -> int:
 
 def _digest(point: StartingPoint) -> bytes:
     """Return what two models have in common only where they are the same: their sizes are the run's."""
-    digest = hashlib.sha256(np.ascontiguousarray(point.parameters))
-    digest.update(np.ascontiguousarray(point.buffers))
+    digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
+    digest.update(np.ascontiguousarray(point.buffers).data)
     return digest.digest()

@@ -122,6 +122,9 @@ def _restore_draws(generator: np.random.Generator, state: bytes | memoryview) ->
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
+    Totals that all clients open alike are opened once; the seconds of it count for each client. What a client's
+    messages of a round were made of is let go with the round's end: memory is that of the clients of one round.
+
     Parameters
     ----------
     method, initial, weights, threads, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
@@ -147,6 +150,7 @@ class EmbeddedFederation(EmbeddedRoles):
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
     ) -> None:
+        together = OpenedTogether(method.plan.clients)
         super().__init__(
             method,
             initial,
@@ -155,6 +159,7 @@ class EmbeddedFederation(EmbeddedRoles):
             shared_secret=shared_secret,
             restarts_roles=restarts_roles,
             kept=kept,
+            together=together,
         )
         self.account = method.account() if account is None else account
         self._trained = _EmbeddedClients(
@@ -163,7 +168,7 @@ class EmbeddedFederation(EmbeddedRoles):
             seed,
             layout,
             self.account,
-            self._together,
+            together,
             opens=method.clients_open,
         )
         self._driver = RoundDriver(

@@ -108,7 +108,8 @@ class _Sgd:
             for place, parameter in enumerate(self._parameters)
             if parameter.grad is not None
         ]
-        parameters, directions = [one for one, _, _ in moved], [gradient for _, gradient, _ in moved]
+        parameters: list[torch.Tensor] = [one for one, _, _ in moved]
+        directions = [gradient for _, gradient, _ in moved]
         if settings.weight_decay:
             directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
         if settings.momentum:

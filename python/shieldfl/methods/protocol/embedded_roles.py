@@ -39,6 +39,7 @@ class EmbeddedRoles:
         a process that ends after every message goes through.
     kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
         the roles go on where they stood there, and nothing is made anew.
+    together : what clients that open sums share of it; None for each to do all of it, as on a machine of its own.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class EmbeddedRoles:
         shared_secret: bytes | None = None,
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
+        together: OpenedTogether | None = None,
     ) -> None:
         if method.needs_shared_secret and shared_secret is None:
             shared_secret = secrets.token_bytes(32)
@@ -59,7 +61,7 @@ class EmbeddedRoles:
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
-        self._together = OpenedTogether(method.plan.clients)
+        self._together = together
         self.authority: AuthoritySteps | None
         self.setup: PublicSetup
         self.clients: list[ClientSteps]
@@ -122,7 +124,7 @@ class EmbeddedRoles:
         return Message(parts)
 
     def new_client(self, index: int) -> ClientSteps:
-        """Make a client, from the public set-up alone; what all clients open alike is computed once."""
+        """Make a client, from the public set-up alone."""
         client = self.method.client_steps(
             self.setup,
             index,
@@ -131,7 +133,7 @@ class EmbeddedRoles:
             threads=self._threads,
             shared_secret=self.shared_secret,
         )
-        if isinstance(client, EnrollingClient):
+        if self._together is not None and isinstance(client, EnrollingClient):
             client.open_together(self._together)
         return client
 

@@ -55,7 +55,7 @@ class GlobalModel:
         return self.kept()
 
     def to_message(self) -> Message:
-        """Encode as message parts ``parameters`` and ``buffers``; those of a model that is :meth:`kept` are no copies."""
+        """Encode as message parts ``parameters`` and ``buffers``: no copies, where the model is :meth:`kept`."""
         return Message({"parameters": _bytes_of(self.parameters), "buffers": _bytes_of(self.buffers)})
 
     @classmethod

@@ -57,7 +57,7 @@ class OpenedTogether:
         self._saved = 0.0
 
     def take_saved(self) -> float:
-        """Return the seconds that clients would have taken since the last call, each for itself, beside those it took."""
+        """Return the seconds that clients would have taken since the last call, by themselves, beside those it took."""
         saved, self._saved = self._saved, 0.0
         return saved
 
@@ -116,14 +116,12 @@ def _is_same(one: Any, other: Any) -> bool:
     """Say whether two values are the same, as far as can be said: False for what is of a kind that is not looked at."""
     if one is other:
         return True
-    if isinstance(one, bytes | memoryview):
+    if isinstance(one, bytes | memoryview) and isinstance(other, bytes | memoryview):
         return bytes(one) == bytes(other)
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
         return np.array_equal(one, other)
     if isinstance(one, GlobalModel):
-        return _is_same(one.parameters, other.parameters) and _is_same(one.buffers, other.buffers)
-    if isinstance(one, dict):
-        return _are_same(one, other)
-    return bool(one == other)
+        one, other = one.to_message(), other.to_message()
+    return _are_same(one, other) if isinstance(one, Mapping) else bool(one == other)
