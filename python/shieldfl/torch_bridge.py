@@ -135,11 +135,14 @@ def _scatter(tensors: Sequence[torch.Tensor], vector: FloatVector, what: str) ->
     size = sum(tensor.numel() for tensor in tensors)
     if vector.size != size:
         raise ParameterError(f"the model holds {size} {what}, the vector {vector.size}")
-    # torch warns about read-only memory, which it cannot represent; a copy keeps the caller's array safe.
-    source = torch.from_numpy(vector if vector.flags.writeable else vector.copy())
     start = 0
     with torch.no_grad():
         for tensor in tensors:
             stop = start + tensor.numel()
-            tensor.copy_(source[start:stop].view(tensor.shape))
+            piece = vector[start:stop].reshape(tuple(tensor.shape))
+            if tensor.device.type == "cpu":
+                np.copyto(tensor.detach().numpy(), piece)
+            else:
+                # torch warns about read-only memory, which it cannot represent.
+                tensor.copy_(torch.from_numpy(piece if piece.flags.writeable else piece.copy()))
             start = stop

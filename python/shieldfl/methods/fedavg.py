@@ -149,7 +149,7 @@ class FedAvgAggregator(CollectingAggregator):
         if not np.isfinite(update).all():
             raise RangeError(f"client {client} sent NaN or infinity: its update was not added")
         with self.clock.stage("aggregate"):
-            self._sum += weight * update.astype(np.float64)
+            self._sum += np.multiply(update, weight, dtype=np.float64)
             self._weight += weight
 
     def _result(self, phase: str) -> Message:

@@ -95,6 +95,15 @@ class GrantedKeys(RoundSigner):
             raise PolicyError("this role was granted other answers before: enrol in a new session")
         self._opening_key = opening_key
 
+    def opens_as(self, other: GrantedKeys) -> bool:
+        """Say whether it opens, by the same checks, what another one does: of one session, granted the same."""
+        return (
+            self.check.manifest_digest == other.check.manifest_digest
+            and (self._min_clients, self._weight_bounds) == (other._min_clients, other._weight_bounds)
+            and None not in (self._opening_key, other._opening_key)
+            and hmac.compare_digest(self._opening_key or b"", other._opening_key or b"")
+        )
+
     def shared_secret(self) -> bytes:
         """Return what all who were granted answers of this session have in common, 32 bytes; secret.
 

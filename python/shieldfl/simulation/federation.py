@@ -14,6 +14,7 @@ from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.torch_bridge import ParameterLayout
@@ -34,10 +35,12 @@ class _EmbeddedClients:
         seed: int,
         layout: ParameterLayout | None,
         account: Account,
+        together: OpenedTogether,
         *,
         opens: bool,
     ) -> None:
         self._steps = steps
+        self._together = together
         self._opens = opens
         self._trainers = trainers
         self._seed = seed
@@ -45,6 +48,8 @@ class _EmbeddedClients:
         self._account = account
         self.losses: list[float] = []
         """Of the round's trainings."""
+        self.saved_seconds = 0.0
+        """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
         self._refused: dict[int, RangeError] = {}
 
     def begin_round(
@@ -54,11 +59,12 @@ class _EmbeddedClients:
         participants: int,
         message_of: Callable[[int], Message],
     ) -> None:
-        self.losses, self._refused = [], {}
+        self.losses, self._refused, self.saved_seconds = [], {}, 0.0
         for index in clients:
             model = message_of(index)
             with self._account.clock.stage("merge"):
                 start = self._steps[index].begin_round(round_number, participants, model)
+            self._charge("merge")
             try:
                 update, loss = self._trainers[index].train(
                     start, training_seed(self._seed, round_number, index)
@@ -83,6 +89,7 @@ class _EmbeddedClients:
                     message = self._steps[index].step(
                         phase, None if message_of is None else message_of(index)
                     )
+                self._charge("open")
                 with self._account.clock.stage("upload"):
                     found = message.to_bytes()
             except RangeError as error:
@@ -91,8 +98,16 @@ class _EmbeddedClients:
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
         for index in clients:
-            with self._account.clock.stage("open" if self._opens else "merge"):
+            stage = "open" if self._opens else "merge"
+            with self._account.clock.stage(stage):
                 self._steps[index].end_round(message_of(index))
+            self._charge(stage)
+
+    def _charge(self, stage: str) -> None:
+        """Count the seconds that a client of its own machine would have taken for what another one here has opened."""
+        saved = self._together.take_saved()
+        self._account.clock.add({stage: saved})
+        self.saved_seconds += saved
 
 
 def _draws_of(generator: np.random.Generator) -> bytes:
@@ -106,6 +121,9 @@ def _restore_draws(generator: np.random.Generator, state: bytes | memoryview) ->
 
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
+
+    Totals that all clients open alike are opened once; the seconds of it count for each client. What a client's
+    messages of a round were made of is let go with the round's end: memory is that of the clients of one round.
 
     Parameters
     ----------
@@ -132,6 +150,7 @@ class EmbeddedFederation(EmbeddedRoles):
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
     ) -> None:
+        together = OpenedTogether(method.plan.clients)
         super().__init__(
             method,
             initial,
@@ -140,10 +159,17 @@ class EmbeddedFederation(EmbeddedRoles):
             shared_secret=shared_secret,
             restarts_roles=restarts_roles,
             kept=kept,
+            together=together,
         )
         self.account = method.account() if account is None else account
         self._trained = _EmbeddedClients(
-            self.clients, trainers, seed, layout, self.account, opens=method.clients_open
+            self.clients,
+            trainers,
+            seed,
+            layout,
+            self.account,
+            together,
+            opens=method.clients_open,
         )
         self._driver = RoundDriver(
             method,
@@ -216,9 +242,11 @@ class EmbeddedFederation(EmbeddedRoles):
         """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
             traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
-            traffic.losses = self._trained.losses
+            traffic.losses, traffic.saved_seconds = self._trained.losses, self._trained.saved_seconds
             self._newest = next(iter(traffic.finished), self._newest)
             return traffic
         finally:
             # Also what left in a round that something stopped.
             self.report_to(self.account)
+            for index in participants:
+                self.clients[index].forget_round()

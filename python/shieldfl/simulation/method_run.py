@@ -24,6 +24,7 @@ from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
+from shieldfl.simulation.evaluation import Evaluation
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
@@ -85,15 +86,19 @@ class MethodRun:
             self._account.restore(AccountState.from_bytes(kept.account))
         device = training_device(config.device)
         model.to(device)
-        self._test = dataset.test_features.to(device), dataset.test_labels.to(device)
+        self._evaluation = Evaluation(
+            model, self._objective, dataset.test_features.to(device), dataset.test_labels.to(device)
+        )
+        features, labels = dataset.train_features.to(device), dataset.train_labels.to(device)
         self._trainers = [
             LocalTrainer(
                 model,
-                dataset.train_features[samples].to(device),
-                dataset.train_labels[samples].to(device),
+                features,
+                labels,
                 config,
                 None if share is None else (share[0].to(device), share[1].to(device)),
                 self._objective,
+                torch.from_numpy(samples).to(device),
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
@@ -163,7 +168,7 @@ class MethodRun:
                     f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
                 )
                 break
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - start + traffic.saved_seconds
             records.append(self._record(round_number, traffic, seconds))
             if keep is not None:
                 keep(self)
@@ -249,9 +254,8 @@ class MethodRun:
         Clients that are in no cluster yet do not count.
         """
         merged = self._merged()
-        own = self._means(merged)
-        points = self._global_points(merged)
-        return (self._means(points) if points else dict(own)), own
+        own, measured = self._evaluation.means(merged, self._global_points(merged))
+        return measured or dict(own), own
 
     def _merged(self) -> list[StartingPoint]:
         """Return the models of all clients that have one."""
@@ -279,14 +283,3 @@ class MethodRun:
         load_flat(self._model, points[0].parameters)
         load_flat_buffers(self._model, points[0].buffers)
         return {name: one.detach().cpu().clone() for name, one in self._model.state_dict().items()}
-
-    def _means(self, points: Sequence[StartingPoint]) -> dict[str, float]:
-        """Return each figure on the test set as a mean over the models; equal ones are evaluated once."""
-        keys = [(point.parameters.tobytes(), point.buffers.tobytes()) for point in points]
-        known: dict[tuple[bytes, bytes], dict[str, float]] = {}
-        for key, point in zip(keys, points, strict=True):
-            if key not in known:
-                load_flat(self._model, point.parameters)
-                load_flat_buffers(self._model, point.buffers)
-                known[key] = self._objective.measured(self._model, *self._test)
-        return {name: float(np.mean([known[key][name] for key in keys])) for name in self._objective.names}

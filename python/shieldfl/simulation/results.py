@@ -58,7 +58,7 @@ class RoundRecord:
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
-    """Wall-clock time, evaluation excluded."""
+    """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)

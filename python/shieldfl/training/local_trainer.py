@@ -40,10 +40,12 @@ class LocalTrainer:
     Parameters
     ----------
     model : a module that is overwritten; several trainers may share one.
-    features, labels : the client's samples.
+    features, labels : the client's samples, or those of all, of which ``samples`` says which are the client's.
     settings : of local training.
     synthetic : features and labels for rounds that train on synthetic data; None where there are none.
     objective : what training makes small, and how; None for a classifier's.
+    samples : positions of the client's samples, int64, on the same device, which are copied while it trains; None for
+        all.
     """
 
     def __init__(
@@ -54,10 +56,12 @@ class LocalTrainer:
         settings: TrainingSettings,
         synthetic: tuple[torch.Tensor, torch.Tensor] | None = None,
         objective: Objective | None = None,
+        samples: torch.Tensor | None = None,
     ) -> None:
         self._model = model
         self._layout = parameter_layout(model)
         self._real = (features, labels)
+        self._samples = samples
         self._synthetic = synthetic
         self.settings = settings
         self._objective = objective or Objective()
@@ -79,13 +83,27 @@ class LocalTrainer:
         user's own has changed the layout, or returns no number.
         """
         on = self._real[0].device
-        own = [on.index or 0] if on.type == "cuda" else []
-        with torch.random.fork_rng(devices=own):
+        if on.type == "cpu" and self._objective.train is None:
+            # All that draws here; torch's own way seeds every accelerator too, which takes as long as small steps do.
+            generator = torch.default_generator
+            before = generator.get_state()
+            try:
+                generator.manual_seed(seed)
+                return self._train(start, seed)
+            finally:
+                generator.set_state(before)
+        with torch.random.fork_rng(devices=[on.index or 0] if on.type == "cuda" else []):
             torch.manual_seed(seed)
             return self._train(start, seed)
 
+    def _own_samples(self) -> tuple[torch.Tensor, torch.Tensor]:
+        features, labels = self._real
+        if self._samples is None:
+            return features, labels
+        return features.index_select(0, self._samples), labels.index_select(0, self._samples)
+
     def _train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
-        samples = self._synthetic if start.synthetic else self._real
+        samples = self._synthetic if start.synthetic else self._own_samples()
         if samples is None:
             raise ParameterError("this round trains on synthetic data: give the trainer some")
         kind = self._objective.kind if start.noise is None else "by DP-SGD"

@@ -103,15 +103,22 @@ class _Sgd:
     def step(self) -> None:
         """Move every parameter that has a gradient, and clear the gradient."""
         settings = self._settings
-        for index, parameter in enumerate(self._parameters):
-            direction = parameter.grad
-            if direction is None:
-                continue
-            if settings.weight_decay:
-                direction = direction.add(parameter, alpha=settings.weight_decay)
-            if settings.momentum:
-                direction = self._velocities[index].mul_(settings.momentum).add_(direction)
-            parameter.add_(direction, alpha=-settings.learning_rate)
+        moved = [
+            (parameter, parameter.grad, place)
+            for place, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        ]
+        parameters: list[torch.Tensor] = [one for one, _, _ in moved]
+        directions = [gradient for _, gradient, _ in moved]
+        if settings.weight_decay:
+            directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
+        if settings.momentum:
+            velocities = [self._velocities[place] for _, _, place in moved]
+            torch._foreach_mul_(velocities, settings.momentum)
+            torch._foreach_add_(velocities, directions)
+            directions = velocities
+        torch._foreach_add_(parameters, directions, alpha=-settings.learning_rate)
+        for parameter in parameters:
             parameter.grad = None
 
 

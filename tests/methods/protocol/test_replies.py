@@ -68,3 +68,17 @@ def test_a_request_that_comes_again_while_it_is_answered_waits_for_the_reply():
         second = pool.submit(ask_again)
         assert first.result() == second.result()
     assert made == ["answered"]
+
+
+def test_what_was_forgotten_is_refused_and_later_rounds_are_answered():
+    replies, made = Replies(), []
+    request = Message({"sum": b"1"})
+    ask(replies, "mask", 2, None, made)
+    ask(replies, "update", 2, request, made)
+    replies.forget()
+    for phase, asked in (("mask", None), ("update", request), ("update", None), ("other", None)):
+        with pytest.raises(PolicyError, match="round 2 is over"):
+            ask(replies, phase, 2, asked, made)
+    assert replies.newest("update") == (2, Message())
+    ask(replies, "update", 3, request, made)
+    assert made == [("mask", 2), ("update", 2), ("update", 3)]

@@ -15,6 +15,7 @@ from shieldfl.methods.protocol.list_authority import (
     HISTORY_BYTES,
     next_history,
 )
+from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
@@ -80,6 +81,8 @@ class ClientOpening(Stateful):
         self, opener: RoundAuthority, answered: Mapping[str, str | None], once: Collection[str] = ()
     ) -> None:
         self.opener = opener
+        self.together: OpenedTogether | None = None
+        """What it shares with other clients of its process; None where each opens for itself."""
         self._answered = answered
         self._once = once
         self._history = bytes(HISTORY_BYTES)
@@ -180,8 +183,17 @@ class ClientOpening(Stateful):
         bound = beside_total(Message({**result, HISTORY: self._history}))
         try:
             self.opener.enter_round(number)
-            self.keys.take(purpose, message[ANSWER], bound)
-            answer = self.opener.answer(name, result)
+
+            def work() -> tuple[Message, bytes]:
+                self.keys.take(purpose, message[ANSWER], bound)
+                return self.opener.answer(name, result), self.keys.newest_request
+
+            if self.together is None:
+                answer, asked = work()
+            else:
+                answer, asked = self.together.open(
+                    self._history, message, name, number, result, self.opener, work
+                )
         except BaseException as error:
             self.keys.go_back(begun)
             if not isinstance(error, ShieldError):
@@ -195,7 +207,7 @@ class ClientOpening(Stateful):
             text = f"round {number}: the sum of phase {name!r} cannot be used, and the model stays: {error}"
             self.opener.note(Note(text))
             return None
-        self._history = next_history(self._history, self.keys.newest_request)
+        self._history = next_history(self._history, asked)
         return answer
 
     def _answered_request(

@@ -9,8 +9,10 @@ from typing import Any, TypeVar, cast
 
 from shieldfl.array_view import Buffer
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
@@ -37,6 +39,7 @@ class EmbeddedRoles:
         a process that ends after every message goes through.
     kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
         the roles go on where they stood there, and nothing is made anew.
+    together : what clients that open sums share of it; None for each to do all of it, as on a machine of its own.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class EmbeddedRoles:
         shared_secret: bytes | None = None,
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
+        together: OpenedTogether | None = None,
     ) -> None:
         if method.needs_shared_secret and shared_secret is None:
             shared_secret = secrets.token_bytes(32)
@@ -57,6 +61,7 @@ class EmbeddedRoles:
         self.weights = checked_weights(weights, method.plan.clients)
         self.shared_secret = shared_secret
         self._threads = threads
+        self._together = together
         self.authority: AuthoritySteps | None
         self.setup: PublicSetup
         self.clients: list[ClientSteps]
@@ -120,7 +125,7 @@ class EmbeddedRoles:
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, from the public set-up alone."""
-        return self.method.client_steps(
+        client = self.method.client_steps(
             self.setup,
             index,
             self.weights[index],
@@ -128,6 +133,9 @@ class EmbeddedRoles:
             threads=self._threads,
             shared_secret=self.shared_secret,
         )
+        if self._together is not None and isinstance(client, EnrollingClient):
+            client.open_together(self._together)
+        return client
 
     def new_authority(self) -> AuthoritySteps:
         """Make a key authority that has no keys yet."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.methods.protocol.client_opening import ClientOpening
+from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.reports import Note, Report
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.round_authority import RoundAuthority
@@ -91,6 +92,11 @@ class EnrollingClient(ClientSteps):
         """Let the client open sums itself; ``opener`` turns them into models, by keys that open answers."""
         assert isinstance(opener, RoundAuthority)
         self._opening = ClientOpening(opener, self.context.answered, self.context.answered_once)
+
+    def open_together(self, together: OpenedTogether) -> None:
+        """Share with other clients of this process what they open alike, where clients open sums."""
+        if self._opening is not None:
+            self._opening.together = together
 
     def global_model(self, model: Message) -> Message:
         """Return the newest global model: what a message brings, or what this client has opened."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,9 +30,18 @@ class GlobalModel:
     def kept(self) -> GlobalModel:
         """Return a model of these numbers that whoever made them cannot change any more: itself, if it is one."""
         vectors = (self.parameters, self.buffers)
-        if all(_owner(one) is bytes for one in vectors):
+        if all(type(_owner(one)) is bytes for one in vectors):
             return self
         return GlobalModel(*(np.frombuffer(one.tobytes(), one.dtype).reshape(one.shape) for one in vectors))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the numbers, 32 bytes; taken once, so it is for a model that is :meth:`kept`."""
+        digest = hashlib.sha256(b"shieldfl initial model 1\0")
+        for vector in (self.parameters, self.buffers):
+            digest.update(vector.size.to_bytes(8, "little"))
+            digest.update(vector.astype("<f4", copy=False).data)
+        return digest.digest()
 
     def is_like(self, other: GlobalModel) -> bool:
         """Say whether it has the sizes of another one, and finite numbers alone."""
@@ -44,8 +55,8 @@ class GlobalModel:
         return self.kept()
 
     def to_message(self) -> Message:
-        """Encode as message parts ``parameters`` and ``buffers``."""
-        return Message({"parameters": self.parameters.tobytes(), "buffers": self.buffers.tobytes()})
+        """Encode as message parts ``parameters`` and ``buffers``: no copies, where the model is :meth:`kept`."""
+        return Message({"parameters": _bytes_of(self.parameters), "buffers": _bytes_of(self.buffers)})
 
     @classmethod
     def from_message(cls, message: Message, parameter_count: int, buffer_count: int) -> GlobalModel:
@@ -81,11 +92,19 @@ class GlobalModel:
         return StartingPoint(self.parameters, self.buffers if local_buffers is None else local_buffers)
 
 
-def _owner(array: NDArray[Any]) -> type:
-    """Return the type of what an array's memory belongs to."""
+def _owner(array: NDArray[Any]) -> object:
+    """Return what an array's memory belongs to."""
     while isinstance(array.base, np.ndarray):
         array = array.base
-    return type(array.base)
+    return array.base
+
+
+def _bytes_of(vector: FloatVector) -> bytes:
+    """Return a vector's bytes: those that it was made of, where it is all of them."""
+    owner = _owner(vector)
+    if type(owner) is bytes and len(owner) == vector.nbytes and vector.flags.c_contiguous:
+        return owner
+    return vector.tobytes()
 
 
 def joined(parameters: NDArray[Any], buffers: NDArray[Any]) -> NDArray[Any]:

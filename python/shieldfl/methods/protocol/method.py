@@ -14,7 +14,7 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
-from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes, model_digest
+from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.stated_facts import StatedFacts
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
@@ -93,7 +93,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
-        public = self.name, self.own_settings, self.plan, model_digest(initial)
+        public = self.name, self.own_settings, self.plan, initial.digest
         if not self.purposes:
             return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
         if joint is not None and not (self.clients_open or self.aggregator_opens):

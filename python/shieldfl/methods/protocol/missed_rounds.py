@@ -34,7 +34,7 @@ class MissedRounds(Stateful):
     changes: ClassVar = {
         "history": bytes,
         "_dropped": int,
-        "_ends": list[Message],
+        "_ends": list[bytes],
         "_sent": list[int],
         "_known": list[int],
     }
@@ -43,7 +43,7 @@ class MissedRounds(Stateful):
         self.history = bytes(HISTORY_BYTES)
         """Of all answers so far, see :func:`next_history`."""
         self._dropped = 0
-        self._ends: list[Message] = []
+        self._ends: list[bytes] = []
         # By client: how many ends it was sent, and how many it is known to have.
         self._sent = [0] * clients
         self._known = [0] * clients
@@ -63,7 +63,7 @@ class MissedRounds(Stateful):
     def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
         """Keep the end of a round that this request was answered for, which these clients are sent at once."""
         self.history = next_history(self.history, bytes(request))
-        self._ends.append(end)
+        self._ends.append(end.to_bytes())
         for client in finished:
             if self._sent[client] == self._newest - 1:
                 self._sent[client] += 1
@@ -73,7 +73,7 @@ class MissedRounds(Stateful):
         since = self._known[client] if again else self._sent[client]
         self._sent[client] = self._newest
         missing = self._ends[since - self._dropped :]
-        return {f"{_PART}{number:08}": end.to_bytes() for number, end in enumerate(missing)}
+        return {f"{_PART}{number:08}": end for number, end in enumerate(missing)}
 
     def hear(self, client: int) -> None:
         """Take note that a client has everything: it has sent something that comes of it."""

@@ -17,7 +17,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.scheme.enrolment import ENROLMENT_KEY_BYTES, MOST_AUTHORITIES, VERIFYING_KEY_BYTES
 
-__all__ = ["PublicSetup", "check_sizes", "model_digest"]
+__all__ = ["PublicSetup", "check_sizes"]
 
 
 def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
@@ -30,15 +30,6 @@ def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
             )
         if not np.isfinite(vector).all():
             raise RangeError("the initial model has NaN or infinity: no federation can begin with it")
-
-
-def model_digest(initial: GlobalModel) -> bytes:
-    """Return what a set-up pins of the model before the first round: SHA-256 of its numbers, 32 bytes."""
-    digest = hashlib.sha256(b"shieldfl initial model 1\0")
-    for vector in (initial.parameters, initial.buffers):
-        digest.update(vector.size.to_bytes(8, "little"))
-        digest.update(vector.astype("<f4", copy=False).tobytes())
-    return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class PublicSetup:
     """Of the method, resolved, as plain data."""
     plan: FederationPlan
     initial_digest: bytes
-    """Of the model before the first round, see :func:`model_digest`: 32 bytes."""
+    """Of the model before the first round, see :attr:`GlobalModel.digest`: 32 bytes."""
     session: bytes
     """Of this federation alone: 16 random bytes."""
     verifying_key: bytes = b""
@@ -129,7 +120,7 @@ class PublicSetup:
         """
         check_sizes(initial, self.plan)
         kept = initial.kept()
-        if model_digest(kept) != self.initial_digest:
+        if kept.digest != self.initial_digest:
             raise KeyMismatchError(
                 "this is another model than the federation begins with: take the one that it was set up with"
             )

@@ -22,12 +22,14 @@ class Replies(Stateful):
     wait for each other: one that comes again while the first is being answered gets the first one's reply.
     """
 
-    changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]]}
+    changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]], "_over": int}
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # By phase: the round, the request, the reply.
         self._given: dict[str, tuple[int, Message | None, Message]] = {}
+        # The newest round whose replies were forgotten.
+        self._over = -1
 
     @property
     def phases(self) -> set[str]:
@@ -40,6 +42,12 @@ class Replies(Stateful):
             number, _, reply = self._given.get(phase, (-1, None, None))
             return number, reply
 
+    def forget(self) -> None:
+        """Forget what was replied so far: it is refused to whoever asks again, as another reply would be."""
+        with self._lock:
+            self._over = max((number for number, _, _ in self._given.values()), default=self._over)
+            self._given = {phase: (number, None, Message()) for phase, (number, _, _) in self._given.items()}
+
     def reply(
         self,
         phase: str,
@@ -50,12 +58,15 @@ class Replies(Stateful):
     ) -> Message:
         """Return the reply to this request, made by ``make`` unless it was given before.
 
-        Raises PolicyError for another request of a round that was answered, or of one before it. Where ``make`` raises,
+        Raises PolicyError for another request of a round that was answered, or of one before it, and for a round whose
+        replies were forgotten. Where ``make`` raises,
         nothing counts as answered, and the attributes of the ``owner``, which it may have put new values in the place
         of, are what they were: the same request again starts from the same.
         """
         with self._lock:
             last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
+            if round_number <= self._over:
+                raise PolicyError(f"round {round_number} is over: nothing of it is sent again")
             if (last_round, last_request) == (round_number, request):
                 return last_reply
             if round_number <= last_round:

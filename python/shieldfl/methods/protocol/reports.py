@@ -225,6 +225,10 @@ class Reporter(Stateful):
         """Say how much the next report tells already."""
         return len(self._events), len(self._notes)
 
+    def remarks_after(self, count: int) -> tuple[Note | Tally, ...]:
+        """Return the remarks of the next report but for the first ``count``."""
+        return tuple(self._notes[count:])
+
     def take_back(self, pending: tuple[int, int]) -> None:
         """Tell no more than at that time: what came since has not happened."""
         events, notes = pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.invited import Invitations
 from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.reports import Note, Tally
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
@@ -23,6 +24,9 @@ from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["RoundAuthority"]
+
+_NO_MODEL = {"keys", "_replies", "_invitations", "_untold"}
+"""What changes of every authority, and decides nothing of an answer's numbers."""
 
 
 class RoundAuthority(AuthoritySteps):
@@ -139,6 +143,34 @@ class RoundAuthority(AuthoritySteps):
         self.context.check_answered(phase)
         with self._lock:
             return self._answer(phase, message)
+
+    def standing(self) -> dict[str, Any]:
+        """Return what decides, beside its keys, what a message is answered with: values, which no step changes."""
+        return {name: getattr(self, name) for name in self.all_changes().keys() - _NO_MODEL}
+
+    def repeat(
+        self,
+        phase: str,
+        round_number: int,
+        message: Message,
+        answer: Message,
+        standing: Mapping[str, Any],
+        remarks: Iterable[Note | Tally],
+    ) -> None:
+        """Take what another object has answered that stood where this one stands, and where it came to thereby.
+
+        Raises PolicyError where this one has answered another message of the round.
+        """
+
+        def take() -> Message:
+            for name, value in standing.items():
+                setattr(self, name, value)
+            for remark in remarks:
+                self.note(remark)
+            return answer
+
+        with self._lock:
+            self._replies.reply(phase, round_number, message, take, self)
 
     def _reply(
         self,

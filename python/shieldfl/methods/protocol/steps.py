@@ -96,6 +96,12 @@ class ClientSteps(Reporter, abc.ABC):
     def end_round(self, answer: Message) -> None:
         """Take the answer to the last phase: the new global model."""
 
+    def forget_round(self) -> None:
+        """Let go of what only the round's messages need, where they have arrived and the next round will be another.
+
+        What is asked again of this round is refused, and nothing of the next one changes. Here nothing is kept.
+        """
+
     def global_model(self, model: Message) -> Message:
         """Return the newest global model as this client knows it: here what a message brings."""
         return model

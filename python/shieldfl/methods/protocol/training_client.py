@@ -30,7 +30,6 @@ __all__ = ["PUBLIC_PARTS", "TrainingClient"]
 PUBLIC_PARTS = ("weight", "capability")
 """Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
 
-
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
 
@@ -63,6 +62,9 @@ class TrainingClient(EnrollingClient):
         "_replies": Replies,
     }
 
+    merges_update: ClassVar[bool] = False
+    """Whether the next round begins from something of the last update."""
+
     def __init__(
         self,
         index: int,
@@ -72,6 +74,7 @@ class TrainingClient(EnrollingClient):
         shares_buffers: bool = True,
     ) -> None:
         super().__init__(index, context)
+        self._initial = initial
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
         self.round = 0
         self.start = initial
@@ -141,7 +144,7 @@ class TrainingClient(EnrollingClient):
                     f"round {number} is over since round {self.round} began: begin a later round"
                 )
             if self._begun is not None and number == self.round:
-                if (participants, model) == self._begun_with:
+                if model and (participants, model) == self._begun_with:
                     return self._begun
                 if self._has_told:
                     raise PolicyError(
@@ -317,6 +320,22 @@ class TrainingClient(EnrollingClient):
 
     def _end_round(self, answer: Message) -> None:
         """Nothing is kept from round to round."""
+
+    def forget_round(self) -> None:
+        """Let go of the update and all that was sent of it; whoever merges with an update keeps that."""
+        with self._lock:
+            if self._begun is None or self._begun_with is None:
+                return
+            initial = self._initial
+            if self._has_told:
+                self._replies.forget()
+            else:
+                self._has_trained = False  # begun again, the round is trained anew
+            if not self.merges_update:
+                self.update = initial
+            self.trained_scores, self.start = _NO_SCORES, initial
+            self._begun = replace(self._begun, parameters=initial.parameters, buffers=initial.buffers)
+            self._begun_with = self._begun_with[0], Message()  # which no round begins with
 
     def merged_model(self, model: Message) -> StartingPoint:
         """Return the client's own model, given the global one."""

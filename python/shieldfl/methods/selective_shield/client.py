@@ -47,6 +47,8 @@ class SelectiveShieldClient(TrainingClient):
         "_zones": Zones,
     }
 
+    merges_update = True
+
     def __init__(
         self,
         index: int,

@@ -93,7 +93,6 @@ class SenseCryptClient(TrainingClient):
         self._noise_multiplier = noise_multiplier
         self._capability = capability
         self._upload: MixedUpload | None = None
-        self._initial = initial
         self._most_weight = context.most_weight
         self._clients = context.plan.clients
         self._threads = context.threads

@@ -1,0 +1,71 @@
+"""One simulation for ``many_clients.py``, in this process: its last line of output is what it took, as JSON.
+
+python bench/many_clients_run.py CHECKOUT/python METHOD DATASET MODEL CLIENTS SHARE ROUNDS EPOCHS
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PEERS = ("pfl", "flower")
+"""Other simulators, which go without protection: functions of ``many_clients_peers.py``."""
+
+
+def use_package_of(folder: str) -> None:
+    """Have shieldfl imported from this folder, also where an editable installation says another one."""
+    sys.meta_path[:] = [one for one in sys.meta_path if "ScikitBuild" not in type(one).__name__]
+    sys.path.insert(0, folder)
+
+
+def simulation(method: str) -> Callable[..., str]:
+    """Return what runs a method of ours, or another simulator, and gives the last round's figures."""
+    if method in PEERS:
+        return getattr(importlib.import_module("many_clients_peers"), method)()  # type: ignore[no-any-return]
+    import shieldfl as sf
+
+    importlib.import_module("shieldfl.simulation.own_run")
+
+    def run(dataset: str, model: str, **settings: Any) -> str:
+        last = sf.run(dataset, method, model=model, threads=1, **settings).records()[-1]
+        return f"accuracy {last['accuracy']!r}, loss {last['loss']!r}"
+
+    return run
+
+
+def main() -> None:
+    """Read the command line, run, print."""
+    folder, method, dataset, model, clients, share, rounds, epochs = sys.argv[1:]
+    use_package_of(folder)
+    simulate = simulation(method)
+    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    result = simulate(
+        dataset,
+        model,
+        clients=int(clients),
+        sample_rate=float(share),
+        rounds=int(rounds),
+        local_epochs=int(epochs),
+    )
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    # The kernel's count since this program began: getrusage's would have the parent's memory in it.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    found = {
+        "wall": wall,
+        "user": after.ru_utime - before.ru_utime,
+        "system": after.ru_stime - before.ru_stime,
+        "peak_bytes": 1024 * peak,
+        "result": result,
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
