@@ -70,6 +70,18 @@ def test_an_update_is_that_of_training_from_the_starting_point(kind):
     assert kind is None or seconds["score"] > 0.0
 
 
+def test_samples_may_be_positions_in_those_of_all():
+    features, labels = samples()
+    own = torch.tensor([3, 17, 4, 11])
+    start = StartingPoint(flatten(fresh()), flatten_buffers(fresh()))
+    chosen = LocalTrainer(fresh(), features, labels, SETTINGS, samples=own)
+    copied = LocalTrainer(fresh(), features[own], labels[own], SETTINGS)
+    assert chosen.samples == copied.samples == 4
+    (one, loss), (other, same_loss) = (trainer.train(start, 7) for trainer in (chosen, copied))
+    assert loss == same_loss
+    np.testing.assert_array_equal(one.parameters, other.parameters)
+
+
 def test_the_starting_point_and_earlier_updates_are_left_alone():
     features, labels = samples()
     module = fresh("linear")

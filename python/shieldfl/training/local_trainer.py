@@ -73,7 +73,7 @@ class LocalTrainer:
     @property
     def samples(self) -> int:
         """How many the client has."""
-        return len(self._real[0])
+        return len(self._real[0] if self._samples is None else self._samples)
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
         """Train from ``start`` and as it asks; return the update and the mean loss of the last epoch.
