@@ -6,6 +6,7 @@ python bench/many_clients_run.py CHECKOUT/python METHOD DATASET MODEL CLIENTS SH
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import resource
 import sys
@@ -19,7 +20,18 @@ PEERS = ("pfl", "flower")
 
 
 def use_package_of(folder: str) -> None:
-    """Have shieldfl imported from this folder, also where an editable installation says another one."""
+    """Have shieldfl imported from this folder, also where an editable installation says another one.
+
+    What an editable installation has compiled lies apart, so that nothing changes for its own folder. Raises SystemExit
+    for another one in which nothing is compiled.
+    """
+    if not any(Path(folder, "shieldfl").glob("_core*.so")):
+        installed = importlib.util.find_spec("shieldfl")
+        if installed is None or Path(str(installed.origin)).parents[1] != Path(folder):
+            raise SystemExit(
+                f"{folder} has no compiled package, and is not what is installed: copy its _*.so there"
+            )
+        return
     sys.meta_path[:] = [one for one in sys.meta_path if "ScikitBuild" not in type(one).__name__]
     sys.path.insert(0, folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 
 import pytest
@@ -60,6 +61,21 @@ def test_a_process_runs_what_the_task_says(script, monkeypatch, capsys):
         assert one.peak_bytes > 50e6
     assert results[0].result == results[1].result
     assert "accuracy 0." in results[0].result
+
+
+def test_a_folder_without_compiled_modules_is_the_installed_one_or_refused(script, monkeypatch, tmp_path):
+    run = importlib.import_module("many_clients_run")
+    finders, path = list(sys.meta_path), list(sys.path)
+    monkeypatch.setattr(sys, "meta_path", list(finders))
+    monkeypatch.setattr(sys, "path", list(path))
+    (tmp_path / "shieldfl").mkdir()
+    with pytest.raises(SystemExit, match="has no compiled package"):
+        run.use_package_of(str(tmp_path))
+    installed = importlib.util.find_spec("shieldfl").origin
+    run.use_package_of(installed.removesuffix("/shieldfl/__init__.py"))
+    (tmp_path / "shieldfl" / "_core.so").touch()
+    run.use_package_of(str(tmp_path))
+    assert sys.path[0] == str(tmp_path)
 
 
 @pytest.mark.slow
