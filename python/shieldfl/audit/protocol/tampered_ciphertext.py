@@ -24,7 +24,7 @@ from shieldfl.training.local_update import FloatVector
 __all__ = ["TamperedCiphertext"]
 
 _LOG2_SIZE = 22
-"""Of the secret beside sums, which are below half of it."""
+"""Of the secret beside what is not known of the sums, which is below half of it."""
 _PART = "ciphertexts"
 
 
@@ -73,7 +73,8 @@ class TamperedCiphertext(ProtocolAttack):
         if not isinstance(parameters, ckks.Parameters):
             return moved - liar.own_change
         encrypted = liar.roles.clients[victim].disclosure.encrypted
-        sums = encrypted.gather(moved)
+        # What the others' training added is close to what the own one did: it would blur the secret's steps.
+        sums = encrypted.gather(moved - len(liar.sent) * liar.own_change)
         if sums.size < parameters.ring_degree:
             raise ParameterError(
                 f"the opened sum has {sums.size:,} values, and the secret key {parameters.ring_degree:,}: a part of it "
