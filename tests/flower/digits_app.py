@@ -91,7 +91,7 @@ class DigitsRun:
             if self.by_samples
             else None
         )
-        app = ClientApp(mods=[ShieldMod(samples)])
+        app = ClientApp(mods=[ShieldMod(samples, clear_metrics=True)])
 
         @app.train()
         def train(message, context):

@@ -29,7 +29,8 @@ VARIANTS = {
     "alt-fl-pi": ("alt-fl-pi", {"noise_multiplier": 0.0}, {"by_samples": True}),
     "sense-crypt": ("sense-crypt", {}, {}),
 }
-_SERVER, _CLIENT = ServerApp(), ClientApp(mods=[ShieldMod(lambda context: len(_part(context)))])
+_SERVER = ServerApp()
+_CLIENT = ClientApp(mods=[ShieldMod(lambda context: len(_part(context)), clear_metrics=True)])
 
 
 @cache

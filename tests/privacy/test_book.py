@@ -307,3 +307,11 @@ def test_too_little_noise_on_a_sum_is_said_to_be():
 def test_noise_of_a_sum_is_of_sums_alone(event):
     with pytest.raises(ParameterError, match="what noise it had"):
         PrivacyBook([event])
+
+
+@pytest.mark.parametrize("opened", [OpenedSum(2), ReadSum(2)])
+def test_a_sum_of_which_nobody_has_told_is_no_run_without_a_figure(opened):
+    spent = PrivacyBook([EncryptedUpload(1, 0), OpenedSum(1), opened]).spent(1e-5)
+    assert spent.epsilon == math.inf
+    assert "opened" in spent.reason
+    assert math.isnan(PrivacyBook([EncryptedUpload(1, 0), OpenedSum(1)]).spent(1e-5).epsilon)

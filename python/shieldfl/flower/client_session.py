@@ -23,6 +23,7 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
+from shieldfl.privacy.events import ClearUpload
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
@@ -41,6 +42,8 @@ class _Told:
     ended: int = 0
     """The last round that this client went through, and whose end it has."""
     events: UntoldEvents = field(default_factory=UntoldEvents)
+    clear_metrics: int = 0
+    """The last round of which it was told that metrics have left."""
 
 
 class ClientSession:
@@ -54,6 +57,11 @@ class ClientSession:
     threads : for the core.
     since : how far the memory had come when this was read from it.
     secret : what this client shares with the others, where it has been granted that.
+
+    Attributes
+    ----------
+    clear_metrics : bool
+        Whether an app's metrics leave where the method states an epsilon.
     """
 
     def __init__(
@@ -80,6 +88,7 @@ class ClientSession:
         self._update: bytes | None = None
         self._round = 0
         self._told = _Told()
+        self.clear_metrics = False
         self.steps = self.method.client_steps(
             setup, self.index, self.weight, self._initial, threads=threads, shared_secret=secret
         )
@@ -149,12 +158,17 @@ class ClientSession:
     def _key(self) -> bytes | None:
         return self._memory.state_key(self.setup.session) if self.steps.needs_sealing else None
 
+    @property
+    def has_epsilon(self) -> bool:
+        """Whether the method states an epsilon, so that nothing may leave that it does not count."""
+        return not math.isnan(self.method.delta)
+
     def keep(self) -> Position:
         """Write everything down: before anything that comes of it leaves the node."""
         report = self.steps.report()
         for note in report.notes:  # nobody else learns of them: some depend on the data
             log(INFO, "shieldfl: %s", note)
-        if not math.isnan(self.method.delta):
+        if self.has_epsilon:
             self._told = replace(self._told, events=self._told.events.and_(report.events))
         contents = {
             _STEPS: self.steps.state(self._key),
@@ -209,7 +223,7 @@ class ClientSession:
     ) -> None:
         """Take what training gave, and what the app says of it."""
         self.steps.finish_training(update)
-        records = {name: dict(record) for name, record in metrics.items()}
+        records = {name: dict(record) for name, record in self.leaving(metrics).items()}
         self._told = replace(self._told, round=self._round, metrics=records)
         if self.method.purposes:
             difference = hashlib.sha256()
@@ -218,6 +232,23 @@ class ClientSession:
                 if start.buffers.size == update.buffers.size:
                     difference.update((update.buffers - start.buffers).data)
             self._update = difference.digest()
+
+    def leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
+        """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
+        if not self.has_epsilon or not metrics:
+            return metrics
+        if not self.clear_metrics:
+            log(
+                INFO,
+                "shieldfl: metrics stay here: no noise is theirs. ShieldMod(clear_metrics=True) lets them go",
+            )
+            return {}
+        # An evaluation is of the model that the last round ended with.
+        number = self._round or max(self._told.ended, 1)
+        if number > self._told.clear_metrics:
+            event = ClearUpload(number, self.index, "metrics")
+            self._told = replace(self._told, clear_metrics=number, events=self._told.events.and_([event]))
+        return metrics
 
     def metrics(self, round_number: int) -> dict[str, MetricRecord]:
         """Return what the app said of its training in a round, to be said again with the same message."""

@@ -118,6 +118,8 @@ class MeanStrategy:
 
         One client alone could else end the run by what it says of itself.
         """
+        # Where an epsilon holds, clients tell none.
+        told = {client: records for client, records in told.items() if records}
         fits = {client: records for client, records in told.items() if self._can_be_joined(records)}
         forms = {client: _form_of(records) for client, records in fits.items()}
         if not forms:

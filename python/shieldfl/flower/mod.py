@@ -43,16 +43,21 @@ class ShieldMod:
     """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod()])``. Its last mod, so that it sees all.
 
     The app is called as ever, with a model's arrays, and returns trained ones and metrics. The arrays do not leave the
-    node: what does is the message of the run's method, once it was written down. Metrics leave as they are. What a
-    server sends without protection is refused, but for queries, which the app answers as ever.
+    node: what does is the message of the run's method, once it was written down. Metrics leave as they are, but where
+    the method states an epsilon, which none of them is charged to: there they stay. What a server sends without
+    protection is refused, but for queries, which the app answers as ever.
 
     Parameters
     ----------
     samples : returns how many samples this client trains on, for runs in which clients count by their samples.
+    clear_metrics : whether metrics leave where the method states an epsilon, too. It is infinite then.
     """
 
-    def __init__(self, samples: Callable[[Context], int] | None = None) -> None:
+    def __init__(
+        self, samples: Callable[[Context], int] | None = None, *, clear_metrics: bool = False
+    ) -> None:
         self._samples = samples
+        self._clear_metrics = clear_metrics
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
@@ -86,6 +91,7 @@ class ShieldMod:
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
+        session.clear_metrics = self._clear_metrics
         turn = _Turn(message, asked, session, lambda: call_next(message, context))
         match asked["kind"]:
             case Kind.TRAIN:
@@ -233,11 +239,12 @@ class _Turn:
         return _reply(self._message, self._session, answer)
 
     def evaluate(self) -> Message:
-        """Have the app evaluate the client's own model; what it returns leaves as it is."""
+        """Have the app evaluate the client's own model; what it returns leaves as it is, where it may."""
         reply = self._called(self._model())
         if reply.has_error():
             return reply
-        return _reply(self._message, self._session, None, reply.content.metric_records)
+        session = self._session
+        return _reply(self._message, session, None, session.leaving(reply.content.metric_records))
 
     def finish(self, store: str | None) -> Message:
         """Take what is left, and write the model beside the node's store, where it has one."""
@@ -276,9 +283,13 @@ class _Turn:
             content[TRAINING] = training
         protected, self._message.content = self._message.content, content
         try:
-            return self._call_app()
+            reply = self._call_app()
         finally:
             self._message.content = protected
+        if reply.has_error() and self._session.has_epsilon:
+            log(WARNING, "shieldfl: the app says: %s", reply.error.reason)
+            reply.error = Error(reply.error.code, "the app failed: the node's log says why")
+        return reply
 
     def _check_weight(self, content: RecordDict) -> None:
         """Raise PolicyError where the app trained on another number of samples than the client counts by."""

@@ -221,6 +221,9 @@ class PrivacyBook:
         epsilon, reason = own if has_figure else math.nan, self.reason
         if reason is not None:
             epsilon = math.inf
+        elif not has_figure and self._opened - self._with_noise - self._without_noise:
+            epsilon = math.inf
+            reason = "ε is ∞ because a sum was opened, and no client has told what it had put into it"
         elif math.isinf(epsilon):
             reason = "ε is ∞ because there is too little noise for any figure that delta leaves"
         uploads = Counter(event.client for event in self._events if isinstance(event, NoisedUpload))
