@@ -157,7 +157,7 @@ def per_sample_fisher(
     ndarray of float32, shape (P,)
         Scores, non-negative; zero where a parameter is frozen.
     """
-    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.square_, loss)
+    return mean_over_samples(model, features, labels, batch_size, torch.square, loss)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
 from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
+from shieldfl.sensitivity.layer_chains import LayerChain, Score
 from shieldfl.torch_bridge import exact_dtype, parameter_layout
 
 __all__ = ["each_gradient", "label_sensitivity", "mean_over_samples"]
@@ -22,10 +23,13 @@ def mean_over_samples(
     features: torch.Tensor,
     labels: torch.Tensor,
     batch_size: int,
-    score: Callable[[torch.Tensor], torch.Tensor],
+    score: Score,
     loss: Loss | None = None,
 ) -> FloatVector:
     """Mean over samples of ``score`` of each sample's gradient.
+
+    In a chain of ordinary layers under the cross-entropy (:class:`shieldfl.sensitivity.layer_chains.LayerChain`) it
+    costs little more than one backward pass, in other models several, by torch.func.
 
     The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
     statistic of the batch would mix samples), and handed back in the mode it came in.
@@ -37,7 +41,7 @@ def mean_over_samples(
     batch_size : int
         Samples differentiated at once; memory grows by P floats for each.
     score : callable
-        Takes and returns a float32 tensor, element by element; may work in place.
+        ``torch.abs`` or ``torch.square``: of a product it is the product of its factors' scores.
     loss : callable, optional
         In the place of the cross-entropy.
 
@@ -54,12 +58,45 @@ def mean_over_samples(
         If a mean is NaN, infinite or too large for float32; the message names the layer.
     """
     layout = parameter_layout(model)
+    chain = LayerChain.of(model) if loss is None and labels.dim() == 1 else None
+    batches = (
+        _scores_of_each(model, features, labels, batch_size, score, loss)
+        if chain is None
+        else _scores_of_chain(chain, model, features, labels, batch_size, score)
+    )
     sums: dict[str, torch.Tensor] = {}
-    for gradients in each_gradient(model, features, labels, batch_size, loss):
-        for name, gradient in gradients.items():
-            total = score(gradient).sum(dim=0)
+    for totals in batches:
+        for name, total in totals.items():
             sums[name] = sums[name] + total if name in sums else total.to(exact_dtype(total.device))
     return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
+
+
+def _scores_of_each(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    score: Score,
+    loss: Loss | None,
+) -> Iterator[dict[str, torch.Tensor]]:
+    for gradients in each_gradient(model, features, labels, batch_size, loss):
+        yield {name: score(gradient).sum(dim=0) for name, gradient in gradients.items()}
+
+
+def _scores_of_chain(
+    chain: LayerChain,
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    score: Score,
+) -> Iterator[dict[str, torch.Tensor]]:
+    check_samples(features, labels, batch_size)
+    with evaluation_mode(model):
+        for batch, targets in zip(
+            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
+        ):
+            yield chain.summed_scores(batch, targets, score)
 
 
 def each_gradient(
@@ -138,4 +175,4 @@ def label_sensitivity(
         raise ParameterError(
             "scores by label are defined for the cross-entropy of a classifier: choose another kind of scores"
         )
-    return mean_over_samples(model, features, labels, batch_size, torch.Tensor.abs_)
+    return mean_over_samples(model, features, labels, batch_size, torch.abs)

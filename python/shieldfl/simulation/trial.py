@@ -35,7 +35,7 @@ def try_task(
         objective.check_method(name, method.scores, trains_privately=private)
         if method.scores in _BY_SAMPLE:
             with torch.random.fork_rng(devices=[]):
-                mean_over_samples(models[name], features, targets, 2, torch.Tensor.abs_, objective.loss)
+                mean_over_samples(models[name], features, targets, 2, torch.abs, objective.loss)
 
 
 def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:

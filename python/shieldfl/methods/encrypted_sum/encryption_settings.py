@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -82,6 +82,14 @@ class MaskCryptSettings(EncryptionSettings):
         bool,
         about("Cut the consensus to p, as the paper's budget wants; published code takes the whole union."),
     ] = True
+    gradient: Annotated[
+        Literal["full-batch", "update"],
+        about(
+            "full-batch: of all local data at the new weights, as in the paper: another pass over the data. update: "
+            "what training moved a weight by, with the sign turned, which costs nothing; under plain SGD that is the "
+            "sum of its gradients."
+        ),
+    ] = "full-batch"
 
 
 _IN_A_RUN = {"max_clients": "the number of clients", "max_weight": "the largest weight of a client"}

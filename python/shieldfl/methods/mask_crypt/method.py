@@ -57,7 +57,9 @@ class MaskCryptClient(MaskedAverageClient):
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("score"):
-            scores = exposure_scores(self._exposed, self.update.parameters, self.trained_scores)
+            brought = self.trained_scores
+            slope = self.start.parameters - self.update.parameters if self.scores is None else brought
+            scores = exposure_scores(self._exposed, self.update.parameters, slope)
             ranking = propose(scores, self._ratio)
         return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})
 
@@ -139,7 +141,7 @@ class MaskCrypt(MaskedAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "values outside of the mask, every client's ranking of its positions, and weights"
 
-    scores = "gradient"
+    scores: str | None = "gradient"
     phases = (Phase("ranking", answered_by_authority=False), UPDATE)
 
     def __init__(self, name: str, settings: MaskCryptSettings, plan: FederationPlan) -> None:
@@ -147,6 +149,8 @@ class MaskCrypt(MaskedAverage):
         # The size of a whole union shows in the round alone.
         super().__init__(name, settings, plan, None, count=proposed + plan.buffers if settings.cut else None)
         self._ratio, self._cut = settings.ratio, settings.cut
+        if settings.gradient == "update":
+            self.scores = None
 
     def _client(
         self,
