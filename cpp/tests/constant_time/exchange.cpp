@@ -16,6 +16,7 @@ const ChaCha20Kernels& actual_kernels() {
       return kChaCha20KernelsAvx512;
     case InstructionSet::kAvx2:
       return kChaCha20KernelsAvx2;
+    case InstructionSet::kNeon:  // this program is for x86-64 alone
     case InstructionSet::kScalar:
       break;
   }
