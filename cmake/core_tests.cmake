@@ -1,15 +1,15 @@
 # The C++ tests: one program, which CTest runs in shards, one for each source, so that they run side by side and a
 # failure names its file.
 #
-# All shards run on the best instruction set of the machine. On the others they run again, as scalar.FILE and avx2.FILE,
-# unless a set cannot change what they do:
+# All shards run on the best instruction set of the machine. On the others of the build they run again, as scalar.FILE
+# and avx2.FILE, unless a set cannot change what they do:
 # - they compare the kernels or engines of all sets with each other, whatever the process has chosen: *_kernels and
 #   `all_sets`,
 # - they test code that has no kernels but those of words, checksums and random numbers, which have tests of their own
 #   on all sets: `no_kernels`,
 # - they are Paillier's, whose two engines Python's tests encrypt, add and open with, too. But `both_engines`, which
 #   share numbers between threads or have digests written down, run as scalar as well, which computes with GMP; so would
-#   AVX2.
+#   AVX2 and NEON.
 # Where the kernels are scalar alone there are no others to run on.
 set(all_sets common_crc32c)
 set(no_kernels ckks_parameter_search ckks_parameters common_verify common_wire mask_codec parallel_for
@@ -40,12 +40,13 @@ foreach(source IN LISTS test_sources)
   endif()
   if(SHIELDFL_INSTRUCTION_SETS STREQUAL "scalar")
     continue()
-  elseif(shard IN_LIST both_engines)
+  elseif(shard IN_LIST both_engines AND avx512 IN_LIST SHIELDFL_INSTRUCTION_SETS)
     set(other_sets scalar)
   elseif(shard MATCHES "_kernels$|^paillier_" OR shard IN_LIST all_sets OR shard IN_LIST no_kernels)
     continue()
   else()
-    set(other_sets scalar avx2)
+    set(other_sets ${SHIELDFL_INSTRUCTION_SETS})
+    list(POP_BACK other_sets)
   endif()
   foreach(instruction_set IN LISTS other_sets)
     add_test(NAME ${instruction_set}.${shard} COMMAND core_tests ${shard}.)

@@ -285,8 +285,9 @@ def test_public_names_exist_and_are_all_there_is():
 # Kernels are compiled once for each instruction set, and of an inline function that several objects have the linker
 # keeps one copy. Were it that for the newest processor, older ones would crash. So these files emit nothing under a
 # name that another file may use too.
-KERNEL_SOURCES = [path for path in core_sources() if re.search(r"_avx(2|512)\.cpp$", path.name)]
-KERNEL_LIBRARY = {"immintrin.h", "cstddef", "cstdint"}
+VECTOR_SOURCE = re.compile(r"_(avx2|avx512|neon)\.cpp$")
+KERNEL_SOURCES = [path for path in core_sources() if VECTOR_SOURCE.search(path.name)]
+KERNEL_LIBRARY = {"arm_acle.h", "arm_neon.h", "immintrin.h", "cstddef", "cstdint"}
 KERNEL_TYPES = {
     "size_t",
     "uintptr_t",
@@ -305,7 +306,7 @@ def shared_declarations(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", KERNEL_SOURCES, ids=lambda path: str(path.relative_to(CPP)))
 def test_kernels_share_no_code_between_instruction_sets(path):
     interface = {
-        re.sub(r"_avx(2|512)\.cpp$", ".h", path.relative_to(CPP).as_posix()),
+        VECTOR_SOURCE.sub(".h", path.relative_to(CPP).as_posix()),
         "common/cpu_features.h",
         "common/verify.h",
     }
@@ -323,12 +324,12 @@ def test_kernels_share_no_code_between_instruction_sets(path):
         for line in shared_declarations(header):
             assert re.match(r"template <typename (Lanes|Steps)> ", line), f"{header}: {line}"
     for line in shared_declarations(path):
-        assert re.match(r"const \w+Kernels k\w+Avx(2|512)\b", line), f"{path}: {line}"
+        assert re.match(r"const \w+Kernels k\w+(Avx2|Avx512|Neon)\b", line), f"{path}: {line}"
     for header in interface:
         body = re.search(r"\)( const)?( noexcept)? \{", (CPP / header).read_text())
         assert body is None, f"{header} defines a function, which every includer would emit"
 
 
-def test_there_are_kernels_for_both_wide_sets():
-    for suffix in ("_avx2.cpp", "_avx512.cpp"):
+def test_there_are_kernels_for_all_vector_sets():
+    for suffix in ("_avx2.cpp", "_avx512.cpp", "_neon.cpp"):
         assert sum(path.name.endswith(suffix) for path in KERNEL_SOURCES) >= 8

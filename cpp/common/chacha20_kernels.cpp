@@ -9,6 +9,9 @@ const ChaCha20Kernels& chacha20_kernels(InstructionSet set) {
   if (set == InstructionSet::kAvx512) return kChaCha20KernelsAvx512;
   if (set == InstructionSet::kAvx2) return kChaCha20KernelsAvx2;
 #endif
+#ifdef SHIELDFL_NEON_KERNELS
+  if (set == InstructionSet::kNeon) return kChaCha20KernelsNeon;
+#endif
   (void)set;
   return kChaCha20KernelsScalar;
 }

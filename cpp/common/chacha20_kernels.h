@@ -18,6 +18,7 @@ struct ChaCha20Kernels {
 };
 
 extern const ChaCha20Kernels kChaCha20KernelsScalar;
+extern const ChaCha20Kernels kChaCha20KernelsNeon;    // on 64-bit ARM alone
 extern const ChaCha20Kernels kChaCha20KernelsAvx2;    // on x86-64 alone
 extern const ChaCha20Kernels kChaCha20KernelsAvx512;  // on x86-64 alone
 

@@ -19,7 +19,8 @@ struct Crc32cKernels {
 };
 
 extern const Crc32cKernels kCrc32cKernelsScalar;
-extern const Crc32cKernels kCrc32cKernelsAvx2;
+extern const Crc32cKernels kCrc32cKernelsAvx2;  // on x86-64 alone
+extern const Crc32cKernels kCrc32cKernelsNeon;  // on 64-bit ARM alone
 
 // Precondition: the set is not above best_instruction_set().
 const Crc32cKernels& crc32c_kernels(InstructionSet set);

@@ -34,8 +34,9 @@ struct VoteKernels {
 };
 
 extern const VoteKernels kVoteKernelsScalar;
-extern const VoteKernels kVoteKernelsAvx2;
-extern const VoteKernels kVoteKernelsAvx512;
+extern const VoteKernels kVoteKernelsNeon;    // on 64-bit ARM alone
+extern const VoteKernels kVoteKernelsAvx2;    // on x86-64 alone
+extern const VoteKernels kVoteKernelsAvx512;  // on x86-64 alone
 
 // The kernels of a set that this processor has.
 const VoteKernels& vote_kernels(InstructionSet set);

@@ -18,8 +18,9 @@ struct WordKernels {
 };
 
 extern const WordKernels kWordKernelsScalar;
-extern const WordKernels kWordKernelsAvx2;
-extern const WordKernels kWordKernelsAvx512;
+extern const WordKernels kWordKernelsNeon;    // on 64-bit ARM alone
+extern const WordKernels kWordKernelsAvx2;    // on x86-64 alone
+extern const WordKernels kWordKernelsAvx512;  // on x86-64 alone
 
 // The kernels of a set that this processor has.
 const WordKernels& word_kernels(InstructionSet set);

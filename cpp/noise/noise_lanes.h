@@ -16,6 +16,8 @@ SHIELDFL_NOISE_INLINE Doubles square_root(Doubles x) {
   return _mm256_sqrt_pd(x);
 #elif defined(__SSE2__)
   return _mm_sqrt_pd(x);
+#elif defined(__aarch64__)
+  return vsqrtq_f64(x);
 #else
   for (std::size_t i = 0; i < kLanes; ++i) x[i] = __builtin_sqrt(x[i]);
   return x;

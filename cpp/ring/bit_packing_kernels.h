@@ -27,8 +27,9 @@ struct BitPackingKernels {
 };
 
 extern const BitPackingKernels kBitPackingKernelsScalar;
-extern const BitPackingKernels kBitPackingKernelsAvx2;
-extern const BitPackingKernels kBitPackingKernelsAvx512;
+extern const BitPackingKernels kBitPackingKernelsNeon;    // on 64-bit ARM alone
+extern const BitPackingKernels kBitPackingKernelsAvx2;    // on x86-64 alone
+extern const BitPackingKernels kBitPackingKernelsAvx512;  // on x86-64 alone
 
 // Precondition: the set is not above best_instruction_set().
 const BitPackingKernels& bit_packing_kernels(InstructionSet set);

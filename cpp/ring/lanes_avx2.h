@@ -1,9 +1,5 @@
-// Arithmetic modulo a prime q < 2^50 on four lanes, in double precision, for the AVX2 kernels alone.
-//
-// A lane holds an integer below 2^53 in magnitude, of either sign, that is congruent to the residue it stands
-// for; each function states how large it may be. Sums, differences and fused products of such integers are
-// exact while they stay below 2^53 > 8q. Quotients alone are rounded, and one that is off by a little costs
-// no exactness: the representative that remains is a little larger.
+// Four doubles, or four 64-bit integers, in a vector, for the AVX2 kernels of the ring alone: what
+// double_lanes.h does its arithmetic with.
 #pragma once
 
 #include <immintrin.h>
@@ -14,44 +10,18 @@
 namespace shieldfl::ring {
 namespace {
 
+// Both have the compiler's operators.
 using Lanes = __m256d;
+using Integers = __m256i;
 
 constexpr std::size_t kLanes = 4;
 
-// x + kRounder is x rounded to an integer, which is in its low bits, for |x| <= 2^51.
-constexpr double kRounder = 0x1.8p52;
-// x + kEvenRounder is x rounded to an even integer, for |x| <= 2^52.
-constexpr double kEvenRounder = 0x1.8p53;
-// kUnsignedRounder + x has x in its low bits, for integers 0 <= x < 2^52.
-constexpr double kUnsignedRounder = 0x1p52;
-
-struct Prime {
-  Lanes q;
-  Lanes reciprocal;  // 1/q, rounded
-};
-
-// A factor w, |w| < q/2, and w/q rounded, which is wrong by at most 2^-55 since it is below 1/2.
-struct FactorLanes {
-  Lanes value;
-  Lanes quotient;
-};
-
-inline double as_double(std::uint64_t integer) {
-  return static_cast<double>(static_cast<std::int64_t>(integer));
+inline Lanes as_lanes(Integers x) {
+  return _mm256_castsi256_pd(x);
 }
 
-inline Prime make_prime(std::uint64_t q) {
-  return {_mm256_set1_pd(as_double(q)), _mm256_set1_pd(1.0 / as_double(q))};
-}
-
-// A factor in [0, q) as the representative of smallest magnitude, without a branch, and its quotient.
-inline double balanced_factor(std::uint64_t factor, std::uint64_t q) {
-  const std::uint64_t above = 0 - ((q / 2 - factor) >> 63);
-  return as_double(factor - (q & above));
-}
-
-inline double factor_quotient(double balanced, std::uint64_t q) {
-  return balanced / as_double(q);
+inline Integers as_integers(Lanes x) {
+  return _mm256_castpd_si256(x);
 }
 
 inline Lanes load(const std::uint64_t* from) {
@@ -60,6 +30,10 @@ inline Lanes load(const std::uint64_t* from) {
 
 inline void store(std::uint64_t* to, Lanes x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_castpd_si256(x));
+}
+
+inline Lanes broadcast(double value) {
+  return _mm256_set1_pd(value);
 }
 
 inline Lanes broadcast(const std::uint64_t* from) {
@@ -79,99 +53,80 @@ inline void store_some(std::uint64_t* to, __m256i lanes, Lanes x) {
   _mm256_maskstore_epi64(reinterpret_cast<long long*>(to), lanes, _mm256_castpd_si256(x));
 }
 
-// Integers in [0, 2^52) to lanes, and back.
-inline Lanes from_unsigned(Lanes integers) {
-  const Lanes rounder = _mm256_set1_pd(kUnsignedRounder);
-  return _mm256_sub_pd(_mm256_or_pd(integers, rounder), rounder);
+inline Lanes or_bits(Lanes a, Lanes b) {
+  return _mm256_or_pd(a, b);
 }
 
-inline Lanes to_unsigned(Lanes x) {
-  const Lanes rounder = _mm256_set1_pd(kUnsignedRounder);
-  return _mm256_xor_pd(_mm256_add_pd(x, rounder), rounder);
+inline Lanes xor_bits(Lanes a, Lanes b) {
+  return _mm256_xor_pd(a, b);
 }
 
-// Integers of magnitude below 2^51 to lanes.
-inline Lanes from_signed(__m256i integers) {
-  const Lanes rounder = _mm256_set1_pd(kRounder);
-  return _mm256_sub_pd(_mm256_castsi256_pd(_mm256_add_epi64(integers, _mm256_castpd_si256(rounder))),
-                       rounder);
+// `value` where x < 0, else 0.
+inline Lanes keep_where_negative(Lanes value, Lanes x) {
+  return _mm256_and_pd(value, _mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_LT_OQ));
 }
 
-// x w - quotient * q for |x| < 2^53. The rounding error of x w is at most 2^48, since |x w| < 2^102, and
-// `low` is that error; `high` is an integer. So all is exact where the result is below 2^53 - 2^48 in
-// magnitude.
-inline Lanes subtract_multiple(Lanes x, const FactorLanes& w, Lanes quotient, const Prime& prime) {
-  const Lanes high = _mm256_mul_pd(x, w.value);
-  const Lanes low = _mm256_fmsub_pd(x, w.value, high);
-  return _mm256_add_pd(_mm256_fnmadd_pd(quotient, prime.q, high), low);
+// a b + c, a b - c and c - a b, rounded once.
+inline Lanes fused_sum(Lanes a, Lanes b, Lanes c) {
+  return _mm256_fmadd_pd(a, b, c);
 }
 
-// x w mod q, at most q/2 + |x|/32 in magnitude, for |x| <= 4q: |x w / q| < 2^51, so the quotient is the
-// integer next to x * w.quotient, which differs from x w / q by at most |x| 2^-55; and q 2^-55 < 1/32.
-inline Lanes multiply(Lanes x, const FactorLanes& w, const Prime& prime) {
-  const Lanes rounder = _mm256_set1_pd(kRounder);
-  const Lanes quotient = _mm256_sub_pd(_mm256_fmadd_pd(x, w.quotient, rounder), rounder);
-  return subtract_multiple(x, w, quotient, prime);
+inline Lanes fused_difference(Lanes a, Lanes b, Lanes c) {
+  return _mm256_fmsub_pd(a, b, c);
 }
 
-// The same for |x| <= 8q, but at most q + |x|/32 in magnitude, since the quotient is an even integer.
-inline Lanes multiply_wide(Lanes x, const FactorLanes& w, const Prime& prime) {
-  const Lanes rounder = _mm256_set1_pd(kEvenRounder);
-  const Lanes quotient = _mm256_sub_pd(_mm256_fmadd_pd(x, w.quotient, rounder), rounder);
-  return subtract_multiple(x, w, quotient, prime);
+inline Lanes fused_rest(Lanes c, Lanes a, Lanes b) {
+  return _mm256_fnmadd_pd(a, b, c);
 }
 
-// x w + y mod q, below q in magnitude, for |x| < 2^50 and 0 <= y <= 2q. The quotient is within 1/2 + 1/8 of
-// (x w + y) / q: the error of w.quotient gives less than 1/32, the rounding of a sum below 2^50 less than
-// 1/16, and that of y/q next to nothing. The difference before y is added stays below 3q.
-inline Lanes multiply_add(Lanes x, const FactorLanes& w, Lanes y, const Prime& prime) {
-  const Lanes rounder = _mm256_set1_pd(kRounder);
-  const Lanes estimate = _mm256_fmadd_pd(x, w.quotient, _mm256_mul_pd(y, prime.reciprocal));
-  const Lanes quotient = _mm256_sub_pd(_mm256_add_pd(estimate, rounder), rounder);
-  return _mm256_add_pd(subtract_multiple(x, w, quotient, prime), y);
+// Elements 0, 0, 2, 2.
+inline Lanes load_even_twice(const std::uint64_t* from) {
+  return _mm256_movedup_pd(load(from));
 }
 
-// x mod q for |x| <= 8q, at most q/2 + 1 in magnitude; below q/2 for |x| < q, since x/q is then at least
-// 1/(2q) > 2^-51 from where the rounding turns, and wrong by at most 2^-53.
-inline Lanes reduce(Lanes x, const Prime& prime) {
-  const Lanes rounder = _mm256_set1_pd(kRounder);
-  const Lanes quotient = _mm256_sub_pd(_mm256_fmadd_pd(x, prime.reciprocal, rounder), rounder);
-  return _mm256_fnmadd_pd(quotient, prime.q, x);
+// Elements 0, 1, 4, 5.
+inline Lanes load_pairs(const std::uint64_t* from) {
+  const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 4));
+  return _mm256_castsi256_pd(_mm256_set_m128i(high, low));
 }
 
-// The residue in [0, q) as an integer, for |x| < q.
-inline Lanes to_residues(Lanes x, const Prime& prime) {
-  const Lanes negative = _mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_LT_OQ);
-  return to_unsigned(_mm256_add_pd(x, _mm256_and_pd(prime.q, negative)));
+// Brings elements two apart to the same place of two vectors, and back:
+// (0 1 2 3), (8 9 10 11) <-> (0 1 8 9), (2 3 10 11).
+inline void exchange_halves(Lanes& a, Lanes& b) {
+  const Lanes low = _mm256_permute2f128_pd(a, b, 0x20);
+  b = _mm256_permute2f128_pd(a, b, 0x31);
+  a = low;
 }
 
-// Four vectors whose elements are `stride` apart.
-struct Quad {
-  Lanes at0, at1, at2, at3;
-};
-
-inline Quad load_quad(const std::uint64_t* from, std::size_t stride) {
-  return {load(from), load(from + stride), load(from + 2 * stride), load(from + 3 * stride)};
+// The same for neighbours: (0 1 8 9), (2 3 10 11) <-> (0 2 8 10), (1 3 9 11). Integer instructions, because
+// they have twice the throughput of their twins for doubles.
+inline void exchange_neighbours(Lanes& a, Lanes& b) {
+  const __m256i x = _mm256_castpd_si256(a);
+  const __m256i y = _mm256_castpd_si256(b);
+  a = _mm256_castsi256_pd(_mm256_unpacklo_epi64(x, y));
+  b = _mm256_castsi256_pd(_mm256_unpackhi_epi64(x, y));
 }
 
-inline Quad from_unsigned(const Quad& v) {
-  return {from_unsigned(v.at0), from_unsigned(v.at1), from_unsigned(v.at2), from_unsigned(v.at3)};
+inline Integers load_integers(const void* from) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
-inline void store_quad(std::uint64_t* to, std::size_t stride, const Quad& v) {
-  store(to, v.at0);
-  store(to + stride, v.at1);
-  store(to + 2 * stride, v.at2);
-  store(to + 3 * stride, v.at3);
+inline Integers load_samples(const std::int8_t* from) {
+  return _mm256_cvtepi8_epi64(_mm_loadu_si32(from));
 }
 
-inline Quad to_residues(const Quad& v, const Prime& prime) {
-  return {to_residues(v.at0, prime), to_residues(v.at1, prime), to_residues(v.at2, prime),
-          to_residues(v.at3, prime)};
+inline void store_integers(std::uint64_t* to, Integers x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x);
 }
 
-inline Quad reduce(const Quad& v, const Prime& prime) {
-  return {reduce(v.at0, prime), reduce(v.at1, prime), reduce(v.at2, prime), reduce(v.at3, prime)};
+inline Integers broadcast_integer(std::uint64_t value) {
+  return _mm256_set1_epi64x(static_cast<long long>(value));
+}
+
+// All ones where x < 0, else 0.
+inline Integers negative(Integers x) {
+  return _mm256_cmpgt_epi64(_mm256_setzero_si256(), x);
 }
 
 }  // namespace

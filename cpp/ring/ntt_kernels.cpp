@@ -7,6 +7,9 @@ const NttKernels& ntt_kernels([[maybe_unused]] InstructionSet set) {
   if (set == InstructionSet::kAvx512) return kNttKernelsAvx512;
   if (set == InstructionSet::kAvx2) return kNttKernelsAvx2;
 #endif
+#ifdef SHIELDFL_NEON_KERNELS
+  if (set == InstructionSet::kNeon) return kNttKernelsNeon;
+#endif
   return kNttKernelsScalar;
 }
 

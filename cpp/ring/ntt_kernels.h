@@ -40,8 +40,9 @@ struct NttKernels {
 };
 
 extern const NttKernels kNttKernelsScalar;
-extern const NttKernels kNttKernelsAvx2;
-extern const NttKernels kNttKernelsAvx512;
+extern const NttKernels kNttKernelsNeon;    // on 64-bit ARM alone
+extern const NttKernels kNttKernelsAvx2;    // on x86-64 alone
+extern const NttKernels kNttKernelsAvx512;  // on x86-64 alone
 
 const NttKernels& ntt_kernels(InstructionSet set);
 

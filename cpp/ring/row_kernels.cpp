@@ -10,6 +10,9 @@ const RowKernels& row_kernels([[maybe_unused]] InstructionSet set) {
   if (set == InstructionSet::kAvx512) return kRowKernelsAvx512;
   if (set == InstructionSet::kAvx2) return kRowKernelsAvx2;
 #endif
+#ifdef SHIELDFL_NEON_KERNELS
+  if (set == InstructionSet::kNeon) return kRowKernelsNeon;
+#endif
   return kRowKernelsScalar;
 }
 

@@ -31,8 +31,9 @@ struct RowKernels {
 };
 
 extern const RowKernels kRowKernelsScalar;
-extern const RowKernels kRowKernelsAvx2;
-extern const RowKernels kRowKernelsAvx512;
+extern const RowKernels kRowKernelsNeon;    // on 64-bit ARM alone
+extern const RowKernels kRowKernelsAvx2;    // on x86-64 alone
+extern const RowKernels kRowKernelsAvx512;  // on x86-64 alone
 
 const RowKernels& row_kernels(InstructionSet set);
 

@@ -9,6 +9,9 @@ const SamplerKernels& sampler_kernels(InstructionSet set) {
   if (set == InstructionSet::kAvx512) return kSamplerKernelsAvx512;
   if (set == InstructionSet::kAvx2) return kSamplerKernelsAvx2;
 #endif
+#ifdef SHIELDFL_NEON_KERNELS
+  if (set == InstructionSet::kNeon) return kSamplerKernelsNeon;
+#endif
   (void)set;
   return kSamplerKernelsScalar;
 }

@@ -31,6 +31,7 @@ struct SamplerKernels {
 };
 
 extern const SamplerKernels kSamplerKernelsScalar;
+extern const SamplerKernels kSamplerKernelsNeon;    // on 64-bit ARM alone
 extern const SamplerKernels kSamplerKernelsAvx2;    // on x86-64 alone
 extern const SamplerKernels kSamplerKernelsAvx512;  // on x86-64 alone
 

@@ -13,7 +13,7 @@ namespace {
 
 // Whether this names a set, be it one that this machine does not have.
 bool is_instruction_set(std::string_view name) {
-  for (const InstructionSet set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+  for (const InstructionSet set : all_instruction_sets()) {
     if (name == instruction_set_name(set)) return true;
   }
   return false;

@@ -11,7 +11,20 @@ import numpy as np
 
 import shieldfl._core as _core
 
-__all__ = ["BuildInfo", "build_info", "machine_facts", "processor_name"]
+__all__ = [
+    "INSTRUCTION_SETS",
+    "BuildInfo",
+    "build_info",
+    "instruction_sets_of",
+    "lower_instruction_sets",
+    "machine_facts",
+    "processor_name",
+]
+
+INSTRUCTION_SETS = ("scalar", "neon", "avx2", "avx512")
+"""What the core has kernels for."""
+
+_OF_ARCHITECTURE = {"x86_64": ("scalar", "avx2", "avx512"), "aarch64": ("scalar", "neon")}
 
 
 class BuildInfo(TypedDict):
@@ -39,6 +52,22 @@ def build_info() -> BuildInfo:
         "paillier_engine": _core.paillier_engine(),
         "threads": _core.available_threads(),
     }
+
+
+def instruction_sets_of(architecture: str) -> tuple[str, ...]:
+    """Return what the core is compiled for there, the slowest first: each set has what the one before it has.
+
+    ``architecture`` is as Linux calls it: ``platform.machine()``.
+    """
+    return _OF_ARCHITECTURE.get(architecture, ("scalar",))
+
+
+def lower_instruction_sets(instruction_set: str) -> tuple[str, ...]:
+    """Return those that a machine with this one has too, the slowest first."""
+    for sets in _OF_ARCHITECTURE.values():
+        if instruction_set in sets:
+            return sets[: sets.index(instruction_set)]
+    return ()
 
 
 def processor_name() -> str:

@@ -20,6 +20,7 @@ pytest.importorskip("cryptography")
 from typer.testing import CliRunner
 
 import shieldfl as sf
+from shieldfl.build_info import instruction_sets_of, lower_instruction_sets
 from shieldfl.cli.app import app
 from shieldfl.cli.doctor import diagnosis, machine, packages, self_test
 from shieldfl.cli.doctor.machine import InstructionSets
@@ -28,7 +29,8 @@ from shieldfl.installing import EXTRAS, how_to_install
 from shieldfl.scheme.registry import REGISTRY
 
 IN_USE = sf.build_info()["instruction_set"]
-SETS = machine.SETS[: machine.SETS.index(IN_USE) + 1]
+SETS = (*lower_instruction_sets(IN_USE), IN_USE)
+X86, ARM = (instruction_sets_of(name) for name in ("x86_64", "aarch64"))
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def test_json_has_the_facts(real: Done):
 
 def test_every_scheme_is_tried_with_every_set(real: Done):
     best = real.facts["instruction_sets"]["in_use"]
-    sets = machine.SETS[: machine.SETS.index(best) + 1]
+    sets = (*lower_instruction_sets(best), best)
     tried = {(check["name"], check["instruction_set"]): check for check in real.facts["self_test"]}
     assert {(scheme, name) for scheme in REGISTRY for name in sets} <= tried.keys()
     assert (RANDOM, best) in tried
@@ -211,7 +213,7 @@ def test_an_unknown_set_is_shown_as_the_error_that_it_gives(monkeypatch, no_self
     monkeypatch.setenv("SHIELDFL_SIMD", "sse")
     result = invoke()
     assert result.exit_code == 1
-    assert result.stderr == "shieldfl: SHIELDFL_SIMD must be scalar, avx2 or avx512\n"
+    assert result.stderr == "shieldfl: SHIELDFL_SIMD must be scalar, neon, avx2 or avx512\n"
     assert "SHIELDFL_SIMD=sse is refused: SHIELDFL_SIMD must be scalar" in result.stdout
 
 
@@ -238,30 +240,48 @@ def test_a_missing_package_is_no_failure_and_what_installs_it_is_said(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("flags", "in_use", "sets"),
+    ("core", "flags", "in_use", "sets"),
     [
-        ("fpu sse4_2", "scalar", ("scalar",)),
-        (machine._FLAGS["avx2"], "scalar", ("scalar", "avx2")),
-        (" ".join(machine._FLAGS.values()), "avx2", ("scalar", "avx2", "avx512")),
-        (machine._FLAGS["avx512"], "scalar", ("scalar",)),
-        ("", "avx2", ("scalar", "avx2")),
+        (X86, "fpu sse4_2", "scalar", ("scalar",)),
+        (X86, machine._FLAGS["avx2"], "scalar", ("scalar", "avx2")),
+        (X86, " ".join(machine._FLAGS.values()), "avx2", ("scalar", "avx2", "avx512")),
+        (X86, machine._FLAGS["avx512"], "scalar", ("scalar",)),
+        (X86, "", "avx2", ("scalar", "avx2")),
+        (ARM, "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid", "scalar", ("scalar", "neon")),
+        (ARM, "fp asimd evtstrm cpuid", "scalar", ("scalar",)),
+        (ARM, "", "neon", ("scalar", "neon")),
+        (instruction_sets_of("riscv64"), "", "scalar", ("scalar",)),
     ],
 )
-def test_sets_follow_from_what_the_processor_has(flags: str, in_use: str, sets: tuple[str, ...]):
-    assert machine._sets_of(frozenset(flags.split()), in_use) == sets
+def test_sets_follow_from_what_the_processor_has(
+    core: tuple[str, ...], flags: str, in_use: str, sets: tuple[str, ...]
+):
+    assert machine._sets_of(core, frozenset(flags.split()), in_use) == sets
+
+
+@pytest.mark.parametrize(
+    "line", ["flags\t\t: fpu sse4_2 avx2", "Features\t: fp asimd crc32"], ids=["x86-64", "arm"]
+)
+def test_the_flags_are_found_whatever_linux_calls_them(monkeypatch, line: str):
+    monkeypatch.setattr(machine, "_text_of", lambda path: f"processor\t: 0\n{line}\n\nprocessor\t: 1\n")
+    assert machine._processor_flags() == frozenset(line.partition(": ")[2].split())
 
 
 def test_warnings_say_what_is_slow_or_short():
     facts = {"cores": 1, "memory_bytes": 2**33, "memory_limit_bytes": 2**29}
-    slow = machine.warnings_of(facts, InstructionSets(("scalar",), machine.SETS, "scalar"))
+    slow = machine.warnings_of(facts, InstructionSets(("scalar",), X86, "scalar"))
     assert [
         bool(re.search(words, said))
         for words, said in zip(("AVX2", "one core", "512 MiB"), slow, strict=True)
     ]
     facts = {"cores": 2, "memory_bytes": 2**33, "memory_limit_bytes": None}
-    sets = InstructionSets(("scalar", "avx2"), machine.SETS, "scalar", "scalar")
+    (slow_arm,) = machine.warnings_of(facts, InstructionSets(("scalar",), ARM, "scalar"))
+    assert "has no NEON" in slow_arm
+    (unknown,) = machine.warnings_of(facts, InstructionSets(("scalar",), ("scalar",), "scalar"))
+    assert "that the core knows" in unknown
+    sets = InstructionSets(("scalar", "avx2"), X86, "scalar", "scalar")
     assert "avx2 would be faster" in "".join(machine.warnings_of(facts, sets))
-    assert machine.warnings_of(facts, InstructionSets(("scalar", "avx2"), machine.SETS, "avx2")) == []
+    assert machine.warnings_of(facts, InstructionSets(("scalar", "avx2"), X86, "avx2")) == []
 
 
 # ---- output

@@ -10,8 +10,7 @@ import shieldfl as sf
 from core.child_process import TESTS, run_python
 from core.instruction_set_probe import SETTINGS
 from core.wire_twin import make_known_key
-
-SETS = ("scalar", "avx2", "avx512")  # each has what the one before it has
+from shieldfl.build_info import INSTRUCTION_SETS, lower_instruction_sets
 
 
 def name_in_use(instruction_set):
@@ -35,7 +34,7 @@ def probes(best, tmp_path_factory):
         json.dumps({name: [key.public_frame.hex(), key.exported_secret.hex()] for name, key in made.items()})
     )
     results = {}
-    for name in SETS[: SETS.index(best) + 1]:
+    for name in (*lower_instruction_sets(best), best):
         done = run_python(str(TESTS / "core" / "instruction_set_probe.py"), str(keys), SHIELDFL_SIMD=name)
         assert done.returncode == 0, done.stderr
         results[name] = json.loads(done.stdout)
@@ -55,10 +54,10 @@ def test_the_outputs_that_are_compared_differ_from_each_other(probes):
         assert len(set(digests)) == len(digests)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_a_set_that_is_asked_for_is_used_or_refused(name, best):
     done = name_in_use(name)
-    if SETS.index(name) <= SETS.index(best):
+    if name in (*lower_instruction_sets(best), best):
         assert done.stdout.strip() == name
     else:
         assert done.returncode != 0
@@ -70,7 +69,7 @@ def test_a_set_that_is_asked_for_is_used_or_refused(name, best):
 def test_an_unknown_set_is_refused_at_import(name):
     done = run_python("-c", "import shieldfl", SHIELDFL_SIMD=name)
     assert done.returncode != 0
-    assert done.stderr.endswith("ParameterError: SHIELDFL_SIMD must be scalar, avx2 or avx512\n")
+    assert done.stderr.endswith("ParameterError: SHIELDFL_SIMD must be scalar, neon, avx2 or avx512\n")
 
 
 def test_an_empty_name_means_the_best(best):

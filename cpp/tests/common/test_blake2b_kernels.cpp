@@ -15,8 +15,8 @@ namespace {
 
 std::vector<const Blake2bKernels*> all_kernels() {
   std::vector<const Blake2bKernels*> kernels;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) kernels.push_back(&blake2b_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    kernels.push_back(&blake2b_kernels(set));
   }
   return kernels;
 }

@@ -14,8 +14,8 @@ namespace {
 
 std::vector<const ChaCha20Kernels*> all_kernels() {
   std::vector<const ChaCha20Kernels*> kernels;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) kernels.push_back(&chacha20_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    kernels.push_back(&chacha20_kernels(set));
   }
   return kernels;
 }

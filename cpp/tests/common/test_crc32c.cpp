@@ -31,14 +31,6 @@ Bytes random_bytes(std::size_t count) {
   return bytes;
 }
 
-std::vector<InstructionSet> supported_sets() {
-  std::vector<InstructionSet> sets;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) sets.push_back(set);
-  }
-  return sets;
-}
-
 }  // namespace
 
 TEST(crc32c_of_every_instruction_set_gives_the_vectors_of_rfc_3720) {
@@ -61,7 +53,7 @@ TEST(crc32c_of_every_instruction_set_gives_the_vectors_of_rfc_3720) {
   for (const auto& [bytes, checksum] : vectors) {
     CHECK(naive_crc32c(bytes) == checksum);
     CHECK(crc32c(bytes) == checksum);
-    for (const InstructionSet set : supported_sets()) {
+    for (const InstructionSet set : supported_instruction_sets()) {
       CHECK(~crc32c_kernels(set).advance(0xffffffff, bytes.data(), bytes.size()) == checksum);
     }
   }
@@ -83,7 +75,7 @@ TEST(crc32c_is_the_same_with_every_instruction_set) {
       for (const std::uint32_t start : starts) {
         const std::uint32_t expected = scalar.advance(start, data, length);
         if (start == 0xffffffff) CHECK(~expected == naive_crc32c({data, data + length}));
-        for (const InstructionSet set : supported_sets()) {
+        for (const InstructionSet set : supported_instruction_sets()) {
           CHECK(crc32c_kernels(set).advance(start, data, length) == expected);
         }
       }

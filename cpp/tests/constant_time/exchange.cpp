@@ -11,14 +11,12 @@ namespace {
 std::uint64_t exchange_mask = 0;  // all ones: exchange
 
 const ChaCha20Kernels& actual_kernels() {
-  switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return kChaCha20KernelsAvx512;
-    case InstructionSet::kAvx2:
-      return kChaCha20KernelsAvx2;
-    case InstructionSet::kScalar:
-      break;
-  }
+#if defined(__x86_64__)
+  if (instruction_set() == InstructionSet::kAvx512) return kChaCha20KernelsAvx512;
+  if (instruction_set() == InstructionSet::kAvx2) return kChaCha20KernelsAvx2;
+#elif defined(__aarch64__)
+  if (instruction_set() == InstructionSet::kNeon) return kChaCha20KernelsNeon;
+#endif
   return kChaCha20KernelsScalar;
 }
 

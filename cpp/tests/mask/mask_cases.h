@@ -58,13 +58,4 @@ inline std::vector<const mask::Bitset*> pointers(const std::vector<mask::Bitset>
   return result;
 }
 
-// The sets that this processor has.
-inline std::vector<InstructionSet> available_sets() {
-  std::vector<InstructionSet> sets;
-  for (const InstructionSet set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) sets.push_back(set);
-  }
-  return sets;
-}
-
 }  // namespace shieldfl::tests

@@ -14,7 +14,6 @@
 
 using namespace shieldfl;
 using namespace shieldfl::mask;
-using tests::available_sets;
 using tests::kDensities;
 using tests::random_bools;
 using tests::random_words;
@@ -48,7 +47,7 @@ void check_gather(const WordVector& words, std::mt19937_64& generator) {
     const std::uint64_t first = words[begin] & (~std::uint64_t{0} << (positions[skipped] % 64));
     std::vector<T> expected(count);
     for (std::size_t i = 0; i < count; ++i) expected[i] = dense[positions[skipped + i]];
-    for (const InstructionSet set : available_sets()) {
+    for (const InstructionSet set : supported_instruction_sets()) {
       std::vector<T> out(count);
       gather_kernel<T>(set)(dense.data() + 64 * begin, words.data() + begin, first, out.data(), count);
       CHECK(out == expected);
@@ -91,7 +90,7 @@ TEST(word_kernels_agree) {
         const bool chosen = ((words[i / 64] >> (i % 64)) & 1) != 0;
         bytes[i] = static_cast<std::uint8_t>(chosen ? 1 + generator() % 255 : 0);  // every byte but 0 counts
       }
-      for (const InstructionSet set : available_sets()) {
+      for (const InstructionSet set : supported_instruction_sets()) {
         const WordKernels& kernels = word_kernels(set);
         CHECK(kernels.count(words.data(), count) == set_bits);
         WordVector packed(count);
@@ -140,7 +139,7 @@ TEST(vote_kernels_count_up_by_one_vote) {
         // The highest plane is clear, so that no counter overflows.
         std::ranges::fill(before.back(), 0);
         if (plane_count == 1) std::ranges::fill(before.front(), 0);
-        for (const InstructionSet set : available_sets()) {
+        for (const InstructionSet set : supported_instruction_sets()) {
           auto planes = before;
           vote_kernels(set).add_vote(starts<std::uint64_t>(planes).data(), plane_count, mask.data(), count);
           for (std::size_t i = 0; i < 64 * count; ++i) {
@@ -159,7 +158,7 @@ TEST(vote_kernels_compare_counters) {
       const auto planes = random_planes(plane_count, count, generator);
       const std::uint64_t limit = std::uint64_t{1} << plane_count;
       for (const std::uint64_t threshold : {std::uint64_t{0}, std::uint64_t{1}, limit / 2, limit - 1}) {
-        for (const InstructionSet set : available_sets()) {
+        for (const InstructionSet set : supported_instruction_sets()) {
           WordVector out = random_words(count, generator);
           vote_kernels(set).counters_at_least(starts<const std::uint64_t>(planes).data(), plane_count,
                                               threshold, out.data(), count);
@@ -188,7 +187,7 @@ TEST(vote_kernels_agree_on_who_was_chosen) {
     }
     for (const std::size_t threshold :
          {std::size_t{1}, clients / 2 + 1, clients, 1 + generator() % clients}) {
-      for (const InstructionSet set : available_sets()) {
+      for (const InstructionSet set : supported_instruction_sets()) {
         WordVector out = random_words(count, generator);
         vote_kernels(set).chosen_by(pointers.data(), clients, kFirst, threshold, out.data(), count);
         for (std::size_t i = 0; i < votes.size(); ++i) {
@@ -208,7 +207,7 @@ TEST(vote_kernels_agree_on_every_threshold_of_full_and_empty_masks) {
     std::vector<const std::uint64_t*> masks(kClients, empty.data());
     std::fill_n(masks.begin(), chosen, full.data());
     for (std::size_t threshold = 1; threshold <= kClients; ++threshold) {
-      for (const InstructionSet set : available_sets()) {
+      for (const InstructionSet set : supported_instruction_sets()) {
         WordVector out(9, 0x5555555555555555);
         vote_kernels(set).chosen_by(masks.data(), kClients, 0, threshold, out.data(), out.size());
         CHECK(out == (chosen >= threshold ? full : empty));
@@ -226,7 +225,7 @@ TEST(vote_kernels_agree_on_zones) {
     for (std::size_t w = 0; w < count; ++w) {
       expected += static_cast<std::uint64_t>(std::popcount(local[w] & ~encrypted[w]));
     }
-    for (const InstructionSet set : available_sets()) {
+    for (const InstructionSet set : supported_instruction_sets()) {
       WordVector personalised(count, 0);
       WordVector noise(count, 0);
       CHECK(vote_kernels(set).split(local.data(), encrypted.data(), personalised.data(), noise.data(),

@@ -21,8 +21,8 @@ namespace {
 
 std::vector<const NoiseKernels*> all_kernels() {
   std::vector<const NoiseKernels*> tables;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) tables.push_back(&noise_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    tables.push_back(&noise_kernels(set));
   }
   return tables;
 }

@@ -17,8 +17,8 @@ namespace {
 template <typename T>
 std::vector<const RotationKernels<T>*> all_kernels() {
   std::vector<const RotationKernels<T>*> tables;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) tables.push_back(&rotation_kernels<T>(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    tables.push_back(&rotation_kernels<T>(set));
   }
   return tables;
 }

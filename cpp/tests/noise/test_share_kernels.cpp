@@ -19,8 +19,8 @@ namespace {
 
 std::vector<const ShareKernels*> all_kernels() {
   std::vector<const ShareKernels*> tables;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) tables.push_back(&share_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    tables.push_back(&share_kernels(set));
   }
   return tables;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "common/cpu_features.h"
@@ -12,12 +13,8 @@
 namespace shieldfl::tests {
 
 // The sets beyond the scalar one that this processor has.
-inline std::vector<InstructionSet> vector_sets() {
-  std::vector<InstructionSet> sets;
-  for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) sets.push_back(set);
-  }
-  return sets;
+inline std::span<const InstructionSet> vector_sets() {
+  return supported_instruction_sets().subspan(1);
 }
 
 // Miller-Rabin with the bases that decide every 64-bit number; n odd and above 37.

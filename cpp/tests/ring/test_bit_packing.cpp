@@ -86,14 +86,6 @@ class RowBeforeUnmappedPage {
   std::uint8_t* row_ = nullptr;
 };
 
-std::vector<InstructionSet> supported_sets() {
-  std::vector<InstructionSet> sets;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) sets.push_back(set);
-  }
-  return sets;
-}
-
 Residues random_words(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   Residues words(count);
@@ -174,7 +166,7 @@ TEST(packed_residues_have_these_bits) {
                      [=](std::uint64_t, std::uint64_t word) { return word & largest; });
       for (const Residues& residues : {random, Residues(count, largest), Residues(count, 0)}) {
         const Bytes expected = naive_pack(residues, width);
-        for (const InstructionSet set : supported_sets()) {
+        for (const InstructionSet set : supported_instruction_sets()) {
           Bytes bytes(expected.size(), 0xee);
           bit_packing_kernels(set).pack(residues.data(), count, bits, width.dropped_bits, bytes.data());
           CHECK(bytes == expected);
@@ -200,7 +192,7 @@ TEST(every_instruction_set_packs_every_width_and_count_within_its_row) {
       for (const std::size_t count : counts) {
         Residues residues(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(count));
         for (std::uint64_t& residue : residues) residue >>= 64 - bits - dropped;
-        for (const InstructionSet set : supported_sets()) {
+        for (const InstructionSet set : supported_instruction_sets()) {
           check(bit_packing_kernels(set), residues, {bits, dropped});
         }
       }
@@ -216,7 +208,7 @@ TEST(a_field_above_the_modulus_is_found_in_every_lane) {
     const std::uint64_t modulus =
         (std::uint64_t{1} << modulus_bits) - (std::uint64_t{5} << width.dropped_bits) + 1;
     const std::uint64_t largest = (modulus - 1) >> width.dropped_bits;
-    for (const InstructionSet set : supported_sets()) {
+    for (const InstructionSet set : supported_instruction_sets()) {
       const BitPackingKernels& kernels = bit_packing_kernels(set);
       const auto in_range = [&](const Residues& residues) {
         const Bytes bytes = naive_pack(residues, width);

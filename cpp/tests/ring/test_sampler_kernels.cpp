@@ -16,8 +16,8 @@ namespace {
 
 std::vector<const SamplerKernels*> all_kernels() {
   std::vector<const SamplerKernels*> kernels;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) kernels.push_back(&sampler_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    kernels.push_back(&sampler_kernels(set));
   }
   return kernels;
 }

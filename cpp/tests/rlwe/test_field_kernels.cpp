@@ -19,8 +19,8 @@ constexpr std::uint64_t kPrime1 = (std::uint64_t{1} << 49) + 9;
 
 std::vector<const FieldKernels*> all_kernels() {
   std::vector<const FieldKernels*> kernels;
-  for (const auto set : {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (set <= best_instruction_set()) kernels.push_back(&rlwe::field_kernels(set));
+  for (const InstructionSet set : supported_instruction_sets()) {
+    kernels.push_back(&rlwe::field_kernels(set));
   }
   return kernels;
 }

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from shieldfl.build_info import INSTRUCTION_SETS
 from shieldfl.errors import ParameterError
 from shieldfl.settings import (
     BYTES_PER_SECOND,
@@ -25,7 +26,6 @@ from shieldfl.settings import (
 )
 
 __all__ = [
-    "INSTRUCTION_SETS",
     "Aggregator",
     "ClientKind",
     "Fleet",
@@ -34,9 +34,6 @@ __all__ = [
     "Model",
     "Training",
 ]
-
-INSTRUCTION_SETS = ("scalar", "avx2", "avx512")
-"""What the core has kernels for, the slowest first."""
 
 FloatVector = NDArray[np.float64]
 IntVector = NDArray[np.int64]

@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl.build_info import build_info, processor_name
+from shieldfl.build_info import build_info, instruction_sets_of, processor_name
 
-__all__ = ["SETS", "InstructionSets", "installation", "instruction_sets", "warnings_of"]
-
-SETS = ("scalar", "avx2", "avx512")
-"""Each has what the one before it has."""
+__all__ = ["InstructionSets", "installation", "instruction_sets", "warnings_of"]
 
 _VARIABLE = "SHIELDFL_SIMD"
-_X86 = frozenset({"x86_64", "AMD64"})
 # As Linux calls what the core asks the processor for.
 _FLAGS = {
+    "neon": "asimd crc32",
     "avx2": "avx2 fma bmi1 bmi2 popcnt pclmulqdq sse4_2",
     "avx512": "avx512f avx512dq avx512bw avx512vl avx512ifma avx512vbmi avx512_vbmi2 avx512_vpopcntdq",
 }
@@ -48,9 +45,7 @@ class InstructionSets:
     @property
     def usable(self) -> tuple[str, ...]:
         """Those that machine and core have, and the one that is in use."""
-        return tuple(
-            name for name in SETS if name == self.in_use or (name in self.machine and name in self.core)
-        )
+        return tuple(name for name in self.core if name == self.in_use or name in self.machine)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -85,25 +80,25 @@ def instruction_sets() -> InstructionSets:
     """Return which sets there are, and which is chosen."""
     in_use = build_info()["instruction_set"]
     forced = os.environ.get(_VARIABLE, "")
-    core = SETS if platform.machine() in _X86 else SETS[:1]
+    core = instruction_sets_of(platform.machine())
     # The core was loaded with another value, or with none.
     error = _refusal() if forced not in {"", in_use} else ""
-    return InstructionSets(_sets_of(_processor_flags(), in_use), core, in_use, forced, error)
+    return InstructionSets(_sets_of(core, _processor_flags(), in_use), core, in_use, forced, error)
 
 
-def _sets_of(flags: frozenset[str], in_use: str) -> tuple[str, ...]:
-    """Return the sets that a processor with these flags has, those that are certainly there among them."""
-    found = SETS.index(in_use)
-    for number, name in enumerate(SETS[1:], start=1):
+def _sets_of(core: tuple[str, ...], flags: frozenset[str], in_use: str) -> tuple[str, ...]:
+    """Return which sets of the core a processor with these flags has, those that are certainly there among them."""
+    found = core.index(in_use)
+    for number, name in enumerate(core[1:], start=1):
         if not flags.issuperset(_FLAGS[name].split()):
             break
         found = max(found, number)
-    return SETS[: found + 1]
+    return core[: found + 1]
 
 
 def _processor_flags() -> frozenset[str]:
     for line in _text_of("/proc/cpuinfo").splitlines():
-        if line.startswith("flags"):
+        if line.startswith(("flags", "Features")):  # of x86-64, of ARM
             return frozenset(line.partition(":")[2].split())
     return frozenset()
 
@@ -159,8 +154,9 @@ def _text_of(path: str) -> str:
 def warnings_of(facts: dict[str, Any], sets: InstructionSets) -> list[str]:
     """Return what makes work slow or may end it, in sentences; nothing of it keeps shieldfl from working."""
     found = []
-    if sets.machine == SETS[:1]:
-        found.append("This processor has no AVX2: encryption works, and takes several times as long.")
+    if sets.machine == sets.core[:1]:
+        lacking = sets.core[1].upper() if len(sets.core) > 1 else "instruction set that the core knows"
+        found.append(f"This processor has no {lacking}: encryption works, and takes several times as long.")
     elif sets.forced and not sets.error and sets.in_use != sets.usable[-1]:
         found.append(f"{_VARIABLE} keeps the core to {sets.in_use}: {sets.usable[-1]} would be faster.")
     if facts["cores"] < 2:

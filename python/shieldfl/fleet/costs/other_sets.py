@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shieldfl.build_info import build_info
+from shieldfl.build_info import build_info, lower_instruction_sets
 from shieldfl.errors import ShieldError
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes
-from shieldfl.fleet.fleet import INSTRUCTION_SETS
 
 __all__ = ["measure_other_sets"]
 
@@ -37,7 +36,7 @@ def measure_other_sets(schemes: Sequence[str], work: SchemeWork) -> dict[str, di
         "key_bits": work.key_bits,
         "seconds": work.seconds,
     }
-    for lower in INSTRUCTION_SETS[: INSTRUCTION_SETS.index(best)]:
+    for lower in lower_instruction_sets(best):
         done = subprocess.run(
             [sys.executable, "-c", _CODE],
             input=json.dumps(facts),
