@@ -54,13 +54,13 @@ from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.torch_bridge import flatten, parameter_layout
 
 CLIENTS, SHARE, ROUNDS, MIN_CLIENTS, DELTA = 1_000, 0.1, 100, 90, 1e-5
-LOCAL_EPOCHS, BATCH_SIZE = 1, 16
+LOCAL_EPOCHS, BATCH_SIZE = 1, 32
 EPSILONS = (8.0, 4.0, 2.0, 1.0)
 SEEDS = (0, 1, 2)
 SELECTION_SEED, SELECTION_EPSILON = 100, 8.0
 METHODS = ("fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg")
 MODELS = ("pooled-linear", "pooled-cnn")
-LEARNING_RATES = (0.05, 0.1)
+LEARNING_RATES = (0.1,)
 CLIP_NORMS = (0.3, 0.6)
 HELD_OUT = 6
 """One of so many training samples is held out while model and training are chosen."""

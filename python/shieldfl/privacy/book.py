@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.accountant import Charge, epsilon_of
 from shieldfl.privacy.events import (
     ClearUpload,
     ClientsDrawn,
@@ -266,7 +266,7 @@ class PrivacyBook:
         ):
             return math.nan
         # The largest draws stand for all: a larger share of the clients costs more.
-        charges = Counter(NoiseOfDrawnSum(noise, most, population) for most in largest)
+        charges: Counter[Charge] = Counter(NoiseOfDrawnSum(noise, most, population) for most in largest)
         return epsilon_of(charges, delta)
 
     @staticmethod
