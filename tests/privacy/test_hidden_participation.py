@@ -101,8 +101,7 @@ def of_one_among(others, clients, distribution="discrete-gaussian", variance=400
     once, found = bounds(distribution, variance, 81, 1, 1 / clients)
     whole = sum(order <= most_order for order in TRIED)
     true = [
-        max(divergence_of(*pair, order) for pair in ((there, gone), (gone, there)))
-        for order in TRIED[:whole]
+        max(divergence_of(*pair, order) for pair in ((there, gone), (gone, there))) for order in TRIED[:whole]
     ]
     return np.array(true), once[:whole], found[:whole]
 
