@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import dp_accounting
 import numpy as np
 import pytest
 
+from documentation_pages import doc
 from privacy.sum_noise_twin import divergence_of, excess, of_drawn, summed
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.accountant import ORDERS, epsilon_of
 from shieldfl.privacy.book import PrivacyBook
 from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import (
@@ -147,6 +149,23 @@ def test_more_drawn_clients_cost_more_up_to_what_all_of_them_do():
     assert found == sorted(found)
     assert found[2] < 0.3 * found[-1]
     assert found[-1] == epsilon_of({noise: 50}, 1e-5)
+
+
+def test_the_figures_of_the_page_are_these():
+    """Of the Gaussian mechanism: by this proof, by Poisson draws of once the norm, and without amplification."""
+    orders, rounds, deviation, share, delta = np.array(ORDERS, dtype=float), 100, 3.0, 0.1, 1e-5
+    whole = orders / 2.0 / deviation**2
+    accountant = dp_accounting.rdp.RdpAccountant(ORDERS, dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(share, dp_accounting.GaussianDpEvent(deviation)))
+    bounds = (divergences_if_hidden(orders, whole, 4.0 * whole, share), accountant.rdp, whole)
+    found = [dp_accounting.rdp.compute_epsilon(ORDERS, rounds * one, delta)[0] for one in bounds]
+    page = doc("docs/methods/ddp-fedavg.md").replace("\n ", "")
+    assert "N = 1,000, K = 100, z = 3 and 100 rounds" in page
+    sentence = page[page.index("N = 1,000, K = 100") :]
+    for figure, words in zip(
+        found, ("would be {:.1f}", "one norm, is {:.1f}", "amplification {:.0f}"), strict=True
+    ):
+        assert words.format(figure) in sentence
 
 
 @pytest.mark.parametrize(("drawn", "clients"), [(0, 3), (4, 3), (1, 0)])
