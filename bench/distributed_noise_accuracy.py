@@ -12,8 +12,8 @@ noise as hides every single update from its aggregator, too, which the others do
 
 **Training** is chosen by one rule: of the grid below, what gives ``central-dp-fedavg`` the best accuracy after the last
 round, on a sixth of the training samples, which no client then has, with a seed that is none of those measured, at an
-epsilon of 8. All methods and epsilons get what was chosen. The model, and where the grid lies, come of trials on the same
-held-out samples. The test samples are looked at by ``measure`` alone.
+epsilon of 8. All methods and epsilons get what was chosen. The model, and where the grid lies, come of trials on the
+same held-out samples. The test samples are looked at by ``measure`` alone.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_what_holds_where_nobody_sees_who_takes_part_stands_beside_what_holds_al
     assert reading.if_participation_hidden in own.notes
     assert math.isnan(other.last.epsilon_if_participation_hidden)
     cells = {row.label: row.cells for row in summarise(result)[-1].rows}
-    assert cells["if nobody sees who takes part"] == (epsilon_text(hidden), "–")
+    assert cells["ε against outsiders alone"] == (epsilon_text(hidden), "–")
     stated = json.loads(json.dumps(result.to_json(), allow_nan=False))["methods"]
     assert [one["rounds"][-1]["epsilon_if_participation_hidden"] for one in stated] == [hidden, None]
 
@@ -131,7 +131,7 @@ def _charge(method):
 def test_no_second_figure_where_all_take_part_or_clients_keep_buffers(model, sample_rate):
     result = drawn_run(model, sample_rate)
     assert not result.methods[0].last.epsilon_if_participation_hidden < result.methods[0].last.epsilon
-    assert "if nobody sees who takes part" not in {row.label for row in summarise(result)[-1].rows}
+    assert "ε against outsiders alone" not in {row.label for row in summarise(result)[-1].rows}
     assert method_class("ddp-fedavg").privacy_reading.if_participation_hidden not in result.methods[0].notes
 
 

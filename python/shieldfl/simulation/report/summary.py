@@ -189,7 +189,7 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
                 *(
                     (
                         row(
-                            "if nobody sees who takes part",
+                            "ε against outsiders alone",
                             "epsilon_if_participation_hidden",
                             _hidden_epsilon,
                             epsilon_text,
