@@ -67,9 +67,9 @@ class DdpFedAvg(MaskedAverage):
         "2021)",
         "ε against outsiders alone is of the same unit and neighbours: one client, whose updates are all zeroed out "
         "while K stays. It holds against those who see every global model and K, have no part in the federation, and "
-        "see neither its messages nor this run's seed, from which its draws follow: key authority, aggregator and every "
-        "client learn who takes part. Each round is charged for the share of clients that were drawn, by the same "
-        "theorems and advanced joint convexity (Balle, Barthe and Gaboardi 2018)",
+        "see neither its messages nor this run's seed, from which its draws follow: key authority, aggregator and "
+        "every client learn who takes part. Each round is charged for the share of clients that were drawn, by "
+        "the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi 2018)",
     )
     aggregator_sees = "ciphertexts and their number"
     hides_all = True
