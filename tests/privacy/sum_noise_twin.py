@@ -80,3 +80,23 @@ def rounded(vector: Sequence[float], norm_bound_squared: int) -> dict[tuple[int,
             parts = (one - math.floor(one) for one in vector)
             found[at] = math.prod(part if up else 1.0 - part for part, up in zip(parts, ups, strict=True))
     return found
+
+
+def of_drawn(noise: Array, contributions: Sequence[Sequence[int]], drawn: int) -> Array:
+    """The distribution, as a vector, of independent noise on the sum of so many of these vectors, all sets alike.
+
+    Values beyond those of the noise wrap around, so that nothing is lost: it must be nothing there.
+    """
+    dimension = len(contributions[0])
+    alone = functools.reduce(np.multiply.outer, [noise] * dimension)
+    sets = list(itertools.combinations(contributions, drawn))
+    axes = tuple(range(dimension))
+    shifts = (np.sum(one, axis=0) for one in sets)
+    return sum(np.roll(alone, tuple(shift), axes) for shift in shifts).ravel() / len(sets)
+
+
+def divergence_of(one: Array, other: Array, order: float) -> float:
+    """Rényi divergence of a distribution from another."""
+    both = (one > 1e-290) & (other > 1e-290)
+    logs = order * np.log(one[both]) + (1.0 - order) * np.log(other[both])
+    return float(logsumexp(logs)) / (order - 1.0)

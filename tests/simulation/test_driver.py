@@ -275,7 +275,7 @@ def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
 
     def counting(self, sample_rate, min_clients):
         original = self.account.charge_draw
-        self.account.charge_draw = lambda count: (charged.append(count), original(count))
+        self.account.charge_draw = lambda count, *of: (charged.append(count), original(count, *of))
         try:
             return draws(self, sample_rate, min_clients)
         finally:

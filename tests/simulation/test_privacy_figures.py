@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 
 import pytest
 
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import NoiseOfDrawnSum
+from shieldfl.privacy.sum_noise import planned_sum_noise
+from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.summary import summarise
@@ -77,6 +82,57 @@ def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
     has_second = name in ("selective-shield", "dp-fedavg")
     assert (method.last.epsilon_if_participants_true < method.last.epsilon_of_noise) == has_second
     assert ("noise of σ·√K, if K was true" in rows) == has_second
+
+
+def drawn_run(model, sample_rate=0.2, opener=None):
+    config = RunConfig(
+        clients=40,
+        rounds=2,
+        local_epochs=1,
+        model=model,
+        threads=1,
+        min_clients=6,
+        sample_rate=sample_rate,
+        opener=opener,
+    )
+    settings = MethodSettings().changed("ddp-fedavg", {"noise_multiplier": 4.0})
+    return run_methods(config, ["ddp-fedavg", "full-he"], settings)
+
+
+@pytest.mark.parametrize("opener", ["clients", "aggregator"])
+def test_what_holds_where_nobody_sees_who_takes_part_stands_beside_what_holds_always(opener):
+    result = drawn_run("linear", opener=opener)
+    own, other = result.methods
+    reading = method_class("ddp-fedavg").privacy_reading
+    draws = Counter(NoiseOfDrawnSum(_charge(own), record.participants, 40) for record in own.rounds)
+    hidden = own.last.epsilon_if_participation_hidden
+    assert hidden == epsilon_of(draws, 1e-5) < own.last.epsilon
+    assert reading.if_participation_hidden in own.notes
+    assert math.isnan(other.last.epsilon_if_participation_hidden)
+    cells = {row.label: row.cells for row in summarise(result)[-1].rows}
+    assert cells["ε against outsiders alone"] == (epsilon_text(hidden), "–")
+    stated = json.loads(json.dumps(result.to_json(), allow_nan=False))["methods"]
+    assert [one["rounds"][-1]["epsilon_if_participation_hidden"] for one in stated] == [hidden, None]
+
+
+def _charge(method):
+    settings = method.settings
+    parameters = 64 * 10 + 10  # of the linear model on digits
+    return planned_sum_noise(
+        settings["mechanism"],
+        settings["noise_multiplier"],
+        clip_norm=settings["clip_norm"],
+        dimension=parameters,
+        honest_clients=settings["honest_clients_charged"],
+    ).charge
+
+
+@pytest.mark.parametrize(("model", "sample_rate"), [("linear", 1.0), ("simple-cnn", 0.2)])
+def test_no_second_figure_where_all_take_part_or_clients_keep_buffers(model, sample_rate):
+    result = drawn_run(model, sample_rate)
+    assert not result.methods[0].last.epsilon_if_participation_hidden < result.methods[0].last.epsilon
+    assert "ε against outsiders alone" not in {row.label for row in summarise(result)[-1].rows}
+    assert method_class("ddp-fedavg").privacy_reading.if_participation_hidden not in result.methods[0].notes
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

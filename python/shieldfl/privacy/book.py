@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.accountant import Charge, epsilon_of
 from shieldfl.privacy.events import (
     ClearUpload,
     ClientsDrawn,
@@ -30,6 +30,7 @@ from shieldfl.privacy.events import (
     EncryptedUpload,
     Noise,
     NoisedUpload,
+    NoiseOfDrawnSum,
     NoiseOfSum,
     NoiseShareUpload,
     OpenedSum,
@@ -66,6 +67,10 @@ class PrivacySpent:
         How often noise was drawn that the client with most of it was charged for.
     reason : str or None
         Why ``epsilon`` is infinite, as a sentence.
+    if_participation_hidden : float
+        What holds against those alone who see opened sums, and how many clients took part, and not which: of every
+        client, in the sums or not. NaN where it is not known that clients were drawn so that this is less, or where
+        noise is of another kind than that of sums.
     """
 
     epsilon: float
@@ -75,6 +80,7 @@ class PrivacySpent:
     rounds: int
     steps: int
     reason: str | None = None
+    if_participation_hidden: float = math.nan
 
 
 class PrivacyBook:
@@ -229,7 +235,42 @@ class PrivacyBook:
         uploads = Counter(event.client for event in self._events if isinstance(event, NoisedUpload))
         draws = sum(isinstance(event, ClientsDrawn) for event in self._events)
         steps = max(sum(noise.steps * len(stated) for noise, stated in one.items()) for one in charged)
-        return PrivacySpent(epsilon, own, together, delta, max(draws, *uploads.values(), 0), steps, reason)
+        hidden = self._if_participation_hidden(delta)
+        if reason is not None and not math.isnan(hidden):
+            hidden = math.inf
+        rounds = max(draws, *uploads.values(), 0)
+        return PrivacySpent(epsilon, own, together, delta, rounds, steps, reason, hidden)
+
+    def _if_participation_hidden(self, delta: float) -> float:
+        """Return the figure for who does not see which clients take part; NaN for anything that it is not proved of."""
+        draws = [event for event in self._events if isinstance(event, ClientsDrawn)]
+        uploads = [event for event in self._events if isinstance(event, NoiseShareUpload)]
+        others = {type(event) for event in self._events} - {
+            ClientsDrawn,
+            NoiseShareUpload,
+            OpenedSum,
+            ReadSum,
+        }
+        noises = {event.noise for event in uploads}
+        populations = {draw.drawn_from for draw in draws}
+        if others or len(noises) != 1 or len(populations) != 1:
+            return math.nan
+        (noise,), (population,) = noises, populations
+        sent = Counter(event.round for event in uploads)
+        # Every round has a draw of its own, with as many at least as have sent, and nobody sends twice.
+        largest = sorted((draw.participants for draw in draws), reverse=True)[: len(sent)]
+        if (
+            population is None
+            or len({(event.round, event.client) for event in uploads}) < len(uploads)
+            or len(largest) < len(sent)
+            or any(
+                count > most for count, most in zip(sorted(sent.values(), reverse=True), largest, strict=True)
+            )
+        ):
+            return math.nan
+        # The largest draws stand for all: a larger share of the clients costs more.
+        charges: Counter[Charge] = Counter(NoiseOfDrawnSum(noise, most, population) for most in largest)
+        return epsilon_of(charges, delta)
 
     @staticmethod
     def _largest(charged: list[_Charges], delta: float, *, stated: bool) -> float:

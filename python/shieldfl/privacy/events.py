@@ -20,6 +20,7 @@ __all__ = [
     "DataRelease",
     "EncryptedUpload",
     "Noise",
+    "NoiseOfDrawnSum",
     "NoiseOfSum",
     "NoiseShareUpload",
     "NoisedUpload",
@@ -107,6 +108,30 @@ class NoiseOfSum:
 
 
 @dataclass(frozen=True)
+class NoiseOfDrawnSum:
+    """The same sum, for whoever knows how many of the clients are in it, and not which.
+
+    Raises ParameterError for what no draw is.
+    """
+
+    noise: NoiseOfSum
+    drawn: int
+    """How many take part, at least 1."""
+    clients: int
+    """Of whom they are drawn, all sets alike; at least ``drawn``."""
+    steps: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= as_unsigned(self.drawn, "drawn") <= as_unsigned(self.clients, "clients"):
+            raise ParameterError("clients of a sum are drawn, at least 1, of as many at least")
+
+    @property
+    def log2_distance(self) -> float:
+        """Of the draws of noise: who is in the sum is no matter."""
+        return self.noise.log2_distance
+
+
+@dataclass(frozen=True)
 class EncryptedUpload:
     """Values of an update left a client that the key authority alone can open, in a sum."""
 
@@ -182,9 +207,12 @@ class ClientsDrawn:
     """K, as it is stated to all."""
     noise: Noise | None = None
     """What every client is charged for a draw, whether it was drawn or not; None where uploads are charged alone."""
+    drawn_from: int | None = None
+    """Of how many clients, where of these every set of so many was as likely as any other, and no client keeps anything
+    of its own from a round that it was in; None where that is not known."""
 
     def __post_init__(self) -> None:
-        if self.participants < 0:
+        if self.participants < 0 or (self.drawn_from is not None and self.participants > self.drawn_from):
             raise ParameterError(f"a round cannot have {self.participants} participants")
 
 
@@ -223,6 +251,8 @@ class PrivacyReading:
     """Which two runs cannot be told apart: the relation that is proved."""
     meaning: str
     """A sentence for the reader."""
+    if_participation_hidden: str | None = None
+    """How the figure is to be read that holds where nobody sees who takes part; None for a method without one."""
 
     def __post_init__(self) -> None:
         stated = (self.adversary, self.neighbours)

@@ -133,6 +133,8 @@ class EmbeddedFederation(EmbeddedRoles):
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
     kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
+    clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
+        it was in: then the account is told of whom clients are drawn.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class EmbeddedFederation(EmbeddedRoles):
         account: Account | None = None,
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
+        clients_keep_nothing: bool = False,
     ) -> None:
         together = OpenedTogether(method.plan.clients)
         super().__init__(
@@ -178,6 +181,7 @@ class EmbeddedFederation(EmbeddedRoles):
             self._trained,
             self.account,
         )
+        self._drawn_from = len(trainers) if clients_keep_nothing else None
         # One of the clients that went through the last round that was not given up.
         self._newest = 0
         self._sampling = np.random.default_rng([seed, len(trainers)])
@@ -212,7 +216,7 @@ class EmbeddedFederation(EmbeddedRoles):
         """
         for _ in range(_MOST_DRAWS):
             chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
-            self.account.charge_draw(len(chosen))
+            self.account.charge_draw(len(chosen), self._drawn_from)
             if len(chosen) >= min_clients:
                 return [int(index) for index in chosen]
         raise ConvergenceError(

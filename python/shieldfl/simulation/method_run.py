@@ -43,10 +43,17 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
         "epsilon": spent.epsilon,
         "epsilon_of_noise": spent.of_noise,
         "epsilon_if_participants_true": spent.if_participants_true,
+        "epsilon_if_participation_hidden": spent.if_participation_hidden,
     }
 
 
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
+
+
+def _keeps_nothing(model: nn.Module, objective: Objective) -> bool:
+    """Whether training leaves nothing behind but parameters: what is a user's own may keep what nobody knows of."""
+    known = all(type(one).__module__.startswith(("torch.nn.", "shieldfl.")) for one in model.modules())
+    return known and not any(True for _ in model.buffers()) and objective == Objective()
 
 
 class MethodRun:
@@ -114,6 +121,7 @@ class MethodRun:
             layout=layout,
             account=self._account,
             kept=None if kept is None else kept.federation,
+            clients_keep_nothing=_keeps_nothing(model, self._objective),
         )
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""
@@ -183,7 +191,9 @@ class MethodRun:
             # Also what left in a round that was not finished.
             self.records[-1] = replace(self.records[-1], **_epsilons(spent))
         reading = method.privacy_reading
-        reason = [] if spent.reason is None else [spent.reason]
+        further = [] if spent.reason is None else [spent.reason]
+        if reading.if_participation_hidden is not None and spent.if_participation_hidden < spent.epsilon:
+            further.append(reading.if_participation_hidden)
         return MethodResult(
             method.name,
             method.settings(self._weights) | self._account.settings(),
@@ -191,7 +201,7 @@ class MethodRun:
             spent.delta,
             self.records,
             sum(record.seconds for record in self.records),
-            [reading.meaning, *reason, *self._account.notes],
+            [reading.meaning, *further, *self._account.notes],
             averaging_window(method.interleaving),
             reading.unit,
             method.adversary,

@@ -63,6 +63,9 @@ class RoundRecord:
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
     """The same as a mean over all clients of their merged models."""
+    epsilon_if_participation_hidden: float = math.nan
+    """Spent so far against those alone who see global models and how many clients take part, and not which; NaN where
+    nothing is proved of that."""
 
     def measured(self, name: str) -> float:
         """Return the accuracy, or another metric, of the global model; NaN for one that was not measured."""

@@ -11,6 +11,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
@@ -18,6 +19,7 @@ from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
 from shieldfl.privacy.mechanisms import clip_l2
 from shieldfl.privacy.noise_share import rotated
 from shieldfl.privacy.sum_noise import rotation_seed
+from shieldfl.roles.round_key_check import INVITED
 from shieldfl.scheme.registry import encryptions
 
 SPREAD = 0.25
@@ -140,6 +142,18 @@ def test_opened_sums_cost_what_their_noise_is_charged(opener):
     assert charge.honest_clients == 1
     settings = run.settings()
     assert 0.0 < settings["added_delta"] < 1e-5 / 1024
+
+
+@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
+def test_every_client_of_a_round_is_told_who_takes_part(opener):
+    """So that sampling amplifies nothing against clients, whoever opens."""
+    variant = labelled("ddp-fedavg")
+    run = SteppedRun(Variant(variant.method, variant.settings, "listed", variant.others, opener))
+    asked = [0, 1, 3]
+    first = run.begin_round(1, asked)
+    for client in asked:
+        invited = run.method.message_for(client, first)[INVITED]
+        assert Mask.from_bytes(invited, expected_size=CLIENTS).to_indices().tolist() == asked
 
 
 def test_a_round_that_was_given_up_is_charged():

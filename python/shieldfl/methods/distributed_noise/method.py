@@ -62,7 +62,14 @@ class DdpFedAvg(MaskedAverage):
         "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
         "charged that of min_clients, less those that may collude. Single updates are hidden by encryption alone, "
         "from all but the key authority together with the aggregator; under ckks and paillier as long as the "
-        "aggregator adds up what it says",
+        "aggregator adds up what it says. Of one client, whose updates are all zeroed out while K stays, by theorems "
+        "on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians (Kairouz, Liu and Steinke "
+        "2021)",
+        "ε against outsiders alone is of the same unit and neighbours: one client, whose updates are all zeroed out "
+        "while K stays. It holds against those who see every global model and K, have no part in the federation, and "
+        "see neither its messages nor this run's seed, from which its draws follow: key authority, aggregator and "
+        "every client learn who takes part. Each round is charged for the share of clients that were drawn, by "
+        "the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi 2018)",
     )
     aggregator_sees = "ciphertexts and their number"
     hides_all = True

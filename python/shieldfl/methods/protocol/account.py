@@ -82,12 +82,13 @@ class Account:
         if affected:
             self._remarks[note.what] = f"{affected:,} of {counted:,} {note.what}"
 
-    def charge_draw(self, participants: int) -> None:
+    def charge_draw(self, participants: int, drawn_from: int | None = None) -> None:
         """Count a draw of clients, also one that was too small and is drawn again.
 
-        Raises PolicyError, and counts nothing, when a target epsilon would be exceeded.
+        ``drawn_from`` is how many there are, where they are drawn and keep what :class:`ClientsDrawn` says. Raises
+        PolicyError, and counts nothing, when a target epsilon would be exceeded.
         """
-        draw = ClientsDrawn(participants, self._per_draw)
+        draw = ClientsDrawn(participants, self._per_draw, drawn_from)
         if self._target_epsilon is not None:
             done = self.spent().rounds
             # Uploads of rounds that nobody told of count, too: the one that comes is beyond them.

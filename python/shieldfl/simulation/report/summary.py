@@ -186,6 +186,18 @@ def summarise(result: RunResult) -> tuple[Section, ...]:
                     if any(map(_has_second, methods))
                     else ()
                 ),
+                *(
+                    (
+                        row(
+                            "ε against outsiders alone",
+                            "epsilon_if_participation_hidden",
+                            _hidden_epsilon,
+                            epsilon_text,
+                        ),
+                    )
+                    if any(map(_has_hidden, methods))
+                    else ()
+                ),
                 row("at δ", "delta", lambda method: method.delta, epsilon_text),
             ),
         ),
@@ -255,6 +267,14 @@ def _has_second(method: MethodResult) -> bool:
 
 def _second_epsilon(method: MethodResult) -> float:
     return method.last.epsilon_if_participants_true if _has_second(method) else math.nan
+
+
+def _has_hidden(method: MethodResult) -> bool:
+    return method.last.epsilon_if_participation_hidden < method.last.epsilon
+
+
+def _hidden_epsilon(method: MethodResult) -> float:
+    return method.last.epsilon_if_participation_hidden if _has_hidden(method) else math.nan
 
 
 def _first_words(text: str) -> str:

@@ -1,0 +1,92 @@
+"""Central DP-FedAvg, to compare with: a trusted aggregator gets clipped updates in the clear and noises their sum.
+
+McMahan, Ramage, Talwar, Zhang, "Learning differentially private recurrent language models" (ICLR 2018). Clipping, noise
+and averaging are the package's own parts. It is not offered as a method: whoever aggregates reads every update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from shieldfl.methods.fedavg import FedAvgAggregator
+from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.noised_average.settings import DpFedAvgSettings
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.events import NO_NOISE
+from shieldfl.privacy.mechanisms import clip_l2, gaussian_noise
+from shieldfl.roles.message import Message
+from shieldfl.training.local_update import FloatVector
+
+__all__ = ["CentralDpFedAvg"]
+
+
+class _ClippingClient(NoisedAverageClient):
+    """Clips its update to C and sends it as it is."""
+
+    def __init__(self, index: int, initial: GlobalModel, context: RoleContext, clip_norm: float) -> None:
+        super().__init__(index, initial, 1, context)
+        self._clip_norm = clip_norm
+
+    def _protect(self, update: FloatVector) -> FloatVector:
+        self._disclose()
+        clipped, _, _ = clip_l2(update, self._clip_norm, threads=self.context.threads)
+        return clipped
+
+
+class _NoisingAggregator(FedAvgAggregator):
+    """Adds N(0, (z C)^2) to every value of the sum, and divides by the number of clients."""
+
+    def __init__(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel, deviation: float
+    ) -> None:
+        super().__init__(context, weights, initial)
+        self._deviation = deviation
+
+    def _result(self, phase: str) -> Message:
+        noised = gaussian_noise(self._sum.astype(np.float32), self._deviation, threads=self.context.threads)
+        self._moved = self._model.moved_finite(noised.astype(np.float64) / self._weight, self._learning_rate)
+        return self._moved.to_message()
+
+
+class CentralDpFedAvg(NoisedAverage):
+    """Averaging of clipped updates whose sum a trusted aggregator noises; z is ``noise_multiplier``."""
+
+    names = (
+        NamedMethod(
+            "central-dp-fedavg",
+            "clipped updates, in the clear",
+            "what distributed noise is compared with",
+            "McMahan et al. 2018",
+            DpFedAvgSettings(),
+        ),
+    )
+    # The account speaks of what the aggregator reads, which is everything.
+    privacy_reading = NO_NOISE
+    aggregator_sees = "every client's update, clipped"
+    weighs_all_alike = True
+
+    def __init__(self, name: str, settings: DpFedAvgSettings, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan)
+        self._settings = settings
+
+    def _client(
+        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
+    ) -> _ClippingClient:
+        return _ClippingClient(index, initial, context, self._settings.clip_norm)
+
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> _NoisingAggregator:
+        deviation = self._settings.noise_multiplier * self._settings.clip_norm
+        return _NoisingAggregator(context, weights, self._shared(initial), deviation)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings."""
+        return asdict(self._settings) | {"weights": "uniform"}

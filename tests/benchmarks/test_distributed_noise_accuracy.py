@@ -1,0 +1,100 @@
+"""The table of accuracies at the same epsilon: its cells are of one schedule, and what is missing is said to be."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from documentation_pages import ROOT
+from shieldfl.privacy.mechanisms import gaussian_noise
+from shieldfl.simulation.data import load_dataset
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    for needed in ("torch", "typer", "sklearn", "dp_accounting"):
+        pytest.importorskip(needed)
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    return importlib.import_module("distributed_noise_accuracy")
+
+
+@pytest.fixture
+def small(bench, monkeypatch):
+    for name, value in {"CLIENTS": 20, "SHARE": 0.4, "ROUNDS": 2, "MIN_CLIENTS": 8}.items():
+        monkeypatch.setattr(bench, name, value)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg"])
+def test_every_method_spends_no_more_than_the_epsilon_of_its_column(bench, small, name):
+    epsilon = None if name == "fedavg" else 8.0
+    dataset = bench.without_test(load_dataset("digits"))
+    cell = bench.measured(dataset, name, epsilon, 3, bench.Choice(0.1, 0.6))
+    assert 0.0 < cell["accuracy"] <= 1.0
+    if epsilon is not None:
+        # Noise is for the client that takes part most often, and not for more.
+        assert 7.9 < cell["spent"] <= 8.0
+        assert cell["most_rounds_of_a_client"] in (1, 2)
+
+
+def test_a_trusted_aggregator_noises_the_sum_of_clipped_updates_once(bench, small, monkeypatch):
+    noised = []
+
+    def recorded(total, deviation, **others):
+        noised.append((float(np.linalg.norm(total)), deviation))
+        return gaussian_noise(total, deviation, **others)
+
+    monkeypatch.setattr("central_dp_fedavg.gaussian_noise", recorded)
+    cell = bench.measured(load_dataset("digits"), "central-dp-fedavg", 8.0, 3, bench.Choice(0.1, 0.05))
+    counts = [int(one.sum()) for one in bench.schedule(3)]
+    assert [deviation for _, deviation in noised] == [pytest.approx(cell["noise_multiplier"] * 0.05)] * 2
+    assert all(0.0 < norm <= 0.05 * count * 1.001 for (norm, _), count in zip(noised, counts, strict=True))
+
+
+def test_another_schedule_than_noise_was_sized_for_ends_it(bench, small, monkeypatch):
+    drawn = bench.schedule(3)
+    monkeypatch.setattr(bench, "schedule", lambda seed: [~one for one in drawn])
+    with pytest.raises(RuntimeError, match="other clients"):
+        bench.measured(load_dataset("digits"), "fedavg", None, 3, bench.Choice(0.1, 0.6))
+
+
+def test_held_out_samples_are_training_samples_that_no_client_has(bench):
+    dataset = load_dataset("digits")
+    parted = bench.without_test(dataset)
+    whole = len(dataset.train_labels)
+    assert len(parted.test_labels) == whole // bench.HELD_OUT
+    assert len(parted.train_labels) + len(parted.test_labels) == whole
+    found = np.concatenate([parted.train_features.numpy(), parted.test_features.numpy()]).reshape(whole, -1)
+    own = dataset.train_features.numpy().reshape(whole, -1)
+    assert np.array_equal(np.sort(found, axis=0), np.sort(own, axis=0))
+
+
+def test_a_table_takes_differences_seed_by_seed_and_says_what_is_missing(bench, tmp_path):
+    results = bench.Results(tmp_path / "cells.json")
+    for name, accuracies in {"central-dp-fedavg": (0.9, 0.8, 0.7), "ddp-fedavg": (0.91, 0.82, 0.73)}.items():
+        for seed, accuracy in enumerate(accuracies):
+            results.cells.append(
+                {"dataset": "mnist", "method": name, "epsilon": 8.0, "seed": seed, "accuracy": accuracy}
+            )
+    results.cells.append({**results.cells[0], "epsilon": 4.0})
+    results.write()
+    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist").splitlines()
+    assert (
+        rows[2] == "| 8 | missing (0 of 3) | 80.00 ± 10.00 | missing (0 of 3) | 82.00 ± 9.00 | +2.00 ± 1.00 |"
+    )
+    assert "missing (1 of 3)" in rows[3]
+    assert rows[3].endswith("| missing |")
+    assert json.loads((tmp_path / "cells.json").read_text())["cells"] == results.cells
+
+
+def test_what_is_not_tried_yet_is_not_chosen(bench, tmp_path):
+    results = bench.Results(tmp_path / "cells.json")
+    *some, last = bench.grid()
+    tried = [{"dataset": "mnist", "accuracy": 0.5, **vars(one)} for one in some]
+    results.tried = tried
+    assert results.chosen("mnist") is None
+    results.tried = [*tried, {"dataset": "mnist", "accuracy": 0.6, **vars(last)}]
+    assert results.chosen("mnist") == last
+    assert results.chosen("cifar10") is None
