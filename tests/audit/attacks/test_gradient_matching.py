@@ -13,7 +13,7 @@ from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.training.models import build_model
 
 
-@pytest.mark.parametrize("attack", [Dlg(iterations=40), Idlg(iterations=40, starts=1)])
+@pytest.mark.parametrize("attack", [Dlg(iterations=40, starts=2), Idlg(iterations=40, starts=1)])
 def test_finds_image_and_label(attack):
     features, labels = drawn(1, seed=2)
     found = attack.recover(trained(sigmoid_model(), features, labels), seed=0)

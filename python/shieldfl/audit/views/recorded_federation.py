@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from shieldfl.audit.views.kept_pairs import kept_pairs
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -134,7 +135,8 @@ class RecordedFederation(EmbeddedFederation):
         return self._recorded(super().new_aggregator(), AGGREGATOR)
 
     def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
-        steps, made = super()._made_authority()
+        with kept_pairs():
+            steps, made = super()._made_authority()
         return None if steps is None else self._recorded(steps, AUTHORITY), made
 
     def run_round(
