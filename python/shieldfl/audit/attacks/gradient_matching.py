@@ -64,7 +64,8 @@ class _GradientMatching(UpdateAttack):
             return found, some[:, features:].reshape(len(some), samples, classes).softmax(dim=2)
 
         def evaluate(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            values, gradients = [], []
+            values: list[torch.Tensor] = []
+            gradients: list[torch.Tensor] = []
             for part in torch.split(some, max(1, _SHARED_MEMORY // simulated.observed.numel())):
                 variables = part.detach().requires_grad_()
                 value = simulated.distances(*read(variables))
