@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
@@ -67,6 +66,18 @@ class Done:
     """Of the federation's model, altered or not."""
 
 
+@dataclass
+class _Shared:
+    """What federations of all methods have in common that have the same number."""
+
+    plain: Trial | None = None
+    """That of what defends nothing."""
+    is_refused: bool = False
+    """Whether there is none."""
+    known: dict[bytes, Outcome | str] = field(default_factory=dict)
+    """What came of searches for images."""
+
+
 class PieceWorker:
     """Does pieces, one after another, in this process.
 
@@ -86,8 +97,8 @@ class PieceWorker:
         self._kinds = {kind.name: kind for kind in usable.on_methods}
         self._on_methods: dict[str, FederationAttack] = {}
         self._parties = tuple(party_named(name) for name in asked.parties)
-        self._shared: tuple[int, Trial | None, dict[bytes, Outcome | str]] | None = None
-        """Of the newest trial: its number, and what :meth:`_of_all` returns."""
+        self._shared: tuple[int, _Shared] | None = None
+        """Of the newest trial, with its number."""
 
     def do(self, piece: Piece) -> Done:
         """Do a piece. What a method refuses is written into what came of it."""
@@ -114,9 +125,9 @@ class PieceWorker:
         planted = isinstance(attacks[0], ModelPlantingAttack)
         done.round_seconds = None if planted else trial.round_seconds
         made = 0.0 if planted else time.monotonic() - began
-        attacked = AttackedTrial(
-            trial, self._asked.config.seed + piece.trial, *self._of_all(piece.trial, planted)
-        )
+        searches = not planted and any(one.recovers == "images" for one in attacks)
+        shared = self._of_all(piece.trial, piece.method, trial) if searches else _Shared()
+        attacked = AttackedTrial(trial, self._asked.config.seed + piece.trial, shared.plain, shared.known)
         for attack in attacks:
             seconds = piece.seconds.get(attack.name)
             ends = math.inf if seconds is None else began + made + seconds
@@ -128,16 +139,20 @@ class PieceWorker:
             done.ended.append(one)
         return done
 
-    def _of_all(self, number: int, planted: bool) -> tuple[Trial | None, dict[bytes, Outcome | str] | None]:
-        """Return what methods share of a trial: what defends nothing, and what came of its updates so far."""
-        if planted:
-            return None, None
+    def _of_all(self, number: int, name: str, trial: Trial) -> _Shared:
+        """Return what searches for images share of a trial: what defends nothing, and what came of updates so far."""
         if self._shared is None or self._shared[0] != number:
-            plain = None
-            with suppress(ShieldError):
-                plain = Trial(UNDEFENDED, self._asked.settings, self._asked.config, self._dataset, number)
-            self._shared = number, plain, {}
-        return self._shared[1:]
+            self._shared = number, _Shared()
+        shared = self._shared[1]
+        if name == UNDEFENDED:
+            shared.plain = trial
+        elif shared.plain is None and not shared.is_refused:
+            how = self._asked.settings, self._asked.config, self._dataset, number
+            try:
+                shared.plain = Trial(UNDEFENDED, *how)
+            except ShieldError:
+                shared.is_refused = True
+        return shared
 
     def _trial(self, piece: Piece, attack: UpdateAttack) -> Trial:
         how = self._asked.settings, self._asked.config, self._dataset, piece.trial
