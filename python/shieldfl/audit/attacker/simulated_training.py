@@ -18,6 +18,25 @@ __all__ = ["SimulatedTraining"]
 Parameters = Mapping[str, torch.Tensor]
 
 
+_REACHED = 0.1
+"""Of a gradient's root mean square: as near as searches for batches come. Smaller noise has no say beside that."""
+
+
+def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
+    """Return by how much known values count, float32 (k,): as generalised least squares have it, 1 at most.
+
+    None where noise is alike on all, which changes no distance by more than a factor.
+    """
+    noise = observed.gradient_deviation[observed.known].astype(np.float64)
+    if noise.max() == noise.min():
+        return None
+    values = observed.gradient[observed.known].astype(np.float64)
+    # What noise alone makes large says nothing of how large gradients are.
+    clear = values[noise == noise.min()]
+    error = max(_REACHED * float(np.sqrt(np.mean(clear**2))), 1e-30)
+    return torch.from_numpy((error / np.hypot(error, noise)).astype(np.float32))
+
+
 class SimulatedTraining:
     """Repeats a client's SGD on samples of the attacker's choice.
 
@@ -41,9 +60,10 @@ class SimulatedTraining:
         self._training = observed.training
         self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
         self._gradients_taken = observed.gradients_taken
-        gradient = torch.from_numpy(observed.gradient)
-        self.observed = gradient if self._known is None else gradient[self._known]
-        """The mean gradient that the client's update shows, at the known positions in ascending order."""
+        self._weights = _weights(observed)
+        self.observed = self._seen(torch.from_numpy(observed.gradient))
+        """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
+        weight: 1, but where noise is on some positions more than on others."""
 
     def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return what :attr:`observed` would be for these samples (m, *sample_shape).
@@ -121,7 +141,12 @@ class SimulatedTraining:
                 for (name, value), direction in zip(current.items(), directions, strict=True)
             }
         flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
-        return flat if self._known is None else flat[self._known]
+        return self._seen(flat)
+
+    def _seen(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return what of a gradient (P,) is compared."""
+        known = flat if self._known is None else flat[self._known]
+        return known if self._weights is None else known * self._weights
 
     def _batches(
         self, samples: torch.Tensor, targets: torch.Tensor

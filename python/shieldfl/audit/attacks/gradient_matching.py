@@ -33,8 +33,7 @@ _SHARED_MEMORY = 2**24
 class _GradientMatching(UpdateAttack):
     """Minimises the squared distance between gradients, over the known positions alone.
 
-    Noise that is alike on all positions, as methods add it, weighs all of them alike: this distance is the
-    likelihood's, and to know the noise changes nothing.
+    Positions count by how little noise they have (:class:`SimulatedTraining`).
     """
 
     recovers: ClassVar[Literal["labels", "images"]] = "images"
