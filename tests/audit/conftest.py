@@ -19,7 +19,7 @@ def digits() -> Dataset:
 
 @pytest.fixture(scope="session")
 def small() -> AuditConfig:
-    return AuditConfig(model="linear", samples=4, rounds=2, threads=1, trials=2)
+    return AuditConfig(model="linear", samples=4, rounds=2, threads=1, trials=2, workers=1)
 
 
 @pytest.fixture(scope="session")

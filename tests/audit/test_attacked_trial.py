@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
+from shieldfl.audit.attack import Recovered, UpdateAttack
 from shieldfl.audit.attacked_trial import AttackedTrial
 from shieldfl.audit.attacks.ilrg import Ilrg
 from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.scores.outcome import Outcome
+from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
@@ -59,3 +63,38 @@ def test_sums_that_share_clients_are_one_try(trial_of):
     assert len(
         list(AttackedTrial(trial_of("fedavg"), 0).outcomes(party_named("aggregator"), Ilrg(), lambda: False))
     ) == 2 * (4 + 1)
+
+
+class _Searches(UpdateAttack):
+    """Finds nothing, and counts how often it is asked to."""
+
+    name, recovers, source = "counting", "images", ""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        return None
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        self.seen.append(observed.change)
+        return Recovered(images=torch.zeros(1, *observed.sample_shape))
+
+
+def test_an_update_that_is_plain_averaging_s_up_to_rounding_is_searched_once_for_all_methods(trial_of):
+    search, known, plain = _Searches(), {}, trial_of("fedavg")
+    everybody = [party_named(name) for name in ("aggregator", "other-clients", "aggregator-and-client")]
+
+    def remarks(method: str) -> set[str]:
+        attacked = AttackedTrial(trial_of(method), 0, plain, known)
+        found = [one for party in everybody for one in attacked.outcomes(party, search, lambda: False)]
+        return {outcome.remark for _, outcome in found if isinstance(outcome, Outcome)}
+
+    assert remarks("fedavg") == {""}
+    assert len(search.seen) == 1  # its message, and what the others work out of the sum
+    assert remarks("full-he") == {"attacked as fedavg's update, which it is up to rounding"}
+    assert len(search.seen) == 1
+    assert "" in remarks("mask-crypt")  # a part of it, with the model and without
+    assert len(search.seen) == 3
+    assert remarks("dp-fedavg") == {""}  # of its own, with noise: the message, and the sum that tells it
+    assert len(search.seen) == 4

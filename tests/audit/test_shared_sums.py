@@ -47,6 +47,20 @@ def test_a_client_takes_its_own_noise_out_of_a_sum(trial_of):
     assert np.abs(one.change - trained(trial, one)).max() > 0.1
 
 
+def test_clients_take_their_own_shares_of_the_noise_out_of_a_sum(trial_of):
+    """What is left is one client's clipped update with its own share: others' shares and clipping are gone from it."""
+    trial = trial_of("ddp-fedavg")
+    (one, *_) = sums(trial, "other-clients")
+    share = trial.record.own_shares[0, one.round]
+    assert np.abs(one.change - share).max() < ROUNDING * 4
+    assert np.abs(share - trained(trial, one)).max() > 0.1
+    deviation = float(one.deviation[0])
+    assert 0.9 * deviation < (share - trained(trial, one)).std() < 1.1 * deviation
+    (several, *_) = sums(trial, "client")
+    theirs = np.mean([trial.record.own_shares[index, 1] for index in several.clients], axis=0)
+    assert np.abs(several.change - theirs).max() < ROUNDING * 4
+
+
 @pytest.fixture(scope="module")
 def clustered(digits: Dataset, small: AuditConfig) -> Trial:
     """Six clients of two kinds, whose updates are added up for each kind."""

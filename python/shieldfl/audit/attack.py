@@ -52,6 +52,16 @@ class UpdateAttack(ABC):
 class ModelPlantingAttack(UpdateAttack):
     """An attack of a server that chooses the model which clients train from."""
 
+    rows: int = 0
+    """Of the planted layer; 0 where there is no saying."""
+
+    def with_rows(self, rows: int) -> ModelPlantingAttack:
+        """Return the attack with a layer of so many rows, at least 2: of methods under which each parameter takes long.
+
+        By default it is this attack itself.
+        """
+        return self
+
     @abstractmethod
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int

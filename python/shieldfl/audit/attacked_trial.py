@@ -6,23 +6,34 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+import numpy as np
+
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacker.guesses import exposed_elsewhere, guesses
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.result import UNDEFENDED
 from shieldfl.audit.scores.outcome import Outcome, image_outcome, label_outcome
-from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.audit.views.parties import Party, party_named
 from shieldfl.audit.views.trial import Trial, model_kind
 from shieldfl.audit.views.view import KnownChange
 from shieldfl.errors import ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
+from shieldfl.torch_bridge import flatten
 from shieldfl.training.models import build_model
 
 __all__ = ["AttackedTrial", "planted_trial"]
 
 
+_SERVER = party_named("aggregator")
+
 _SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
+
+_ALIKE = 1e-6
+"""Of an update's square length: what rounding takes off it, and no search for images gets near enough to feel."""
+
+_AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
 
 _SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
 
@@ -32,12 +43,27 @@ class AttackedTrial:
 
     Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
     messages and of its sums on the first each. On sums over several clients those alone are tried that plant a layer.
+
+    Parameters
+    ----------
+    trial : a method's.
+    seed : of the attacks.
+    plain : the same trial of what defends nothing. An update that is that one's up to rounding is attacked as it is
+        there, without what was rounded, and so once for all methods. None attacks each by itself.
+    known : what came of updates of this trial before, also of other methods'; more is added.
     """
 
-    def __init__(self, trial: Trial, seed: int) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        seed: int,
+        plain: Trial | None = None,
+        known: dict[bytes, Outcome | str] | None = None,
+    ) -> None:
         self._trial = trial
         self._seed = seed
-        self._known: dict[bytes, Outcome | str] = {}
+        self._plain = plain
+        self._known = {} if known is None else known
 
     def _victims(self, attack: UpdateAttack) -> range:
         return range(self._trial.config.clients if attack.recovers == "labels" else 1)
@@ -73,11 +99,31 @@ class AttackedTrial:
                 if not already.isdisjoint(known.clients):
                     continue
                 already.update(known.clients)
-                for form, observed in self._forms(known, changes, attack):
-                    key = _digest(attack, observed, known)
+                plain = self._without_rounding(known) if attack.recovers == "images" else None
+                forms = self._forms(known, changes, attack) if plain is None else [plain[:2]]
+                for form, observed in forms:
+                    key = _digest(attack, observed, known.clients)
                     if key not in self._known and is_over():
                         return
-                    yield form, self._outcome(key, attack, observed, known)
+                    outcome = self._outcome(key, attack, observed, known)
+                    if isinstance(outcome, Outcome) and plain is not None:
+                        outcome = replace(outcome, remark=outcome.remark or plain[2])
+                    yield form, outcome
+
+    def _without_rounding(self, known: KnownChange) -> tuple[str, ObservedUpdate, str] | None:
+        """Return what is attacked in the place of one client's update, with its form and a remark; None for itself."""
+        if len(known.clients) > 1 or known.start is None or not known.known.all():
+            return None
+        own = (self._trial, "")
+        plain = [] if self._plain is None else [(self._plain, _AS_PLAIN)]
+        for trial, remark in [own] if self._trial.method.name == UNDEFENDED else [*plain, own]:
+            for other in trial.changes(_SERVER, known.clients[0]):
+                if other.source != "message" or other.round != known.round or other.start is None:
+                    continue
+                pairs = (known.change, other.change), (known.start, other.start)
+                if other.known.all() and all(_is_alike(one, two, other.change) for one, two in pairs):
+                    return _place(known), trial.as_update(other), remark
+        return None
 
     def _forms(
         self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
@@ -110,16 +156,24 @@ class AttackedTrial:
         return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
 
 
+def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
+    if one.shape != two.shape:
+        return False
+    apart = one.astype(np.float64) - two
+    return float(apart @ apart) <= _ALIKE * float(np.square(change, dtype=np.float64).sum())
+
+
 def _place(known: KnownChange) -> str:
     """Say of what, and of which round, a change is known."""
     what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
     return f"{what}, round {known.round}"
 
 
-def _digest(attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> bytes:
+def _digest(attack: UpdateAttack, observed: ObservedUpdate, clients: tuple[int, ...]) -> bytes:
     hashed = sha256(attack.name.encode())
-    start = b"" if known.start is None else known.start.tobytes()
-    for part in (observed.change.tobytes(), observed.known.tobytes(), start, repr(known.clients).encode()):
+    start = flatten(observed.model)
+    own = observed.change, observed.known, observed.deviation, start
+    for part in (*(one.tobytes() for one in own), repr(clients).encode()):
         hashed.update(part)
     return hashed.digest()
 

@@ -67,11 +67,10 @@ class AuditConfig(Settings):
     budget_minutes: Annotated[
         Positive,
         about(
-            "For all attacks; each federation is one trial for every client. An attack that runs federations of its "
-            "own ends the method that it is at.",
+            "For all attacks; each federation is one trial for every client. What is under way in the end is ended.",
             panel=_EFFORT,
         ),
-    ] = 5.0
+    ] = 9.0
     trials: Annotated[
         Count, about("Most federations of each method, each with other data, model and seed.", panel=_EFFORT)
     ] = 25
@@ -93,6 +92,15 @@ class AuditConfig(Settings):
     threads: Annotated[
         Threads | None,
         about("Of training and of the core; default as many as the work is worth.", panel=_EFFORT),
+    ] = None
+
+    workers: Annotated[
+        Threads | None,
+        about(
+            "Processes that attack beside each other, of an audit that takes longer than some seconds; by default one "
+            "for each core, eight at most. Figures do not depend on how many there are.",
+            panel=_EFFORT,
+        ),
     ] = None
 
     def __post_init__(self) -> None:

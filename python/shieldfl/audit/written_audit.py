@@ -33,8 +33,8 @@ __all__ = ["Attacked", "WrittenAudit", "audit_identity"]
 
 _SETTINGS, _LINES, _RESULT = "settings.json", "attacked.jsonl", "result.json"
 _FORMAT = "shieldfl audit 1"
-# Where an audit is, not what it is: data count by what they are.
-_PLACES = ("data_dir", "folder", "resume")
+# Where and how an audit is run, not what it is: data count by what they are.
+_PLACES = ("data_dir", "folder", "resume", "workers")
 
 
 @dataclass
@@ -147,9 +147,9 @@ class WrittenAudit:
                 ) from error
             self._ended[one.method, one.attack, one.trial] = one
 
-    def ended(self, method: str, attack: str, trial: int = -1) -> Attacked | None:
-        """Return what an earlier process has ended; None for what is still to do."""
-        return self._ended.get((method, attack, trial))
+    def all_ended(self) -> tuple[Attacked, ...]:
+        """Return what earlier processes have ended."""
+        return tuple(self._ended.values())
 
     def add(self, one: Attacked) -> None:
         """Write down what has ended. Raises DataError."""
@@ -194,6 +194,7 @@ class _Outcome(msgspec.Struct):
     chance: float | None
     others: dict[str, float | None]
     example: _Example | None = None
+    remark: str = ""
 
     @classmethod
     def of(cls, form: str, one: Outcome) -> _Outcome:
@@ -205,7 +206,7 @@ class _Outcome(msgspec.Struct):
                 _Image.of(seen.recovered), _Image.of(seen.true), _Image.of(seen.neighbour), seen.value_range
             )
         )
-        return cls(form, one.figure, one.chance, dict(one.others), images)
+        return cls(form, one.figure, one.chance, dict(one.others), images, one.remark)
 
     def read(self) -> tuple[str, Outcome]:
         seen = self.example
@@ -217,7 +218,7 @@ class _Outcome(msgspec.Struct):
             )
         )
         others = {name: _number(one) for name, one in self.others.items()}
-        return self.form, Outcome(_number(self.figure), _number(self.chance), others, images)
+        return self.form, Outcome(_number(self.figure), _number(self.chance), others, images, self.remark)
 
 
 class _Found(msgspec.Struct):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,7 +15,7 @@ from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.training.models import build_model
 
 
-@pytest.mark.parametrize("attack", [Dlg(iterations=40), Idlg(iterations=40, starts=1)])
+@pytest.mark.parametrize("attack", [Dlg(iterations=40, starts=2), Idlg(iterations=40, starts=1)])
 def test_finds_image_and_label(attack):
     features, labels = drawn(1, seed=2)
     found = attack.recover(trained(sigmoid_model(), features, labels), seed=0)
@@ -37,6 +39,24 @@ def test_what_is_unknown_has_no_say():
     assert second.images is not None
     assert first.images.equal(second.images)
     assert float(psnr(first.images, features, digits_range())) > 15
+
+
+def test_positions_count_by_how_little_noise_they_have():
+    """Half of the last layer has noise of twice the gradient's size, and the attacker knows where."""
+    features, labels = drawn(1, seed=2)
+    clean = trained(sigmoid_model(), features, labels)
+    noise = np.zeros(clean.change.size, np.float32)
+    noise[-2560:] = 2 * np.sqrt(np.mean(clean.change**2))
+    drawn_noise = np.random.default_rng(0).normal(size=noise.size).astype(np.float32) * noise
+    attack = Idlg(iterations=40, starts=2)
+
+    def found(told: np.ndarray) -> float:
+        observed = replace(clean, change=clean.change + drawn_noise, noise_deviation=told)
+        images = attack.recover(observed, seed=0).images
+        assert images is not None
+        return float(psnr(images, features, digits_range()))
+
+    assert found(noise) > found(np.zeros_like(noise)) + 5
 
 
 def test_a_gradient_of_another_image_gives_another():

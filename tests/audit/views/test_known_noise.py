@@ -70,6 +70,17 @@ def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mecha
     known = first(trial, "client", "sum")
     stated = 3.0 * 2.0 / np.sqrt(charged * len(known.clients))
     np.testing.assert_allclose(known.deviation, stated, rtol=0.02)
-    # Of its own update a client takes away what it trained, and not the share that it drew.
+    # What the client has drawn itself it has taken out.
     there = np.std((known.change - trained(trial, known)) / known.deviation)
-    assert there == pytest.approx(np.sqrt(1 + 1 / len(known.clients)), abs=0.12)
+    assert there == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "alt-fl-pi", "dp-fedavg", "ddp-fedavg"])
+def test_noise_by_default_is_alike_on_all_positions_and_nearly_all_of_an_update(trial_of, method):
+    """So that searches for images have nothing to weigh, nor a distance to stop at."""
+    known = first(trial_of(method), "other-clients", "sum")
+    assert known.deviation.min() == known.deviation.max() > 0
+    share = (
+        np.square(known.deviation, dtype=np.float64).sum() / np.square(known.change, dtype=np.float64).sum()
+    )
+    assert 0.8 < share < 1.2

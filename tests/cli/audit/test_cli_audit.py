@@ -11,7 +11,7 @@ pytest.importorskip("opacus")
 pytest.importorskip("typer")
 from typer.testing import CliRunner
 
-from shieldfl.audit import session
+from shieldfl.audit import piece
 from shieldfl.cli.app import app
 
 SMALL = ("--model", "linear", "--samples", "4", "--rounds", "1", "--trials", "2", "--threads", "1")
@@ -51,14 +51,14 @@ def test_what_was_not_tried_comes_with_its_reason():
 
 
 def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
-    real = session.Trial
+    real = piece.Trial
 
     def stopped(name, settings, config, dataset, number):
         if number == 1:
             raise KeyboardInterrupt
         return real(name, settings, config, dataset, number)
 
-    monkeypatch.setattr(session, "Trial", stopped)
+    monkeypatch.setattr(piece, "Trial", stopped)
     done = audit(*SMALL, "--method", "full-he", "--party", "aggregator", "--json", tmp_path / "a.json")
     assert done.exit_code == 130
     assert "n=4 too few" in done.stdout
@@ -70,7 +70,7 @@ def test_an_audit_that_was_stopped_goes_on_in_its_folder(monkeypatch, tmp_path):
     folder = tmp_path / "audit"
     arguments = (*SMALL, "--method", "full-he", "--party", "aggregator", "--folder", folder)
     whole = audit(*arguments[:-2], "--json", tmp_path / "whole.json")
-    real, made = session.Trial, []
+    real, made = piece.Trial, []
 
     def stopped(name, *others):
         made.append(name)
@@ -79,7 +79,7 @@ def test_an_audit_that_was_stopped_goes_on_in_its_folder(monkeypatch, tmp_path):
         return real(name, *others)
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "Trial", stopped)
+        patch.setattr(piece, "Trial", stopped)
         done = audit(*arguments)
     assert done.exit_code == 130
     assert done.stderr.splitlines()[-1].endswith("the same command with --resume goes on from the folder")

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 
 import numpy as np
 import torch
-from torch.func import functional_call
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from shieldfl.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["SimulatedTraining"]
+
+Parameters = Mapping[str, torch.Tensor]
+
+
+_REACHED = 0.1
+"""Of a gradient's root mean square: as near as searches for batches come. Smaller noise has no say beside that."""
+
+
+def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
+    """Return by how much known values count, float32 (k,): as generalised least squares have it, 1 at most.
+
+    None where noise is alike on all, which changes no distance by more than a factor.
+    """
+    noise = observed.gradient_deviation[observed.known].astype(np.float64)
+    if noise.max() == noise.min():
+        return None
+    values = observed.gradient[observed.known].astype(np.float64)
+    # What noise alone makes large says nothing of how large gradients are.
+    clear = values[noise == noise.min()]
+    error = max(_REACHED * float(np.sqrt(np.mean(clear**2))), 1e-30)
+    return torch.from_numpy((error / np.hypot(error, noise)).astype(np.float32))
 
 
 class SimulatedTraining:
@@ -29,17 +50,20 @@ class SimulatedTraining:
     """
 
     def __init__(self, observed: ObservedUpdate) -> None:
-        self._model = deepcopy(observed.model).train()
+        # Running means are written to, which cannot be done for several at once, and are of no use in training.
+        self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
         self._start = {
             name: parameter.detach().clone().requires_grad_()
             for name, parameter in self._model.named_parameters()
         }
+        self._at_once = True
         self._training = observed.training
         self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
         self._gradients_taken = observed.gradients_taken
-        gradient = torch.from_numpy(observed.gradient)
-        self.observed = gradient if self._known is None else gradient[self._known]
-        """The mean gradient that the client's update shows, at the known positions in ascending order."""
+        self._weights = _weights(observed)
+        self.observed = self._seen(torch.from_numpy(observed.gradient))
+        """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
+        weight: 1, but where noise is on some positions more than on others."""
 
     def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Return what :attr:`observed` would be for these samples (m, *sample_shape).
@@ -48,18 +72,58 @@ class SimulatedTraining:
         """
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
-            return self._mean_gradient(samples, targets)
+            return self._mean_gradient(samples, targets, self._taped_gradients)
 
-    def _mean_gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def distances(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, worked out at once.
+
+        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the model cannot
+        be run on several at once.
+        """
+
+        def distance(own: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (self._mean_gradient(own, target, self._pure_gradients) - self.observed).square().sum()
+
+        with sdpa_kernel(SDPBackend.MATH):
+            if self._at_once:
+                try:
+                    found: torch.Tensor = vmap(distance, randomness="different")(samples, targets)
+                    return found
+                except (RuntimeError, ValueError):  # as of torch.func, for what it cannot do
+                    self._at_once = False
+            return torch.stack(
+                [
+                    (self._mean_gradient(own, target, self._taped_gradients) - self.observed).square().sum()
+                    for own, target in zip(samples, targets, strict=True)
+                ]
+            )
+
+    def _taped_gradients(
+        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        loss = cross_entropy(functional_call(self._model, dict(current), (batch,)), target)
+        return torch.autograd.grad(loss, list(current.values()), create_graph=True, materialize_grads=True)
+
+    def _pure_gradients(
+        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+            return cross_entropy(functional_call(self._model, parameters, (batch,)), target)
+
+        return tuple(grad(loss)(dict(current)).values())
+
+    def _mean_gradient(
+        self,
+        samples: torch.Tensor,
+        targets: torch.Tensor,
+        gradients_of: Callable[[Parameters, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]],
+    ) -> torch.Tensor:
         training = self._training
-        current = self._start
+        current: Parameters = self._start
         moved: list[torch.Tensor] = []
         velocities: list[torch.Tensor] = []
         for batch, target in self._batches(samples, targets):
-            loss = cross_entropy(functional_call(self._model, current, (batch,)), target)
-            gradients = torch.autograd.grad(
-                loss, list(current.values()), create_graph=True, materialize_grads=True
-            )
+            gradients = gradients_of(current, batch, target)
             directions = [
                 gradient + training.weight_decay * value if training.weight_decay else gradient
                 for gradient, value in zip(gradients, current.values(), strict=True)
@@ -77,7 +141,12 @@ class SimulatedTraining:
                 for (name, value), direction in zip(current.items(), directions, strict=True)
             }
         flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
-        return flat if self._known is None else flat[self._known]
+        return self._seen(flat)
+
+    def _seen(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return what of a gradient (P,) is compared."""
+        known = flat if self._known is None else flat[self._known]
+        return known if self._weights is None else known * self._weights
 
     def _batches(
         self, samples: torch.Tensor, targets: torch.Tensor

@@ -34,6 +34,8 @@ __all__ = ["LabelDistributionAudit", "clear_facts"]
 _ALPHA = 0.5
 """Dirichlet concentration of the clients' labels."""
 _SAMPLES = 32
+_FIRST = 5
+"""Federations after which methods are left that show nobody anything that differs: a round may take seconds."""
 _LARGEST = 1e6
 """Above which a part of 8 or 16 bytes is taken for no numbers."""
 _OF_MODELS = ("parameters", "buffers", "sums", "total")
@@ -138,11 +140,23 @@ class LabelDistributionAudit(FederationAttack):
         dataset = self._dataset
         public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
         own, own_truth = self._facts(method, public, self.played, 0, on_federation)
+        if len(own_truth) < self.played * self._config.clients:
+            return [self._without_difference(method, party, own[party.name]) for party in self._parties]
         others, truth = self._facts(method, dataset, self.attacked, self.played, on_federation)
         return [
             self._cell(method, party, own[party.name], own_truth, others[party.name], truth)
             for party in self._parties
         ]
+
+    def _without_difference(self, name: str, party: Party, own: Sequence[dict[str, float]]) -> Cell:
+        if not any(own):
+            why = "it looks at what clients send and are sent, and none of that comes to this party"
+            return Cell(name, self.name, party.name, "does not apply", why)
+        why = (
+            "beside values of updates, nothing that this party gets of clients differs from one to another, of "
+            f"{len(own)}"
+        )
+        return Cell(name, self.name, party.name, "nothing received", why)
 
     def _facts(
         self,
@@ -152,7 +166,10 @@ class LabelDistributionAudit(FederationAttack):
         first: int,
         on_federation: Callable[[str, int], None],
     ) -> tuple[dict[str, list[dict[str, float]]], NDArray[np.float64]]:
-        """Return by party what it sees of each client, and the clients' true distributions (n, classes)."""
+        """Return by party what it sees of each client, and the clients' true distributions (n, classes).
+
+        It ends early where nobody has seen anything in the first federations that differs between clients.
+        """
         count = self._config.clients
         seed = self._config.seed + first
         drawn = PlayedClients.drawn(
@@ -167,6 +184,8 @@ class LabelDistributionAudit(FederationAttack):
                 for victim in range(count):
                     view = View(trial.record, trial.method, party, victim)
                     seen[party.name].append(clear_facts(view, trial.layout, dataset.classes))
+            if number + 1 == _FIRST and all(one == every[0] for every in seen.values() for one in every):
+                return seen, drawn.distributions[: _FIRST * count]
         return seen, drawn.distributions
 
     def _cell(
@@ -182,12 +201,8 @@ class LabelDistributionAudit(FederationAttack):
         views, attacked = (
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
         )
-        if not names:
-            why = "it looks at what clients send and are sent, and none of that comes to this party"
-            return Cell(name, self.name, party.name, "does not apply", why)
-        if not (views != views[0]).any():
-            why = "beside values of updates, nothing that this party gets of clients differs from one to another"
-            return Cell(name, self.name, party.name, "nothing received", why)
+        if not names or not (views != views[0]).any():
+            return self._without_difference(name, party, own)
         attacker = LabelInference.fitted(views, own_truth)
         predicted = attacker.predicted(attacked)
         # Clients of one federation share a model, and what all are sent.

@@ -54,7 +54,7 @@ class RobbingTheFed(ModelPlantingAttack):
             raise ParameterError(f"samples are measured by 'brightness' or 'random', got {measured!r}")
         if not 0 < shrunk <= 1:
             raise ParameterError(f"rows are shrunk by a factor in (0, 1], got {shrunk}")
-        self._bins = bins
+        self.rows = bins
         self._measured = measured
         self._shrunk = shrunk
 
@@ -77,23 +77,27 @@ class RobbingTheFed(ModelPlantingAttack):
             row = torch.randn(features, generator=generator) / math.sqrt(features)
         samples = public.reshape(len(public), features).float()
         values = samples @ row
-        thresholds = torch.quantile(values, torch.arange(self._bins) / self._bins)
+        thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
         thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
-        front, back = nn.Linear(features, self._bins), nn.Linear(self._bins, features)
+        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
         passed_on = (values[:, None] - thresholds).clamp_min(0).sum(dim=1)
         # The random pattern has what comes back from all pixels not cancel.
         pattern = torch.randn(features, generator=generator) * samples.std(dim=0)
         pattern /= passed_on.std().clamp_min(1e-6)
         with torch.no_grad():
-            front.weight.copy_(self._shrunk * row.expand(self._bins, -1))
+            front.weight.copy_(self._shrunk * row.expand(self.rows, -1))
             front.bias.copy_(-self._shrunk * thresholds)
-            back.weight.copy_((pattern / self._shrunk)[:, None].expand(-1, self._bins))
+            back.weight.copy_((pattern / self._shrunk)[:, None].expand(-1, self.rows))
             back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
         return in_front(model, _PLANTED, front, back, sample_shape)
 
+    def with_rows(self, rows: int) -> RobbingTheFed:
+        """Return it with so many rows: it tells fewer samples apart."""
+        return RobbingTheFed(rows, self._measured, self._shrunk)
+
     def lasting(self) -> RobbingTheFed:
         """Return it with rows that are not shrunk: a step changes them by less of what they are."""
-        return RobbingTheFed(self._bins, self._measured, shrunk=1.0)
+        return RobbingTheFed(self.rows, self._measured, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """It can be tried where some weight of the planted layer is known."""

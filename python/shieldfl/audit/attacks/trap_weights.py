@@ -61,7 +61,7 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
                 "trap weights need 1 row or more, a positive deviation, and a scale and a shrinking in (0, 1], "
                 f"got {rows}, {deviation}, {scale} and {shrunk}"
             )
-        self._rows = rows
+        self.rows = rows
         self._deviation = deviation
         self._scale = scale
         self._shrunk = shrunk
@@ -80,13 +80,13 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
             raise ParameterError("the public samples have one value alone: their range is not known by them")
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
-        rows = trap_rows(self._rows, features, self._deviation, self._scale, generator) / (high - low)
+        rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
         samples = public.reshape(len(public), features).float()
         passed_on = (samples @ rows.T - low * rows.sum(dim=1)).clamp_min(0)
-        mixture = torch.randn(features, self._rows, generator=generator)
+        mixture = torch.randn(features, self.rows, generator=generator)
         deviation = (passed_on @ mixture.T).std(correction=0).clamp_min(1e-6)
         mixture *= samples.std(correction=0) / deviation
-        front, back = nn.Linear(features, self._rows), nn.Linear(self._rows, features)
+        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
         with torch.no_grad():
             front.weight.copy_(self._shrunk * rows)
             front.bias.copy_(-self._shrunk * low * rows.sum(dim=1))
@@ -94,9 +94,13 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
             back.bias.copy_(samples.mean(dim=0))
         return in_front(model, _PLANTED, front, back, sample_shape)
 
+    def with_rows(self, rows: int) -> CuriousAbandonHonesty:
+        """Return it with so many rows: it tells fewer samples apart."""
+        return CuriousAbandonHonesty(rows, self._deviation, self._scale, self._shrunk)
+
     def lasting(self) -> CuriousAbandonHonesty:
         """Return it with rows that are not shrunk: a step changes them by less of what they are."""
-        return CuriousAbandonHonesty(self._rows, self._deviation, self._scale, shrunk=1.0)
+        return CuriousAbandonHonesty(self.rows, self._deviation, self._scale, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         """It can be tried where some weight of the planted layer is known."""

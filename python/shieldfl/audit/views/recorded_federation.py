@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from shieldfl.audit.views.kept_pairs import kept_pairs
+from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -66,6 +69,9 @@ class Record:
     """Rounds that begin with models of the key authority: of every client the one that it is sent."""
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
     """By client and round: what its training gave, which that client alone has."""
+    own_shares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
+    """By client and round: what its part of a sum with noise comes to in the mean (P,), where it adds a share of that
+    to what it encrypts: clipped and with the share, which that client alone has."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
     """By client and round: what the client says has left it."""
     deviations: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -127,14 +133,29 @@ class RecordedFederation(EmbeddedFederation):
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, as every embedded federation does, and record what it gets."""
-        return self._recorded(super().new_client(index), client_name(index), index)
+        client = super().new_client(index)
+        if isinstance(client, NoiseSharingClient):
+            self._keep_shares(client, index)
+        return self._recorded(client, client_name(index), index)
+
+    def _keep_shares(self, client: NoiseSharingClient, index: int) -> None:
+        """Keep what a client encrypts, turned back as its sum will be: what it draws no message tells."""
+        encrypted = client._vector
+
+        def kept(answer: object) -> NDArray[np.float64]:
+            vector = encrypted(answer)
+            self.record.own_shares[index, client.round] = client.in_the_mean(vector)
+            return vector
+
+        client._vector = kept  # type: ignore[method-assign]
 
     def new_aggregator(self) -> AggregatorSteps:
         """Make the aggregator, and record what it gets."""
         return self._recorded(super().new_aggregator(), AGGREGATOR)
 
     def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
-        steps, made = super()._made_authority()
+        with kept_pairs():
+            steps, made = super()._made_authority()
         return None if steps is None else self._recorded(steps, AUTHORITY), made
 
     def run_round(

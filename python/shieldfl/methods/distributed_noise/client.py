@@ -14,7 +14,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.noise_share import noise_share
+from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
 
 __all__ = ["NoiseSharingClient"]
@@ -52,6 +52,17 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
             threads=self.context.threads,
         )
         return joined(sent.astype(np.float64), np.zeros(self._buffer_count))
+
+    def in_the_mean(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        noise, count = self._sum_noise, len(vector) - self._buffer_count
+        return mean_of_total(
+            np.ascontiguousarray(vector[:count]),
+            clients=1,
+            steps_per_unit=noise.steps_per_unit,
+            rotation_seed=rotation_seed(self.context.keys.session, self.round),
+            threads=self.context.threads,
+        )
 
     def _state(self, disclosure: Disclosure) -> None:
         """State that what is encrypted has noise: it is in the sum that is opened."""

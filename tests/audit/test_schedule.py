@@ -1,0 +1,101 @@
+"""In which order pieces are done: every cell once, then the fewest tries, then more; equal shares of the time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from shieldfl.audit.attacks.offered import usable_attacks
+from shieldfl.audit.piece import OWN_FEDERATIONS, Done, Piece
+from shieldfl.audit.schedule import Schedule
+from shieldfl.audit.written_audit import Attacked
+
+METHODS = ("fedavg", "one", "two")
+ATTACKS = ("ilrg", "dlg", "curious-abandon-honesty", "membership")
+
+
+def schedule(trials: int = 6, seconds: float = 1e6, attacks: tuple[str, ...] = ATTACKS) -> Schedule:
+    usable = usable_attacks(attacks)
+    return Schedule(METHODS, usable.on_updates, [one.name for one in usable.on_methods], trials, seconds)
+
+
+def played(
+    made: Schedule, takes: Mapping[str, float], seconds: float, rounds: Mapping[str, float] | None = None
+) -> list[Piece]:
+    """Do pieces one after another, each attack taking so long, until nothing is left or the time is over."""
+    pieces = []
+    while (piece := made.next(seconds)) is not None:
+        pieces.append(piece)
+        ended = [Attacked(piece.method, one, piece.trial, takes.get(one, 0.0)) for one in piece.attacks]
+        done = Done(piece, ended, parameters=100)
+        if piece.attacks[0] in made.honest:
+            done.round_seconds = (rounds or {}).get(piece.method, 1.0)
+        elif piece.rows is None:
+            done.parameters = 10_000
+        seconds -= sum(one.seconds for one in ended)
+        made.take_in(done)
+    return pieces
+
+
+def tried(pieces: list[Piece]) -> Counter[tuple[str, str]]:
+    return Counter((piece.method, attack) for piece in pieces for attack in piece.attacks)
+
+
+def test_all_is_done_once_where_there_is_time():
+    pieces = played(schedule(), {}, 1e6)
+    assert len(pieces) == len({(one.method, one.trial, one.attacks) for one in pieces}) == 3 * (6 + 6 + 1)
+    assert all(count == (1 if name == "membership" else 6) for (_, name), count in tried(pieces).items())
+    first = [one.trial for one in pieces[:9]]
+    assert first == [0] * 6 + [OWN_FEDERATIONS] * 3  # every cell once, before any has a second try
+    assert [one.trial for one in pieces[9:]] == sorted(one.trial for one in pieces[9:])
+
+
+def test_an_attack_that_takes_long_does_not_keep_others_from_their_tries():
+    takes = {"dlg": 40.0, "ilrg": 0.1, "curious-abandon-honesty": 1.0, "membership": 10.0}
+    counted = tried(played(schedule(), takes, 300.0))
+    assert all(counted[name, attack] >= 1 for name in METHODS for attack in ATTACKS)
+    # What the others left is its own: a fourth of the time is 75 s.
+    assert sum(counted[name, "dlg"] for name in METHODS) >= 5
+    assert all(counted[name, "ilrg"] == 5 for name in METHODS)  # more than those while dlg has not as many
+
+
+def test_time_that_is_over_is_over():
+    made = schedule()
+    assert made.next(0.0) is None
+    assert len(played(made, {"dlg": 10.0}, 5.0)) == 1
+
+
+def test_a_planted_layer_has_fewer_rows_where_each_parameter_takes_long():
+    """A round of 100 parameters takes 2 s under one method: of 10,000, where 10 s are a tenth of the time, 200 s."""
+    pieces = played(schedule(1, 100.0), {}, 100.0, {"two": 2.0, "one": 0.01})
+    planted = {one.method: one for one in pieces if one.attacks == ("curious-abandon-honesty",)}
+    assert planted["fedavg"].rows is planted["one"].rows is None
+    assert planted["two"].rows == 32  # of 1,000, 50 would take 10 s
+
+
+def test_a_federation_that_takes_longer_than_what_is_left_is_not_begun():
+    made = schedule(1, 100.0)
+    pieces = played(made, {"membership": 0.0}, 100.0, {"two": 100.0})
+    assert ("two", "curious-abandon-honesty") not in tried(pieces)
+    assert made.too_long == {("two", "curious-abandon-honesty")}
+
+
+def test_what_a_method_refuses_is_not_asked_again():
+    made = schedule()
+    made.leave_out("one", "dlg")
+    counted = tried(played(made, {}, 1e6))
+    assert counted["one", "dlg"] == 0
+    assert counted["one", "ilrg"] == 6
+
+
+def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
+    made = schedule(attacks=("ilrg", "robbing-the-fed"))
+    begun = [made.next(1e6) for _ in METHODS]
+    assert all(one is not None and one.attacks == ("ilrg",) for one in begun)
+    assert made.next(1e6) is None
+    for one in begun:
+        assert one is not None
+        made.take_in(Done(one, [Attacked(one.method, "ilrg", 0)], 1.0, 100))
+    planted = made.next(1e6)
+    assert planted is not None
+    assert planted.attacks == ("robbing-the-fed",)
