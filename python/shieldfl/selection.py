@@ -127,10 +127,10 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
     """Choose the positions that one client encrypts (SenseCrypt, eqs. 4 to 9).
 
     Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, where ``k`` of the
-    ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security: exactly, as for every ``k`` the highest
-    scores are the best choice. Sums are compared without rounding. The bound on the mutual information, which
-    no order of the positions is best for, is kept by taking so many of the highest scores that it holds. Where
-    the limits contradict each other the budget wins, and the result tells what falls short.
+    ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security: exactly, as for
+    every ``k`` the highest scores are the best choice. Sums are compared without rounding. The bound on the mutual
+    information, which no order of the positions is best for, is kept by taking so many of the highest scores that it
+    holds. Where the limits contradict each other the budget wins, and the result tells what falls short.
 
     Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
     positions: the first ones.
