@@ -71,8 +71,9 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
         "file's digest and another rule throws them away. A cell is a number that the paper prints. Only the data set "
         "that the paper names counts, and all of it: where it is not at hand, or of a subset, the cell is not run.\n\n"
         f"{_table(heads, rows)}\n"
-        "“Held against nothing” are cells that were measured and judge nothing: rows that others are compared with, and "
-        "rows whose own number a setting was taken from. Figures that papers print as pictures alone have no cells.\n\n"
+        "“Held against nothing” are cells that were measured and judge nothing: rows that others are compared with, "
+        "those whose own number a setting was taken from, and those of another model than the paper's. Figures that "
+        "papers print as pictures alone have no cells.\n\n"
         "Not run, and why:\n\n"
         f"{_table(('cells', 'why'), [(str(count), reason) for reason, count in reasons])}\n"
         "## Measuring them again\n\n"
@@ -116,7 +117,9 @@ def _section(table: PaperTable, stored: Stored | None) -> str:
         )
     parts.append(f"{said}\n")
     if ran:
-        parts.append("".join(f"- **{column.name}** agrees {sentence(column)}.\n" for column in table.columns))
+        parts.append(
+            "".join(f"- **{column.name}** agrees: {sentence(column)}.\n" for column in table.columns)
+        )
     if table.differences:
         parts.append("Differences:\n\n" + "".join(f"- {one}\n" for one in table.differences))
     parts.append(_cells_table(table, cells) if ran else "")
@@ -126,7 +129,7 @@ def _section(table: PaperTable, stored: Stored | None) -> str:
             missing.setdefault(cell.reason, []).append(cell.row.name)
     for reason, rows in missing.items():
         names = list(dict.fromkeys(rows))
-        whose = f"{len(rows)} cells of {len(names)} rows" if len(names) > 4 else ", ".join(names)
+        whose = f"{len(rows)} cells of {len(names)} rows" if len(names) > 4 else "; ".join(names)
         parts.append(f"Not run ({whose}): {reason}.\n")
     return "\n".join(part for part in parts if part)
 

@@ -1,8 +1,8 @@
 """When a cell agrees with the paper's: each column's rule stands in its file before anything is measured.
 
 - ``within``: no further from the paper's than ``bound``.
-- ``factor``: at most ``bound`` times more, or less, than the paper's, which may be off by half of ``resolution``, its last
-  digit.
+- ``factor``: at most ``bound`` times more, or less, than the paper's, which may be off by half of ``resolution``, its
+  last digit.
 - ``between``: inside the range that the paper states, such as "up to 250 MB".
 - ``order``: wherever one of the paper's numbers in a group is below another one, so is ours, strictly. A group agrees
   as a whole or not at all.
@@ -71,7 +71,7 @@ def sentence(column: Column) -> str:
         "within": f"within {column.bound:g} of the paper's",
         "factor": f"at most {column.bound:g} times more or less",
         "between": "inside the paper's range",
-        "order": "the paper's order, strictly, in each group as a whole",
+        "order": "in the paper's order, strictly, each group as a whole",
         "sign": f"on the same side of “{column.against}” as in the paper",
     }[column.rule]
     return f"{said} ({column.why})" if column.why else said
@@ -109,8 +109,7 @@ def _same_side(bound: float, paper: float, ours: float) -> bool:
 
 def _agrees(column: Column, paper: Paper, ours: float) -> bool:
     if column.rule == "between":
-        if not isinstance(paper, tuple):
-            raise ParameterError(f"{column.name}: between needs the two ends of a range")
+        assert isinstance(paper, tuple), "a file is refused where it is none"
         return paper[0] <= ours <= paper[1]
     stated = _number(paper)
     if column.rule == "within":
@@ -120,6 +119,5 @@ def _agrees(column: Column, paper: Paper, ours: float) -> bool:
 
 
 def _number(paper: Paper) -> float:
-    if isinstance(paper, tuple):
-        raise ParameterError("this rule needs one number of the paper's, not a range")
+    assert not isinstance(paper, tuple), "a file is refused where it is a range"
     return paper

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from papers.pages import write_pages
+from papers.pages import Measured, write_pages
 from papers.stored import RESULTS, Stored, StoredRow
 from papers.table_file import TABLES, PaperTable, Row, load_table
 from papers.verdicts import cells_of
@@ -74,11 +74,21 @@ def chosen(tables: Sequence[PaperTable], only: Sequence[str] | None, small: bool
     return taken
 
 
+def with_data(table: PaperTable) -> list[Row]:
+    """Return the rows of a table's hour whose data are there."""
+    return [row for row in table.rows if not (row.not_run or row.long or any(map(absent, row.data)))]
+
+
+def seconds_of_row(table: PaperTable) -> float:
+    """Return what one row of a table takes by its estimate."""
+    return table.seconds / max(1, sum(not (row.not_run or row.long) for row in table.rows))
+
+
 class Progress:
     """Says what is measured, for how long, and how long the rest may take."""
 
     def __init__(self, tables: Iterable[PaperTable]) -> None:
-        self._left = sum(table.seconds for table in tables)
+        self._left = sum(seconds_of_row(table) * len(with_data(table)) for table in tables)
         self._began = time.perf_counter()
 
     def table(self, table: PaperTable, rows: int) -> None:
@@ -92,6 +102,7 @@ class Progress:
         )
 
     def spend(self, seconds: float) -> None:
+        """Take what a row was estimated to take off what is left."""
         self._left = max(0.0, self._left - seconds)
 
 
@@ -100,7 +111,9 @@ def measure(table: PaperTable, progress: Progress, folder: Path, long: bool) -> 
     stored = Stored.load(table, folder)
     if stored is None or not stored.is_current(table):
         stored = Stored.new(table)
-    rows = [row for row in table.rows if not row.not_run and (long or not row.long)]
+    rows = [
+        row for row in table.rows if not row.not_run and (long or not row.long or any(map(absent, row.data)))
+    ]
     progress.table(table, len(rows))
     fine = True
     for number, row in enumerate(rows, start=1):
@@ -109,7 +122,8 @@ def measure(table: PaperTable, progress: Progress, folder: Path, long: bool) -> 
             stored.rows[row.name] = known = measured(table, row)
             stored.keep(table, folder)
         progress.row(number, len(rows), row.name, known)
-        progress.spend(table.seconds / len(rows))
+        if not known.error and not row.long:
+            progress.spend(seconds_of_row(table))
         fine &= not known.error or known.error.startswith("data absent")
     return fine
 
@@ -173,8 +187,13 @@ def main(arguments: Sequence[str] | None = None, tables_in: Path = TABLES, resul
             return 130
         code = code or (0 if all(fine) else 1)
     if tables_in == TABLES and not wrong:
-        write_pages([(table, Stored.load(table, results)) for table in in_order(tables)])
+        write_pages(with_results(tables, results))
     return code
+
+
+def with_results(tables: Iterable[PaperTable], folder: Path = RESULTS) -> Measured:
+    """Return tables in the pages' order, and what is kept of each."""
+    return [(table, Stored.load(table, folder)) for table in in_order(tables)]
 
 
 def in_order(tables: Iterable[PaperTable]) -> list[PaperTable]:

@@ -43,12 +43,13 @@ _KEYS = (
     "data",
     "differences",
     "not_run",
+    "unjudged",
     "settings",
     "columns",
     "rows",
 )
 _NEEDED = ("paper", "table", "title", "columns", "rows")
-_OF_ROW = ("name", "with", "paper", "group", "data", "not_run", "long", "settings_from_paper")
+_OF_ROW = ("name", "with", "paper", "group", "data", "not_run", "long", "unjudged")
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Row:
     """Why it cannot be measured; empty for a row that can."""
     long: bool = False
     """Whether it is left out of a table's hour: measured with ``--long`` alone."""
-    settings_from_paper: bool = False
-    """Whether a setting was taken from its own number, which then shows no agreement."""
+    unjudged: str = ""
+    """Why its numbers, though measured, show neither agreement nor the contrary; empty where they do."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,7 @@ def parse_table(text: str, name: str) -> PaperTable:
     )
     settings = document.get("settings", {})
     rows = tuple(_row(entry, number, document, columns) for number, entry in enumerate(document["rows"], 1))
-    for reason in (not_run, *(row.not_run for row in rows)):
-        if reason and reason.partition(":")[0] not in WHY_NOT:
-            raise ParameterError(f"not_run begins with one of {', '.join(WHY_NOT)} and a colon: {reason!r}")
-    names = [row.name for row in rows]
-    if len(set(names)) < len(names):
-        raise ParameterError("two rows have one name")
-    for column in columns:
-        if column.against and column.against not in names:
-            raise ParameterError(
-                f"column {column.name!r} is against the row {column.against!r}, which is not there"
-            )
+    _check_rows(not_run, columns, rows)
     if kind is not None:
         _check_kind(kind, columns, rows)
     differences = tuple(document.get("differences", ()))
@@ -179,8 +170,31 @@ def _row(
         tuple(entry.get("data", document.get("data", ()))),
         entry.get("not_run", document.get("not_run", "")),
         entry.get("long", False),
-        entry.get("settings_from_paper", False),
+        entry.get("unjudged", document.get("unjudged", "")),
     )
+
+
+def _check_rows(not_run: str, columns: tuple[Column, ...], rows: tuple[Row, ...]) -> None:
+    for reason in (not_run, *(row.not_run for row in rows)):
+        if reason and reason.partition(":")[0] not in WHY_NOT:
+            raise ParameterError(f"not_run begins with one of {', '.join(WHY_NOT)} and a colon: {reason!r}")
+    names = [row.name for row in rows]
+    if len(set(names)) < len(names):
+        raise ParameterError("two rows have one name")
+    for column in columns:
+        if column.against and column.against not in names:
+            raise ParameterError(
+                f"column {column.name!r} is against the row {column.against!r}, which is not there"
+            )
+    for row in rows:
+        for column in columns:
+            if column.name in row.paper and isinstance(row.paper[column.name], tuple) != (
+                column.rule == "between"
+            ):
+                raise ParameterError(
+                    f"row {row.name!r}: the paper's {column.name!r} must be a range for the rule between, and "
+                    "else a number"
+                )
 
 
 def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

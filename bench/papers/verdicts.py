@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from papers.rules import Column, Paper, judge
 from papers.stored import Stored
 from papers.table_file import PaperTable, Row
 
-__all__ = ["Cell", "Counts", "cells_of", "counted", "reason_of"]
+__all__ = ["Cell", "Counts", "cells_of", "reason_of"]
 
 NOT_MEASURED = "not measured: as the file and its rules are now"
 TOO_LONG = "too long: over the hour of a table; with --long"
@@ -76,7 +75,7 @@ def cells_of(table: PaperTable, stored: Stored | None) -> list[Cell]:
         ]
         agrees = judge(column, [(row.name, row.group, paper, ours) for row, paper, ours in own])
         for row, paper, ours in own:
-            held = None if row.settings_from_paper else agrees[row.name]
+            held = None if row.unjudged else agrees[row.name]
             found.append(
                 Cell(row, column, paper, ours, held, "" if ours is not None else reason_of(row, stored))
             )
@@ -91,11 +90,3 @@ def reason_of(row: Row, stored: Stored | None) -> str:
     if tried is not None and tried.error:
         return tried.error
     return TOO_LONG if row.long else NOT_MEASURED
-
-
-def counted(tables: Iterator[tuple[PaperTable, Stored | None]]) -> Counts:
-    """Count tables."""
-    counts = Counts()
-    for table, stored in tables:
-        counts.add(table, cells_of(table, stored))
-    return counts

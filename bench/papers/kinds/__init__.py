@@ -19,6 +19,7 @@ KINDS = {
     "accounting": "epsilon by the noise multiplier, without training",
     "ciphertexts": "bytes and seconds of ciphertexts",
     "federation": "a run of one method, as shieldfl.run makes it",
+    "label-attack": "labels that an attack counts in what an aggregator got",
     "label-distributions": "distances between clients' labels",
     "selection": "what one client's selection encrypts, and what that leaves to read",
 }

@@ -24,7 +24,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def measure(settings: Mapping[str, Any]) -> Measured:
-    """Return the mean earth mover's distance of every two clients; labels alone decide it, not what is in the images."""
+    """Return the mean earth mover's distance of every two clients; labels alone decide it."""
     labels = np.repeat(np.arange(settings["classes"]), settings["samples_per_class"])
     parts = grouped_partition(labels, settings["clients"], settings["classes_per_client"], seed=0)
     return {"mean_label_distance": mean_label_distance(label_shares(parts, labels, settings["classes"]))}
