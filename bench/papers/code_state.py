@@ -44,14 +44,15 @@ def _trees() -> str:
         return ""
 
 
-def code_digest(module: Path) -> str | None:
-    """Return what results of a kind are kept under: git's trees of the code, and the kind's own file.
+def code_digest(*sources: Path) -> str | None:
+    """Return what results of a kind are kept under: git's trees of the code, and the kind's own files.
 
     None where git does not know the code, so that nothing can be said to be the same.
     """
     if not _trees():
         return None
-    return sha256(f"{_trees()} {sha256(module.read_bytes()).hexdigest()}".encode()).hexdigest()
+    own = [sha256(source.read_bytes()).hexdigest() for source in sources]
+    return sha256(" ".join([_trees(), *own]).encode()).hexdigest()
 
 
 @cache

@@ -88,7 +88,7 @@ class Stored:
 
 
 def _code_of(table: PaperTable) -> str | None:
-    return None if table.kind is None else code_digest(table.kind.path)
+    return None if table.kind is None else code_digest(*table.kind.sources)
 
 
 def _plain(value: float) -> float | str | None:

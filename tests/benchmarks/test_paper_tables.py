@@ -131,10 +131,10 @@ def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, par
         return measure(table, row)
 
     monkeypatch.setattr(run, "measured", counting)
-    monkeypatch.setattr(stored, "code_digest", lambda path: "one code")
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: "one code")
     assert bench() == bench("--only", "good") == 0
     assert measured == ["five", "two"]
-    monkeypatch.setattr(stored, "code_digest", lambda path: "another code")
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: "another code")
     assert bench("--small") == 0
     assert len(measured) == 4
     (bench.tables / "good.toml").write_text(TABLE.replace("0.005", "0.006"))
@@ -142,14 +142,14 @@ def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, par
     assert stored.Stored.load(table, bench.results) is None
     assert bench() == 0
     assert len(measured) == 6
-    monkeypatch.setattr(stored, "code_digest", lambda path: None)
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: None)
     assert bench() == 0
     assert len(measured) == 8
 
 
 def test_a_run_that_is_cut_off_goes_on_where_it_was(bench, part, monkeypatch):
     run = part("run")
-    monkeypatch.setattr(part("stored"), "code_digest", lambda path: "one code")
+    monkeypatch.setattr(part("stored"), "code_digest", lambda *sources: "one code")
 
     def stopping(table, row, measure=run.measured):
         if row.name == "two":

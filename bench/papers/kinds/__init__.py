@@ -28,7 +28,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How rows are measured: a module with ``FIGURES``, ``check`` and ``measure``."""
+    """How rows are measured: a module with ``FIGURES``, ``check``, ``measure`` and, where there are some, ``SOURCES``."""
 
     name: str
     figures: tuple[str, ...]
@@ -36,7 +36,8 @@ class Kind:
     """Raises ParameterError for settings that a row cannot be measured with."""
     measure: Callable[[Mapping[str, Any]], Measured]
     """Measures a row by its settings."""
-    path: Path
+    sources: tuple[Path, ...]
+    """Files beside the package that decide what it measures."""
 
 
 def kind_named(name: str) -> Kind:
@@ -44,4 +45,5 @@ def kind_named(name: str) -> Kind:
     if name not in KINDS:
         raise ParameterError(f"unknown kind {name!r}: choose one of {', '.join(KINDS)}")
     module = importlib.import_module(f"papers.kinds.{name.replace('-', '_')}")
-    return Kind(name, tuple(module.FIGURES), module.check, module.measure, Path(str(module.__file__)))
+    sources = Path(str(module.__file__)), *getattr(module, "SOURCES", ())
+    return Kind(name, tuple(module.FIGURES), module.check, module.measure, sources)

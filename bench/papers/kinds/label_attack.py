@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.simulation.data import load_dataset
 from shieldfl.toml_files import refuse_unknown
 
-__all__ = ["FIGURES", "check", "measure"]
+__all__ = ["FIGURES", "SOURCES", "check", "measure"]
 
 FIGURES = (
     "encrypted_share",
@@ -26,6 +27,11 @@ FIGURES = (
     "number_floor",
     "number_strongest",
     "number_difference_high",
+)
+SOURCES = tuple(
+    path
+    for folder in ("paper_attacks", "attack_references")
+    for path in sorted((Path(__file__).parents[2] / folder).glob("*.py"))
 )
 _KEYS = ("method", "dataset", "trials", "threshold", "consensus", "client")
 
