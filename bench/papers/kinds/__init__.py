@@ -28,7 +28,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How rows are measured: a module with ``FIGURES``, ``check``, ``measure`` and, where there are some, ``SOURCES``."""
+    """How rows are measured: a module with ``FIGURES``, ``check`` and ``measure``, some with ``SOURCES``."""
 
     name: str
     figures: tuple[str, ...]
