@@ -97,9 +97,8 @@ class Progress:
     def row(self, number: int, rows: int, name: str, stored: StoredRow) -> None:
         said = stored.error or seconds_text(stored.seconds)
         gone = seconds_text(time.perf_counter() - self._began)
-        print(
-            f"  {number}/{rows} {name}: {said}; {gone} gone, some {seconds_text(self._left)} left", flush=True
-        )
+        left = f", some {seconds_text(self._left)} left" if self._left else ""
+        print(f"  {number}/{rows} {name}: {said}; {gone} gone{left}", flush=True)
 
     def spend(self, seconds: float) -> None:
         """Take what a row was estimated to take off what is left."""
