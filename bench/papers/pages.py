@@ -109,12 +109,8 @@ def _section(table: PaperTable, stored: Stored | None) -> str:
     agreeing, judged = sum(cell.agrees is True for cell in ran), sum(cell.agrees is not None for cell in ran)
     said = f"{len(ran)} of {len(cells)} cells run; {agreeing} of {judged} agree."
     if stored is not None and ran:
-        seconds = sum(row.seconds for row in stored.rows.values())
         where = f"{stored.environment.get('processor', 'unknown processor')}, one process"
-        said += (
-            f" Commit `{stored.commit}`, {where}, {seconds_text(seconds)}: "
-            f"`python bench/papers/run.py --only {table.name}`."
-        )
+        said += f" Commit `{stored.commit}`, {where}: `python bench/papers/run.py --only {table.name}`."
     parts.append(f"{said}\n")
     if ran:
         parts.append(

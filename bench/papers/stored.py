@@ -27,6 +27,7 @@ class StoredRow:
     figures: dict[str, float]
     """By name; none where it could not be measured."""
     seconds: float
+    """On the clock, also where other programs had the machine, or the process was stopped."""
     error: str = ""
     """Why it could not."""
 
