@@ -32,7 +32,7 @@ STATISTICS_DRAWS ?= 100000000
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp cpp-tests collected test-python test-slow nvflare hugging-face test-verify test-asan \
-  test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines docs lint example-types format clean
+  test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines papers docs lint example-types format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -153,6 +153,10 @@ baselines: $(VENV)/installed  ## the full comparison with other libraries, and t
 	$(BIN)/python bench/baselines.py --targets --json build/targets.json
 	$(BIN)/python bench/baselines.py paillier --json build/paillier-baselines.json
 	$(BIN)/python bench/baselines.py paillier --targets --json build/paillier-targets.json
+
+# ARGUMENTS of bench/papers/run.py, such as --small, --list or --only NAME.
+papers: $(VENV)/installed  ## the papers' tables that two cores can run, beside ours, into docs/papers; up to 8 hours; needs SHIELDFL_DATA
+	$(BIN)/python bench/papers/run.py $(ARGUMENTS)
 
 # From the sources: neither the package nor the network is needed once the tools are there.
 docs: $(VENV)/site  ## the documentation as a site, in build/site

@@ -67,9 +67,9 @@ def batches_of(config: RunConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
     return [drawn.choice(share, config.batch_size, replace=False) for share in shares]
 
 
-def settings_for(threshold: float) -> MethodSettings:
-    """Return the method's settings for one line of the table: no noise, and the paper's consensus."""
-    values = {"threshold": threshold, "consensus": 0.5, "noise_multiplier": 0.0}
+def settings_for(threshold: float, consensus: float = 0.5) -> MethodSettings:
+    """Return the method's settings for one line of table 4, or of table 5, which varies the consensus: no noise."""
+    values = {"threshold": threshold, "consensus": consensus, "noise_multiplier": 0.0}
     return MethodSettings().changed("selective-shield", values)
 
 

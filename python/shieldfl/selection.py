@@ -45,6 +45,10 @@ class SelectionLimits:
         Bins of its estimate, from 1 to 65,536: see :func:`mutual_information`.
     cost_weight, gain_weight
         beta_1 and beta_2 of the scalarised problem, both above 0.
+    normalised
+        Whether the two objectives are, as the paper writes them with bars; else their difference as it is printed,
+        without: ``cost_weight * k - gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where
+        nothing is chosen that the other limits do not ask for.
     """
 
     budget: float
@@ -54,6 +58,7 @@ class SelectionLimits:
     bins: int = DEFAULT_BINS
     cost_weight: float = 1.0
     gain_weight: float = 1.0
+    normalised: bool = True
 
 
 @dataclass(frozen=True)
@@ -121,11 +126,11 @@ class Selection:
 def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | None = None) -> Selection:
     """Choose the positions that one client encrypts (SenseCrypt, eqs. 4 to 9).
 
-    Minimises ``cost_weight * k / P - gain_weight * share``, where ``k`` of the ``P`` positions are chosen and
-    ``share`` is theirs of the scores' sum, under budget and security: exactly, as for every ``k`` the highest
-    scores are the best choice. Sums are compared without rounding. The bound on the mutual information, which
-    no order of the positions is best for, is kept by taking so many of the highest scores that it holds. Where
-    the limits contradict each other the budget wins, and the result tells what falls short.
+    Minimises ``cost_weight * k / P - gain_weight * share``, or its form that is not normalised, where ``k`` of the
+    ``P`` positions are chosen and ``share`` is theirs of the scores' sum, under budget and security: exactly, as for
+    every ``k`` the highest scores are the best choice. Sums are compared without rounding. The bound on the mutual
+    information, which no order of the positions is best for, is kept by taking so many of the highest scores that it
+    holds. Where the limits contradict each other the budget wins, and the result tells what falls short.
 
     Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
     positions: the first ones.
@@ -152,14 +157,19 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
     """
     score_vector = as_vector(scores, (np.float32, np.float64), "the scores")
     weight_vector = as_vector(weights, (score_vector.dtype.type,), "the weights")
+    cost, gain = as_real(limits.cost_weight, "cost_weight"), as_real(limits.gain_weight, "gain_weight")
+    if not limits.normalised and cost > 0.0 and gain > 0.0:
+        total = float(score_vector.sum(dtype=np.float64))
+        # Where all scores are 0, or one is no number, which the core refuses, the weight of the gain does not matter.
+        cost, gain = cost * score_vector.size, gain * (total if 0.0 < total < np.inf else 1.0)
     core_limits = _core.SelectionLimits(
         budget=as_real(limits.budget, "budget"),
         exposed_share=as_real(limits.exposed_share, "exposed_share"),
         exposure_decay=as_real(limits.exposure_decay, "exposure_decay"),
         information_bits=as_real(limits.information_bits, "information_bits"),
         bins=as_unsigned(limits.bins, "bins"),
-        cost_weight=as_real(limits.cost_weight, "cost_weight"),
-        gain_weight=as_real(limits.gain_weight, "gain_weight"),
+        cost_weight=cost,
+        gain_weight=gain,
     )
     found = _core.select(score_vector, weight_vector, core_limits, as_threads(threads))
     return Selection(

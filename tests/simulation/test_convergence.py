@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from shieldfl.errors import ParameterError
 from shieldfl.methods.noised_average.schedule import AlternatingSchedule
 from shieldfl.simulation.convergence import averaging_window, converged_at
+from shieldfl.simulation.report.paper_figures import FIGURES
+from shieldfl.simulation.results import MethodResult, RoundRecord
 
 
 def plain_reading(accuracies: list[float], window: int) -> int | None:
@@ -86,3 +88,30 @@ def test_too_few_rounds_are_no_convergence() -> None:
 def test_bad_input_is_refused(accuracies: list[float], window: int) -> None:
     with pytest.raises(ParameterError):
         converged_at(accuracies, window)
+
+
+def result_of(accuracies: list[float]) -> MethodResult:
+    nothing = dict.fromkeys(("epsilon", "epsilon_of_noise", "epsilon_if_participants_true"), math.nan)
+    rounds = [
+        RoundRecord(
+            t, 3, 0, 1.0, one, one, {}, {}, bytes_up=100.0 * t, bytes_down=7.0, seconds=0.5 * t, **nothing
+        )
+        for t, one in enumerate(accuracies, start=1)
+    ]
+    return MethodResult("fedavg", {}, 10, 1e-5, rounds)
+
+
+def test_costs_until_convergence_are_those_of_the_rounds_until_then() -> None:
+    result = result_of([0.5] * 30)
+    figures = {name: FIGURES[name].read(result) for name in FIGURES if "converge" in name}
+    assert figures == {
+        "converged_round": 20,
+        "bytes_to_convergence": 100 * 20 * 21 / 2 + 20 * 7,
+        "seconds_to_convergence": 0.5 * 20 * 21 / 2,
+    }
+
+
+def test_a_run_that_has_not_converged_has_no_costs_until_then() -> None:
+    for accuracies in ([0.5] * 19, [t / 40 for t in range(1, 31)], [math.nan] * 30):
+        result = result_of(accuracies)
+        assert all(math.isnan(FIGURES[name].read(result)) for name in FIGURES if "converge" in name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import struct
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.simulation.data import DATASETS, Dataset, load_dataset
+from shieldfl.simulation.data import DATASETS, Dataset, is_whole, load_dataset
 
 IDX_FILES = {
     "train-images-idx3-ubyte": (6, 4, 4),
@@ -264,3 +265,10 @@ def test_real_cifar10(data_dir: Path) -> None:
         cifar.train_features.unbind(1), torch.cat(cifar.feature_range, 1), strict=True
     ):
         assert channel.aminmax() == pytest.approx(bounds.flatten().tolist(), abs=1e-6)
+
+
+def test_a_data_set_is_whole_where_all_that_was_published_is_there() -> None:
+    digits = load_dataset("digits")
+    assert is_whole(digits)
+    assert not is_whole(dataclasses.replace(digits, test_labels=digits.test_labels[:-1]))
+    assert not is_whole(dataclasses.replace(digits, name="a user's"))

@@ -14,6 +14,7 @@ from torch import nn
 
 import shieldfl as sf
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.simulation.compared_runs import Spread
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.run_result import RunInterrupted
@@ -204,6 +205,36 @@ def test_seeds_give_means_deviations_and_differences_seed_by_seed():
     assert " ± " in result.table()
     assert "seeds 3, 1" in result.table()
     assert np.isnan(singles[0].figure("fedavg", "mse").deviation)
+
+
+def test_repeats_have_a_mean_without_the_least_and_the_largest():
+    assert Spread(np.array([0.2, 0.9, 0.4, 0.1, 0.6])).mean_without_extremes == pytest.approx(0.4)
+    with pytest.raises(ParameterError, match="three seeds"):
+        Spread(np.array([0.2, 0.9])).mean_without_extremes  # noqa: B018
+
+
+def test_clients_in_groups_of_classes_are_measured_on_their_own_labels():
+    grouped = {"clients": 6, "rounds": 2, "local_epochs": 2, "classes_per_client": 5, "model": "linear"}
+    result = sf.run("digits", "fedavg", **grouped)
+    assert result.runs[0].config["alpha"] is None
+    assert "5 classes for each client" in result.table()
+    record = result.runs[0].methods[0].last
+    # One model for all, and digits' classes are nearly alike in number: halves of it average to the whole.
+    assert record.matched_accuracy == pytest.approx(record.accuracy, abs=0.02)
+    assert result.figure("fedavg", "matched_accuracy").mean == record.matched_accuracy
+    features, targets = torch.rand(40, 3), torch.rand(40, 1)
+    with pytest.raises(ParameterError, match="classes_per_client"):
+        sf.run(
+            sf.Task(
+                model=lambda: nn.Linear(3, 1),
+                train_data=(features, targets),
+                test_data=(features, targets),
+                loss=nn.MSELoss(),
+            ),
+            "fedavg",
+            classes_per_client=2,
+            clients=4,
+        )
 
 
 def test_a_data_set_by_name_is_the_run_that_the_command_makes():

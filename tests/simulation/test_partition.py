@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.partition import (
+    dirichlet_partition,
+    grouped_partition,
+    label_shares,
+    mean_label_distance,
+)
 
 CONCENTRATIONS = st.one_of(st.floats(1e-320, 1e308), st.sampled_from([0.2, 0.5, 1.0, 2.0, math.inf, "iid"]))
 
@@ -127,3 +133,72 @@ def test_impossible_requests_are_refused(
 def test_labels_of_rank_two_are_refused() -> None:
     with pytest.raises(ParameterError, match="one-dimensional"):
         dirichlet_partition(np.zeros((4, 2)), 2, 0.5, 0)
+
+
+def wasserstein_by_scipy(shares: np.ndarray) -> float:
+    from scipy.stats import wasserstein_distance
+
+    classes = np.arange(shares.shape[1])
+    pairs = itertools.combinations(shares, 2)
+    return float(np.mean([wasserstein_distance(classes, classes, one, two) for one, two in pairs]))
+
+
+@pytest.mark.parametrize(
+    ("classes_per_client", "distance"), [(10, 0), (5, 125 / 45), (2, 160 / 45), (1, 11 / 3)]
+)
+def test_groups_have_the_distances_that_sense_crypt_states(classes_per_client: int, distance: float) -> None:
+    labels = balanced_labels(1000)
+    parts = grouped_partition(labels, 10, classes_per_client, 3)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(1000))
+    assert [len(np.unique(labels[part])) for part in parts] == [classes_per_client] * 10
+    shares = label_shares(parts, labels, 10)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert mean_label_distance(shares) == pytest.approx(distance, abs=1e-12)
+    assert mean_label_distance(shares) == pytest.approx(wasserstein_by_scipy(shares), abs=1e-12)
+
+
+@given(
+    labels=st.lists(st.integers(0, 9), min_size=40, max_size=200),
+    clients=st.integers(1, 12),
+    classes_per_client=st.integers(1, 12),
+    seed=st.integers(0, 2**32),
+)
+def test_groups_share_out_every_sample_once_and_no_class_is_in_two(
+    labels: list[int], clients: int, classes_per_client: int, seed: int
+) -> None:
+    groups = math.ceil(len(set(labels)) / classes_per_client)
+    try:
+        parts = grouped_partition(labels, clients, classes_per_client, seed)
+    except ParameterError:
+        by_group = np.array_split(np.unique(labels), groups)
+        fewest = min(np.isin(labels, own).sum() for own in by_group)
+        assert clients < groups or fewest < math.ceil(clients / groups) * len(by_group[0])
+        return
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    held = [frozenset(np.array(labels)[part]) for part in parts]
+    assert max(map(len, held)) <= classes_per_client
+    members = np.array_split(np.arange(clients), groups)
+    unions = [frozenset().union(*(held[client] for client in own)) for own in members]
+    for one, two in itertools.pairwise(unions):
+        assert max(one) < min(two)
+    again = grouped_partition(np.array(labels), clients, classes_per_client, seed)
+    assert all(np.array_equal(one, two) for one, two in zip(parts, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("clients", "classes_per_client", "message"),
+    [
+        (0, 2, "at least 1"),
+        (4, 0, "at least 1"),
+        (4, 2, "5 groups, and there are 4"),
+        (30, 10, "without any"),
+    ],
+)
+def test_impossible_groups_are_refused(clients: int, classes_per_client: int, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        grouped_partition(balanced_labels(20), clients, classes_per_client, 0)
+
+
+def test_one_client_has_no_distance() -> None:
+    with pytest.raises(ParameterError, match="two clients"):
+        mean_label_distance(np.ones((1, 10)) / 10)

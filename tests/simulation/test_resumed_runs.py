@@ -63,7 +63,7 @@ SLOW = {
     *("sense-crypt, kahe", "dict-pfl, the authority opens", "fedml-he", "mask-crypt", "batch-crypt", "top-2"),
     *("alt-fl-mp", "dp-sgd", "ddp-fedavg"),
 }
-OF_NOISE = ("loss", "accuracy", "personalised_accuracy")
+OF_NOISE = ("loss", "accuracy", "personalised_accuracy", "matched_accuracy")
 
 
 @pytest.fixture(autouse=True)

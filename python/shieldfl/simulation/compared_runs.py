@@ -47,6 +47,18 @@ class Spread(NamedTuple):
         """Standard deviation of a sample, of the seeds' values, NaN for one seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
 
+    @property
+    def mean_without_extremes(self) -> float:
+        """The mean without the least and the largest value, as Alt-FL's section VII reports ten runs of each setting.
+
+        Raises ParameterError for fewer than three seeds.
+        """
+        if len(self.values) < 3:
+            raise ParameterError(
+                "without the least and the largest value nothing is left: give at least three seeds"
+            )
+        return float(np.sort(self.values)[1:-1].mean())
+
     def text(self, write: Callable[[float], str]) -> str:
         """Write the mean, and after it the deviation where there is one."""
         if len(self.values) == 1 or not np.isfinite(self.values).all():
@@ -59,6 +71,10 @@ _OF_METHOD: dict[str, tuple[Callable[[MethodResult], float], Callable[[float], s
     "bytes_down": (lambda method: fmean(one.bytes_down for one in method.repeated_rounds), bytes_text),
     "seconds": (lambda method: fmean(one.seconds for one in method.repeated_rounds), seconds_text),
     "epsilon": (lambda method: method.last.epsilon, epsilon_text),
+    "matched_accuracy": (lambda method: method.last.matched_accuracy, "{:.4f}".format),
+    "converged_round": (lambda method: method.converged_round, "{:g}".format),
+    "bytes_to_convergence": (lambda method: method.bytes_to_convergence, bytes_text),
+    "seconds_to_convergence": (lambda method: method.seconds_to_convergence, seconds_text),
 }
 _HEADS = {"bytes_up": "bytes up", "bytes_down": "bytes down", "seconds": "time", "epsilon": "ε"}
 
@@ -99,7 +115,9 @@ class ComparedRuns:
         ----------
         method : one of :attr:`methods`.
         name : one of :attr:`metrics`, of the global model after the last round; ``"bytes_up"`` or ``"bytes_down"``, of
-            a client in a round; ``"seconds"`` of a round; or ``"epsilon"``.
+            a client in a round; ``"seconds"`` of a round; ``"epsilon"``; ``"matched_accuracy"``; or
+            ``"converged_round"``, ``"bytes_to_convergence"`` of a client and ``"seconds_to_convergence"``, NaN for a
+            seed that had not converged.
 
         NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """

@@ -72,6 +72,14 @@ class RunConfig(TrainingSettings):
             panel=_DATA,
         ),
     ] = 0.5
+    classes_per_client: Annotated[
+        Count | None,
+        about(
+            "In the place of alpha: so many consecutive classes for each client, the same ones for all of a group of "
+            "clients, within which data are alike.",
+            panel=_DATA,
+        ),
+    ] = None
     sample_rate: Annotated[
         Share,
         about(

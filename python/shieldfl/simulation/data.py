@@ -20,7 +20,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.simulation import DATASETS
 from shieldfl.simulation.data_files import read_cifar, read_idx
 
-__all__ = ["DATASETS", "Dataset", "load_dataset"]
+__all__ = ["DATASETS", "Dataset", "is_whole", "load_dataset"]
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -118,6 +118,13 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
         test_labels=torch.from_numpy(images.test_labels.astype(np.int64)),
         feature_range=_normalised_range(source),
     )
+
+
+def is_whole(dataset: Dataset) -> bool:
+    """Say whether a data set by name has all the samples that were published, and is no subset; no user's own is."""
+    source = _SOURCES.get(dataset.name)
+    sizes = len(dataset.train_labels), len(dataset.test_labels)
+    return source is not None and sizes == source.sizes
 
 
 def _locate(name: str, source: _Source, root: Path) -> Path:

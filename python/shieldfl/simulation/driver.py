@@ -30,7 +30,7 @@ from shieldfl.simulation.checkpoint import Checkpoint, digest_of, run_identity
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.simulation.partition import IndexArray, dirichlet_partition
+from shieldfl.simulation.partition import IndexArray, deal_out
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import EndedRuns, Failure, Interruption, RunInterrupted, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples, check_synthetic_samples
@@ -95,13 +95,13 @@ def run_methods(
         model = build_model(
             config.model or default_model(dataset.name), dataset.feature_shape, dataset.classes, config.seed
         )
-        partition = dirichlet_partition(
-            dataset.train_labels.numpy(), config.clients, config.alpha, config.seed
-        )
+        labels = dataset.train_labels.numpy()
+        partition = deal_out(labels, config.clients, config.alpha, config.classes_per_client, config.seed)
     else:
         dataset, model = task.dataset(), task.built(config.seed)
         try_model(model, dataset, task.objective())
-        partition = task.parts(dataset, config.clients, config.alpha, config.seed)
+        parts = config.clients, config.alpha, config.seed, config.classes_per_client
+        partition = task.parts(dataset, *parts)
     trained = _Trained(
         config.model or default_model(dataset.name) if task is None else type(model).__name__,
         model,
@@ -191,7 +191,8 @@ def _run_methods(
     result = RunResult(
         dataset.description,
         trained.name,
-        asdict(config) | {"dataset": dataset.name, "alpha": trained.alpha},
+        asdict(config)
+        | {"dataset": dataset.name, "alpha": None if config.classes_per_client else trained.alpha},
         describe_environment(),
         parameter_layout(model).size,
         metrics=trained.objective.names,

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from shieldfl.torch_bridge import FloatVector, load_flat, load_flat_buffers
 from shieldfl.training.local_update import StartingPoint
 from shieldfl.training.objective import Objective
+from shieldfl.training.sgd import correct_by_class
 
 __all__ = ["Evaluation"]
 
 _Figures = dict[str, float]
+
+
+class _Measured(NamedTuple):
+    """What one model was measured by."""
+
+    figures: _Figures
+    by_class: npt.NDArray[np.float64] | None
+    """Of the test samples of each class, the share that it classifies correctly; NaN for a class without any."""
 
 
 class Evaluation:
@@ -26,22 +37,32 @@ class Evaluation:
     model : a module that is overwritten.
     objective : what is measured.
     features, targets : of the test set, on the model's device.
+    label_shares : of each client's data the share of each class, (clients, classes), for :meth:`matched_accuracy`; None
+        where targets are no classes, or something else than the accuracy is measured.
     """
 
     def __init__(
-        self, model: nn.Module, objective: Objective, features: torch.Tensor, targets: torch.Tensor
+        self,
+        model: nn.Module,
+        objective: Objective,
+        features: torch.Tensor,
+        targets: torch.Tensor,
+        label_shares: npt.NDArray[np.float64] | None = None,
     ) -> None:
         self._model = model
         self._objective = objective
         self._test = features, targets
-        self._known: dict[bytes, _Figures] = {}
+        self._label_shares = label_shares
+        if label_shares is not None:
+            self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
+        self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
         # A model that all clients have is read once, by its address: the groups keep the memory as long as this runs.
         digests: dict[tuple[int, int], bytes] = {}
-        found: dict[bytes, _Figures] = {}
+        found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
             figures = []
@@ -49,20 +70,46 @@ class Evaluation:
                 place = _address(point.parameters), _address(point.buffers)
                 if place not in digests:
                     digests[place] = _digest(point)
-                figures.append(self._measured(digests[place], point, found))
+                figures.append(self._measured(digests[place], point, found).figures)
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
         return means
 
-    def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Figures]) -> _Figures:
+    def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
+        """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
+
+        As in SelectiveShield's eq. 10 and SenseCrypt's figures 2b to 4c. Nothing is drawn: the accuracy on each class
+        counts by its share of the client's data, which is what test sets of that distribution give on average. NaN
+        without label shares, and where the test set lacks a class that a client has. ``points`` are the clients'
+        models, those of the last call of :meth:`means`.
+        """
+        if self._label_shares is None or not points:
+            return float("nan")
+        accuracies = []
+        for client, point in zip(clients, points, strict=True):
+            by_class = self._known[_digest(point)].by_class
+            assert by_class is not None, "there are label shares"
+            own = self._label_shares[client]
+            accuracies.append(float(own[own > 0] @ by_class[own > 0]))
+        return float(np.mean(accuracies))
+
+    def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Measured]) -> _Measured:
         if digest not in found:
             if digest not in self._known:
                 load_flat(self._model, point.parameters)
                 load_flat_buffers(self._model, point.buffers)
-                self._known[digest] = self._objective.measured(self._model, *self._test)
+                self._known[digest] = self._measure()
             found[digest] = self._known[digest]
         return found[digest]
+
+    def _measure(self) -> _Measured:
+        if self._label_shares is None:
+            return _Measured(self._objective.measured(self._model, *self._test), None)
+        correct = correct_by_class(self._model, *self._test, self._of_class.size)
+        with np.errstate(invalid="ignore"):
+            by_class = correct / self._of_class
+        return _Measured({"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class)
 
 
 def _address(vector: FloatVector) -> int:

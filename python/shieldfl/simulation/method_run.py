@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -26,6 +27,7 @@ from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.evaluation import Evaluation
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.partition import label_shares
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
 from shieldfl.simulation.training_device import training_device
@@ -94,7 +96,11 @@ class MethodRun:
         device = training_device(config.device)
         model.to(device)
         self._evaluation = Evaluation(
-            model, self._objective, dataset.test_features.to(device), dataset.test_labels.to(device)
+            model,
+            self._objective,
+            dataset.test_features.to(device),
+            dataset.test_labels.to(device),
+            self._label_shares(dataset, partition),
         )
         features, labels = dataset.train_features.to(device), dataset.train_labels.to(device)
         self._trainers = [
@@ -130,6 +136,14 @@ class MethodRun:
         if kept is not None:
             for trainer, kinds in zip(self._trainers, kept.trained, strict=True):
                 trainer.kinds.update(kinds)
+
+    def _label_shares(
+        self, dataset: Dataset, partition: Sequence[np.ndarray]
+    ) -> npt.NDArray[np.float64] | None:
+        labels = dataset.train_labels
+        if self._objective.loss is not None or self._objective.metrics or labels.ndim != 1:
+            return None
+        return label_shares(partition, labels.numpy(), dataset.classes)
 
     def kept(self, key: bytes, setup_seconds: float) -> KeptMethod:
         """Return what another process goes on from with the next round; ``key`` seals the roles' states."""
@@ -251,6 +265,7 @@ class MethodRun:
             bytes_up=traffic.bytes_up / count,
             bytes_down=traffic.bytes_down / count,
             seconds=seconds,
+            matched_accuracy=own.pop("matched_accuracy", math.nan),
             metrics=measured,
             personalised_metrics=own,
             **_epsilons(spent),
@@ -263,17 +278,18 @@ class MethodRun:
         too is a mean over the clients, of the global parameters with each client's buffers, or of the clusters' models.
         Clients that are in no cluster yet do not count.
         """
-        merged = self._merged()
+        clients, merged = self._merged()
         own, measured = self._evaluation.means(merged, self._global_points(merged))
-        return measured or dict(own), own
+        return measured or dict(own), own | {
+            "matched_accuracy": self._evaluation.matched_accuracy(clients, merged)
+        }
 
-    def _merged(self) -> list[StartingPoint]:
-        """Return the models of all clients that have one."""
-        message = self.federation.model
-        return [
-            client.merged_model(self._method.message_for(index, message))
-            for index, client in enumerate(self.federation.clients)
-            if self._method.has_model(index, message)
+    def _merged(self) -> tuple[list[int], list[StartingPoint]]:
+        """Return which clients have a model, and their models."""
+        message, clients = self.federation.model, self.federation.clients
+        having = [index for index in range(len(clients)) if self._method.has_model(index, message)]
+        return having, [
+            clients[index].merged_model(self._method.message_for(index, message)) for index in having
         ]
 
     def _global_points(self, merged: Sequence[StartingPoint]) -> list[StartingPoint]:
@@ -287,7 +303,7 @@ class MethodRun:
 
     def global_model(self) -> dict[str, torch.Tensor] | None:
         """Return the state of the newest global model, where there is one, and one alone; None elsewhere."""
-        points = self._global_points(self._merged())
+        points = self._global_points(self._merged()[1])
         if len(points) != 1:
             return None
         load_flat(self._model, points[0].parameters)

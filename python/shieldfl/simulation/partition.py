@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["IndexArray", "dirichlet_partition"]
+__all__ = [
+    "IndexArray",
+    "deal_out",
+    "dirichlet_partition",
+    "grouped_partition",
+    "label_shares",
+    "mean_label_distance",
+]
 
 IndexArray = npt.NDArray[np.int64]
+
+
+def deal_out(
+    labels: npt.ArrayLike, clients: int, alpha: float, classes_per_client: int | None, seed: int
+) -> list[IndexArray]:
+    """Return the partition that a run's settings name: in groups of classes, or else by a Dirichlet draw."""
+    if classes_per_client is not None:
+        return grouped_partition(labels, clients, classes_per_client, seed)
+    return dirichlet_partition(labels, clients, alpha, seed)
 
 
 def dirichlet_partition(
@@ -67,6 +84,98 @@ def dirichlet_partition(
         parts = _split_by_class(classes, clients, concentration, generator)
         _level(parts, min_samples)
     return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def grouped_partition(
+    labels: npt.ArrayLike, clients: int, classes_per_client: int, seed: int
+) -> list[IndexArray]:
+    """Share samples out so that clients form groups, each with consecutive classes of its own.
+
+    SenseCrypt's section 4.1 and appendix D: within a group data are alike, between groups no class is shared. There are
+    as few groups as keep each at ``classes_per_client`` classes, or fewer where the classes do not divide; consecutive
+    clients form a group, and the samples of each class are dealt out evenly within its group.
+
+    Parameters
+    ----------
+    labels : array-like of int, shape (N,)
+        Class of each sample.
+    clients : int
+        Number of clients, at least one for each group.
+    classes_per_client : int
+        At least 1; all the classes, or more, make one group.
+    seed : int
+        Decides which samples of a class a client gets; not cryptographic.
+
+    Returns
+    -------
+    list of ndarray of int64
+        One ascending index array per client; together they hold each of 0..N-1 once.
+
+    Raises
+    ------
+    ParameterError
+        For an argument out of range, fewer clients than groups, or a client that is left without samples.
+    """
+    classes = np.asarray(labels)
+    if classes.ndim != 1:
+        raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
+    if clients < 1 or classes_per_client < 1:
+        raise ParameterError(
+            f"a grouped partition needs at least 1 client and 1 class of each, got {clients} and {classes_per_client}"
+        )
+    present = np.unique(classes)
+    groups = max(1, math.ceil(present.size / classes_per_client))
+    if clients < groups:
+        raise ParameterError(
+            f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there are "
+            f"{clients} clients: use more clients, or more classes_per_client"
+        )
+    generator = np.random.default_rng(seed)
+    pieces: list[list[IndexArray]] = [[] for _ in range(clients)]
+    members_of = np.array_split(np.arange(clients), groups)
+    for own, members in zip(np.array_split(present, groups), members_of, strict=True):
+        for number, label in enumerate(own):
+            samples = generator.permutation(np.flatnonzero(classes == label))
+            # What does not divide goes to another client with each class.
+            turned = np.roll(members, -number)
+            for client, piece in zip(turned, np.array_split(samples, members.size), strict=True):
+                pieces[client].append(piece)
+    parts = [
+        np.sort(np.concatenate(own)).astype(np.int64) if own else np.empty(0, np.int64) for own in pieces
+    ]
+    empty = [client for client, part in enumerate(parts) if not part.size]
+    if empty:
+        raise ParameterError(
+            f"{classes.size} samples leave client {empty[0]} without any: use fewer clients or more samples"
+        )
+    return parts
+
+
+def label_shares(
+    partition: Sequence[IndexArray], labels: npt.ArrayLike, classes: int
+) -> npt.NDArray[np.float64]:
+    """Return the share of each class in each client's data, (clients, classes); labels are 0..classes-1.
+
+    Every client has a sample at least, and the shares of each sum to 1.
+    """
+    known = np.asarray(labels)
+    counts = np.array([np.bincount(known[part], minlength=classes) for part in partition], np.float64)
+    shares: npt.NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
+    return shares
+
+
+def mean_label_distance(shares: npt.NDArray[np.float64]) -> float:
+    """Return how far clients' labels lie apart: the mean earth mover's distance of every two of them.
+
+    SenseCrypt, appendix D and figure 10, which does not define it: the Wasserstein distance of two distributions
+    over the index of the class, in classes, gives its figures. ``shares`` is (clients, classes) of
+    :func:`label_shares`. Raises ParameterError for fewer than two clients.
+    """
+    if len(shares) < 2:
+        raise ParameterError("a distance is one of two clients at least")
+    below = np.cumsum(shares, axis=1)
+    first, second = np.triu_indices(len(shares), 1)
+    return float(np.abs(below[first] - below[second]).sum(axis=1).mean())
 
 
 def _concentration(alpha: float | str) -> float:

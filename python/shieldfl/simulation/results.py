@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -59,6 +60,11 @@ class RoundRecord:
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
     """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
+    matched_accuracy: float = math.nan
+    """Mean over all clients of their merged models on test data of each one's own label distribution.
+
+    NaN where targets are no classes, or the test set lacks one.
+    """
     metrics: dict[str, float] = field(default_factory=dict)
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
@@ -137,6 +143,25 @@ class MethodResult:
         """The round by which the accuracy had stopped to grow, by Alt-FL's rule; None if it has not, or for none."""
         accuracies = [record.accuracy for record in self.rounds]
         return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
+
+    @property
+    def converged_round(self) -> float:
+        """:attr:`converged_in_round` as a number: NaN for a run that has not converged."""
+        return math.nan if self.converged_in_round is None else float(self.converged_in_round)
+
+    @property
+    def bytes_to_convergence(self) -> float:
+        """All bytes that a client sent and received until the run had converged; NaN where it has not."""
+        return self._until_converged(lambda record: record.bytes_up + record.bytes_down)
+
+    @property
+    def seconds_to_convergence(self) -> float:
+        """Seconds of all rounds until the run had converged, evaluation excluded; NaN where it has not."""
+        return self._until_converged(lambda record: record.seconds)
+
+    def _until_converged(self, figure: Callable[[RoundRecord], float]) -> float:
+        until = self.converged_in_round
+        return math.nan if until is None else sum(map(figure, self.rounds[:until]))
 
     @property
     def hidden_share(self) -> float:

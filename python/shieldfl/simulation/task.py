@@ -16,7 +16,7 @@ from torch import nn
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
 from shieldfl.losses import Loss
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.partition import IndexArray, dirichlet_partition
+from shieldfl.simulation.partition import IndexArray, deal_out, dirichlet_partition
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.training.objective import Metric, Objective, TrainModel
 from shieldfl.training.sgd import MakeOptimizer
@@ -125,9 +125,23 @@ class Task:
         targets = dataset.train_labels
         return alpha if targets.dtype == torch.int64 and targets.ndim == 1 else math.inf
 
-    def parts(self, dataset: Dataset, clients: int, alpha: float, seed: int) -> list[IndexArray]:
+    def parts(
+        self,
+        dataset: Dataset,
+        clients: int,
+        alpha: float,
+        seed: int,
+        classes_per_client: int | None = None,
+    ) -> list[IndexArray]:
         """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
         count = len(dataset.train_labels)
+        if classes_per_client is not None:
+            if self.concentration(dataset, 1.0) != 1.0:
+                raise ParameterError(
+                    "classes_per_client deals out samples by their classes, and this task's targets are none, or its "
+                    "data have parts of their own: leave it out"
+                )
+            return deal_out(dataset.train_labels.numpy(), clients, alpha, classes_per_client, seed)
         given = self.partition
         if isinstance(self.train_data, list):
             given = np.split(np.arange(count), np.cumsum(self._train[2])[:-1])

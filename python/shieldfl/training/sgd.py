@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -17,7 +19,7 @@ from shieldfl.sensitivity.gradient import evaluation_mode
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import exact_dtype
 
-__all__ = ["MakeOptimizer", "evaluate", "outputs_of", "train_locally"]
+__all__ = ["MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -151,6 +153,24 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, bat
         ):
             correct += int((model(batch).argmax(dim=1) == target).sum())
     return correct / labels.numel()
+
+
+def correct_by_class(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, classes: int, batch_size: int = 1000
+) -> npt.NDArray[np.int64]:
+    """Return how many samples of each class the model classifies correctly, (classes,), as :func:`evaluate` counts.
+
+    ``labels`` are one class in 0..classes-1 for each sample.
+    """
+    _count(features, labels)
+    found = np.zeros(classes, np.int64)
+    with evaluation_mode(model), torch.inference_mode():
+        for batch, target in zip(
+            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
+        ):
+            right = target[model(batch).argmax(dim=1) == target]
+            found += torch.bincount(right, minlength=classes).cpu().numpy()
+    return found
 
 
 def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:

@@ -68,6 +68,21 @@ def test_masks_follow_from_scores_weights_and_budgets():
         assert sent.count <= budgets[index] * PARAMETERS
 
 
+def test_bins_and_the_objective_without_bars_are_settings():
+    start = {"information_bits": 5.0, "exposed_share": 0.5}
+    plain, coarse, printed = (
+        SenseCryptSettings(**start, **more).limits(0.5)
+        for more in ({}, {"information_bins": 4}, {"objective": "printed"})
+    )
+    assert (plain.bins, coarse.bins) == (256, 4)
+    assert (plain.normalised, printed.normalised) == (True, False)
+    run = SteppedRun(variant(information_bits=math.inf, exposed_share=1.0, objective="printed"))
+    run.run_round()
+    for client in run.clients:
+        # Scores far below 1 are worth no position's cost: what security asks for is all.
+        assert client.selection.count == client.selection.security_count
+
+
 def test_a_budget_that_is_too_small_is_kept_and_reported():
     run = SteppedRun(variant(bandwidths=(1.0, 0.01), information_bits=1.0, least_budget=0.02))
     run.run_round()

@@ -80,6 +80,18 @@ class SenseCryptSettings(EncryptionSettings):
             words={"inf": inf},
         ),
     ] = SelectionLimits.information_bits
+    information_bins: Annotated[
+        int,
+        Meta(ge=1, le=65_536),
+        about("Of the histogram that estimates it; the paper states none."),
+    ] = SelectionLimits.bins
+    objective: Annotated[
+        Literal["normalised", "printed"],
+        about(
+            "What eq. 9 makes small: normalised, with the bars of section 3.3, or its difference as it is printed, "
+            "without: no more is encrypted then than security and leakage ask for."
+        ),
+    ] = "normalised"
     cost_weight: Annotated[
         Positive,
         about(
@@ -95,5 +107,7 @@ class SenseCryptSettings(EncryptionSettings):
             exposed_share=self.exposed_share,
             exposure_decay=self.exposure_decay,
             information_bits=self.information_bits,
+            bins=self.information_bins,
+            normalised=self.objective == "normalised",
             cost_weight=self.cost_weight,
         )

@@ -72,6 +72,16 @@ FIGURES: dict[str, Figure] = {
     "personalised_accuracy": Figure(
         "accuracy, personalised", lambda method: method.last.personalised_accuracy, accuracy_text
     ),
+    "matched_accuracy": Figure(
+        "accuracy, on each client's own labels", lambda method: method.last.matched_accuracy, accuracy_text
+    ),
+    "converged_round": Figure("converged in round", lambda method: method.converged_round, "{:g}".format),
+    "bytes_to_convergence": Figure(
+        "up and down, a client until convergence", lambda method: method.bytes_to_convergence, bytes_text
+    ),
+    "seconds_to_convergence": Figure(
+        "time until convergence", lambda method: method.seconds_to_convergence, seconds_text
+    ),
     **{f"{zone}_share": _zone(zone) for zone in ZONES},
     **{name: figure for stage in STAGES for name, figure in _stage(stage).items()},
     "round_seconds": Figure("whole round", lambda method: _per_round(method, "seconds"), seconds_text),

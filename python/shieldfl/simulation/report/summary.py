@@ -71,6 +71,8 @@ def describe_run(result: RunResult) -> str:
     alpha = config.get("alpha")
     if isinstance(alpha, (int, float)):
         parts.append("iid partition" if math.isinf(alpha) else f"Dirichlet α = {alpha:g}")
+    if config.get("classes_per_client") is not None:
+        parts.append(f"at most {config['classes_per_client']} classes for each client, in groups")
     return ", ".join(parts)
 
 

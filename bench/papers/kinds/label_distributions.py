@@ -1,0 +1,30 @@
+"""How far clients' labels lie apart where groups of them have classes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from papers.kinds import Measured
+from shieldfl.simulation.partition import grouped_partition, label_shares, mean_label_distance
+from shieldfl.toml_files import refuse_unknown
+
+__all__ = ["FIGURES", "check", "measure"]
+
+FIGURES = ("mean_label_distance",)
+_KEYS = ("clients", "classes", "samples_per_class", "classes_per_client")
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Raise ParameterError for settings that give no partition."""
+    refuse_unknown(settings, _KEYS, "label-distributions")
+    measure(settings | {"samples_per_class": settings["clients"]})
+
+
+def measure(settings: Mapping[str, Any]) -> Measured:
+    """Return the mean earth mover's distance of every two clients; labels alone decide it."""
+    labels = np.repeat(np.arange(settings["classes"]), settings["samples_per_class"])
+    parts = grouped_partition(labels, settings["clients"], settings["classes_per_client"], seed=0)
+    return {"mean_label_distance": mean_label_distance(label_shares(parts, labels, settings["classes"]))}

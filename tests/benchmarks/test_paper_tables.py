@@ -1,0 +1,231 @@
+"""bench/papers: files with their rules, what is kept of a run, and pages that say what is stored."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+
+import pytest
+
+from documentation_pages import ROOT, doc
+from shieldfl.errors import ParameterError
+
+TABLE = """
+paper = "sense-crypt"
+table = "Figure 10"
+title = "distances"
+kind = "label-distributions"
+seconds = 1
+rows = [
+  { name = "five", with = { classes_per_client = 5 }, paper = { EMD = 2.78 } },
+  { name = "two", with = { classes_per_client = 2 }, paper = { EMD = 9.9 } },
+]
+
+[settings]
+clients = 10
+classes = 10
+samples_per_class = 20
+
+[[columns]]
+name = "EMD"
+figure = "mean_label_distance"
+rule = "within"
+bound = 0.005
+"""
+
+
+@pytest.fixture(scope="module")
+def part():
+    """Import a module of the bench by name."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "bench")
+        yield lambda name: importlib.import_module(f"papers.{name}")
+
+
+@pytest.fixture
+def bench(part, tmp_path):
+    """A folder of tables and one of results, and the command on them."""
+    tables, results = tmp_path / "tables", tmp_path / "results"
+    tables.mkdir()
+    (tables / "good.toml").write_text(TABLE)
+
+    def command(*arguments):
+        return part("run").main(list(arguments), tables, results)
+
+    command.tables, command.results = tables, results
+    return command
+
+
+@pytest.fixture(scope="module")
+def published(part):
+    """All tables of the papers."""
+    tables, wrong = part("run").load_all(part("table_file").TABLES)
+    assert not wrong
+    return tables
+
+
+def judged(part, rule, cells, **settings):
+    column = part("rules").Column("figure", "any", rule, **settings)
+    return list(part("rules").judge(column, [(str(n), *cell) for n, cell in enumerate(cells)]).values())
+
+
+def test_values_agree_within_a_distance_a_factor_or_a_range(part):
+    cells = [("", 0.5, 0.59), ("", 0.5, 0.61), ("", 0.5, None), ("", 0.5, math.nan)]
+    assert judged(part, "within", cells, bound=0.1) == [True, False, None, False]
+    cells = [("", 10.0, 20.0), ("", 10.0, 5.0), ("", 10.0, 21.0), ("", 10.0, 0.0), ("", 0.0, 0.0)]
+    assert judged(part, "factor", cells, bound=2.0) == [True, True, False, False, True]
+    printed = [("", 0.0001, 0.00029), ("", 0.0001, 0.00031), ("", 0.0, 0.00009), ("", 0.0, 0.00011)]
+    assert judged(part, "factor", printed, bound=2.0, resolution=0.0001) == [True, False, True, False]
+    assert judged(part, "between", [("", (1.0, 2.0), 1.0), ("", (1.0, 2.0), 2.1)]) == [True, False]
+
+
+def test_an_order_holds_for_a_whole_group_and_a_sign_beside_one_row(part):
+    cells = [("a", 1.0, 7.0), ("a", 2.0, 8.0), ("b", 1.0, 7.0), ("b", 2.0, 7.0), ("c", 1.0, 7.0)]
+    assert judged(part, "order", cells) == [True, True, False, False, None]
+    cells = [("", 1.0, 5.0), ("", 2.0, 5.1), ("", 0.5, 5.1), ("", 1.0, 5.1)]
+    assert judged(part, "sign", cells, against="0", bound=0.2) == [None, True, False, True]
+    assert judged(part, "sign", [("", 1.0, None), ("", 2.0, 5.1)], against="0") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"label-distributions"', '"dreams"', "unknown kind 'dreams'"),
+        ('"mean_label_distance"', '"speed"', "unknown figure 'speed'"),
+        ('"sense-crypt"', '"another"', "unknown paper"),
+        ('"within"', '"like"', "unknown rule 'like'"),
+        ("bound = 0.005", "", "needs a bound"),
+        ("EMD = 9.9", "EMD = [1, 2]", "must be a range"),
+        ("EMD = 9.9", "XYZ = 9.9", "unknown key 'XYZ'"),
+        ("seconds = 1", "seconds = 3601", "an hour at most"),
+        ('"two"', '"five"', "two rows have one name"),
+        ("classes_per_client = 5", "classes_per_client = 0", "row 'five'"),
+        ('paper = "sense-crypt"', 'paper = "sense-crypt"\nnot_run = "no time"', "not_run begins with"),
+    ],
+)
+def test_a_file_that_asks_for_something_unknown_is_refused(part, old, new, said):
+    assert TABLE.count(old) == 1
+    with pytest.raises(ParameterError, match=said):
+        part("table_file").parse_table(TABLE.replace(old, new), "bad")
+
+
+def test_an_unknown_method_is_named_and_other_tables_run(bench, capsys):
+    bad = TABLE.replace("label-distributions", "federation").replace("mean_label_distance", "accuracy")
+    bad = re.sub(r"classes_per_client = \d", 'method = "full-magic"', bad)
+    (bench.tables / "bad.toml").write_text(re.sub(r"\[settings\].*?\n\n", "", bad, flags=re.S))
+    assert bench() == 2
+    assert re.search(r"bad\.toml: row 'five': .*full-magic", capsys.readouterr().err)
+    stored = json.loads((bench.results / "good.json").read_text())
+    assert stored["rows"]["five"]["figures"]["mean_label_distance"] == pytest.approx(125 / 45)
+    assert bench("--only", "no-such-table") == 2
+
+
+def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, part, monkeypatch):
+    run, stored = part("run"), part("stored")
+    measured = []
+
+    def counting(table, row, measure=run.measured):
+        measured.append(row.name)
+        return measure(table, row)
+
+    monkeypatch.setattr(run, "measured", counting)
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: "one code")
+    assert bench() == bench("--only", "good") == 0
+    assert measured == ["five", "two"]
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: "another code")
+    assert bench("--small") == 0
+    assert len(measured) == 4
+    (bench.tables / "good.toml").write_text(TABLE.replace("0.005", "0.006"))
+    table = part("table_file").load_table(bench.tables / "good.toml")
+    assert stored.Stored.load(table, bench.results) is None
+    assert bench() == 0
+    assert len(measured) == 6
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: None)
+    assert bench() == 0
+    assert len(measured) == 8
+
+
+def test_a_run_that_is_cut_off_goes_on_where_it_was(bench, part, monkeypatch):
+    run = part("run")
+    monkeypatch.setattr(part("stored"), "code_digest", lambda *sources: "one code")
+
+    def stopping(table, row, measure=run.measured):
+        if row.name == "two":
+            raise KeyboardInterrupt
+        return measure(table, row)
+
+    with monkeypatch.context() as cut:
+        cut.setattr(run, "measured", stopping)
+        assert bench() == 130
+    first = json.loads((bench.results / "good.json").read_text())["rows"]
+    assert list(first) == ["five"]
+    assert bench() == 0
+    rows = json.loads((bench.results / "good.json").read_text())["rows"]
+    assert list(rows) == ["five", "two"]
+    assert rows["five"] == first["five"]
+
+
+def test_a_row_without_its_whole_data_set_is_no_failure_and_no_cell(
+    bench, part, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path))
+    part("run").absent.cache_clear()
+    (bench.tables / "good.toml").write_text(
+        TABLE.replace("seconds = 1", 'seconds = 1\ndata = ["mnist", "svhn"]')
+    )
+    assert bench() == 0
+    part("run").absent.cache_clear()
+    assert "data absent: mnist" in capsys.readouterr().out
+    table = part("table_file").load_table(bench.tables / "good.toml")
+    counts = part("verdicts").Counts()
+    counts.add(table, part("verdicts").cells_of(table, part("stored").Stored.load(table, bench.results)))
+    assert (counts.run, counts.reasons) == (0, {"data absent": 2})
+    assert part("run").absent("svhn") == "data absent: svhn, which nothing here reads"
+
+
+def test_a_measurement_that_fails_is_said_and_tried_again(bench, part, monkeypatch, capsys):
+    kind = part("kinds.label_distributions")
+    monkeypatch.setattr(kind, "check", lambda settings: None)
+    (bench.tables / "good.toml").write_text(
+        TABLE.replace("classes_per_client = 2", "classes_per_client = -2")
+    )
+    assert bench() == 1
+    assert "failed: " in capsys.readouterr().out
+    assert bench() == 1
+    assert "failed: " in capsys.readouterr().out
+
+
+def test_cells_are_counted_once_and_pages_say_so(bench, part):
+    assert bench() == 0
+    table = part("table_file").load_table(bench.tables / "good.toml")
+    stored = part("stored").Stored.load(table, bench.results)
+    pages = part("pages").pages([(table, stored)])
+    assert (
+        "1 tables and figures, 1 of them run; 2 cells, 2 of them run: 1 agree, 1 do not"
+        in pages["sense-crypt.md"]
+    )
+    assert "| five | 2.78 | 2.778 | agrees |" in pages["sense-crypt.md"]
+    assert "| two | 9.9 | 3.556 | **no** |" in pages["sense-crypt.md"]
+    assert "| all | 1 | 1 | 0 | 2 | 2 | 1 | 1 | 0 | 0 |" in pages["README.md"]
+
+
+def test_all_tables_fit_a_working_day(published):
+    assert len(published) >= 40
+    assert sum(table.seconds for table in published if table.kind is not None) <= 8 * 3600
+    assert {table.paper for table in published} == {"selective-shield", "sense-crypt", "dict-pfl", "alt-fl"}
+
+
+def test_pages_are_those_of_what_is_stored(part, published):
+    written = part("pages").pages(part("run").with_results(published))
+    assert {name: doc(f"docs/papers/{name}") for name in written} == written
+    assert {path.name for path in (ROOT / "docs" / "papers").iterdir()} == set(written)
+
+
+def test_nothing_is_stored_of_another_file_or_by_a_row_that_is_not_there(part, published):
+    known = {table.name: table for table in published}
+    for path in part("stored").RESULTS.glob("*.json"):
+        stored = part("stored").Stored.load(known[path.stem])
+        assert stored is not None, f"{path.stem} was measured under another file: measure it again"
+        assert set(stored.rows) <= {row.name for row in known[path.stem].rows}
