@@ -1,5 +1,7 @@
 """What a sum of noised contributions tells of one client where nobody knows whose they are: amplification by sampling.
 
+How the theorems below are put together is ours, and awaits outside review.
+
 K of N clients are drawn, all sets of K alike; K is known. The sum has the same noise whoever is in it, and neighbours
 are two runs in which one client's contribution is there wherever it was drawn, or zeros are in its place. With
 g = K / N, and by joint convexity for the worst of clients that may stand in the place of that one, what is seen is
