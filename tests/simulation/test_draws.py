@@ -47,7 +47,7 @@ class _Draws:
     def account(self):
         return self
 
-    def charge_draw(self, participants):
+    def charge_draw(self, participants, drawn_from):
         self.charged.append(participants)
 
 
