@@ -87,7 +87,7 @@ def _index(by_paper: Mapping[str, Measured]) -> str:
         f"{_table(('cells', 'why'), [(str(count), reason) for reason, count in reasons])}\n"
         "## Measuring them again\n\n"
         "```sh\n"
-        "SHIELDFL_DATA=DIR make papers                       # all that the data at hand allow, at most 8 hours\n"
+        "SHIELDFL_DATA=DIR make papers                       # all that the data at hand allow: 8 hours by estimate\n"
         "python bench/papers/run.py --list                   # tables, how long they take, what is stored\n"
         "python bench/papers/run.py --small                  # the quickest ones, a quarter of an hour in all\n"
         "python bench/papers/run.py --only alt-fl-table-2    # one table\n"

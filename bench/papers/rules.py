@@ -1,4 +1,4 @@
-"""When a cell agrees with the paper's: each column's rule stands in its file before anything is measured.
+"""When a cell agrees with the paper's: each column's rule stands in its file.
 
 - ``within``: no further from the paper's than ``bound``.
 - ``factor``: at most ``bound`` times more, or less, than the paper's, which may be off by half of ``resolution``, its
@@ -84,8 +84,13 @@ def judge(column: Column, cells: Iterable[tuple[str, str, Paper, float | None]])
     agrees with none.
     """
     given = list(cells)
-    measured = [(name, group, paper, ours) for name, group, paper, ours in given if ours is not None]
     found: dict[str, bool | None] = dict.fromkeys((name for name, *_ in given), None)
+    found |= {name: False for name, _, _, ours in given if ours is not None and not math.isfinite(ours)}
+    measured = [
+        (name, group, paper, ours)
+        for name, group, paper, ours in given
+        if ours is not None and math.isfinite(ours)
+    ]
     if column.rule == "order":
         for group in {group for _, group, _, _ in measured}:
             own = [(name, _number(paper), ours) for name, one, paper, ours in measured if one == group]
@@ -99,7 +104,7 @@ def judge(column: Column, cells: Iterable[tuple[str, str, Paper, float | None]])
             if base is not None and name != column.against:
                 found[name] = _same_side(column.bound, _number(paper) - _number(base[0]), ours - base[1])
         else:
-            found[name] = math.isfinite(ours) and _agrees(column, paper, ours)
+            found[name] = _agrees(column, paper, ours)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A table or figure of a paper as a file: its numbers, our settings, and the rule of agreement, fixed before.
+"""A table or figure of a paper as a file: its numbers, our settings, and the rule of agreement.
 
 ``kind`` names the module of ``papers.kinds`` that measures it. ``[settings]`` is what all rows are measured with, a
 row's ``with`` what it has beside that; a table in both is merged. Each ``[[columns]]`` names a figure of the kind and
@@ -124,7 +124,7 @@ def parse_table(text: str, name: str) -> PaperTable:
         raise ParameterError("a table that no kind measures says in not_run why")
     seconds = float(document.get("seconds", 0.0))
     if not 0.0 <= seconds <= MOST_SECONDS:
-        raise ParameterError(f"a table takes an hour at most: seconds is {seconds:g}")
+        raise ParameterError(f"a table is to take an hour at most: seconds is {seconds:g}")
     columns = tuple(
         Column.read(entry, f"[[columns]] {number}") for number, entry in enumerate(document["columns"], 1)
     )

@@ -9,7 +9,9 @@ from flwr.app import Error, Message
 
 from flower.test_messages_that_fail import ALL, loses
 from flower.test_told_privacy import SIGMA, epsilon, noised_run
+from flower.vector_app import moves
 from shieldfl.flower.mod import ShieldMod
+from shieldfl.flower.wire import ASK
 from shieldfl.privacy.events import ClearUpload
 
 
@@ -51,6 +53,8 @@ def test_the_text_of_an_apps_error_stays_where_an_epsilon_holds(caplog):
     def fails(message, context, call_next):
         if context.node_config["partition-id"] == 1:
             return Message(Error(2, "the loss was 0.731"), reply_to=message)
+        if context.node_config["partition-id"] == 2:
+            raise ValueError("the loss was 0.731")
         return call_next(message, context)
 
     for method, stays in (("dp-fedavg", True), ("full-he", False)):
@@ -76,3 +80,30 @@ def metrics_of_replies(run):
 
     run.grid.after = note
     return told
+
+
+def test_a_server_that_names_a_metric_as_the_number_of_samples_learns_nothing_of_it():
+    """Its value came back in the error of a client that counts by another number."""
+    run = noised_run()
+
+    def asks(node, message):
+        if message.has_content() and message.content.get(ASK, {}).get("kind") == "train":
+            message.content[ASK]["weighted-by"] = "loss"
+
+    reasons = []
+    run.grid.before = asks
+    run.grid.after = lambda node, reply: reasons.append(reply.error.reason) if reply.has_error() else None
+    run.start()
+    assert reasons == []
+    assert math.isfinite(run.strategy.privacy_spent.epsilon)
+
+
+def test_the_text_of_what_training_gave_stays_where_an_epsilon_holds():
+    run = noised_run()
+    run.train = lambda client, number, shape: (
+        moves(client, number, shape) * (math.nan if client == 1 else 1.0)
+    )
+    reasons = []
+    run.grid.after = lambda node, reply: reasons.append(reply.error.reason) if reply.has_error() else None
+    run.start()
+    assert set(reasons) == {"the client failed: the node's log says why"}

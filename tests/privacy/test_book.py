@@ -311,7 +311,9 @@ def test_noise_of_a_sum_is_of_sums_alone(event):
 
 @pytest.mark.parametrize("opened", [OpenedSum(2), ReadSum(2)])
 def test_a_sum_of_which_nobody_has_told_is_no_run_without_a_figure(opened):
-    spent = PrivacyBook([EncryptedUpload(1, 0), OpenedSum(1), opened]).spent(1e-5)
-    assert spent.epsilon == math.inf
-    assert "opened" in spent.reason
+    noised = EncryptedUpload(1, 0, Noise(3.0, "client"))
+    for sent in ([EncryptedUpload(1, 0)], [noised], [NoisedUpload(1, 0, Noise(3.0, "client")), noised]):
+        spent = PrivacyBook([*sent, OpenedSum(1), opened]).spent(1e-5)
+        assert spent.epsilon == math.inf
+        assert "opened" in spent.reason
     assert math.isnan(PrivacyBook([EncryptedUpload(1, 0), OpenedSum(1)]).spent(1e-5).epsilon)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
+from shieldfl.errors import ParameterError
 from shieldfl.sensitivity.gradient import evaluation_mode
 from shieldfl.sensitivity.layer_chains import LayerChain
-from shieldfl.sensitivity.per_sample_gradients import each_gradient
+from shieldfl.sensitivity.per_sample_gradients import each_gradient, label_sensitivity
 
 CHAINS = {
     "strides, dilation, no bias, in place": (
@@ -45,7 +48,7 @@ CHAINS = {
 def chain_of(name: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     torch.manual_seed(5)
     shape, layers = CHAINS[name]
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*deepcopy(layers))
     model(torch.randn(16, *shape) * 2 + 1)
     if name == "channels last":
         model.to(memory_format=torch.channels_last)
@@ -113,7 +116,14 @@ def hooked_as_a_whole() -> nn.Module:
     return model
 
 
+def patched() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].forward = lambda values: 2 * values
+    return model
+
+
 OTHERS = {
+    "another way forward": patched,
     "another kind of model": lambda: nn.Linear(4, 4),
     "a subclass of a layer": lambda: nn.Sequential(Centred(4, 4)),
     "a subclass of the chain": lambda: Residual(nn.Linear(4, 4)),
@@ -135,3 +145,14 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_models_are_taken_for_no_chain(name) -> None:
     assert LayerChain.of(OTHERS[name]()) is None
+
+
+def test_what_a_chain_cannot_take_is_named_and_gradients_are_made_whoever_asks() -> None:
+    model, features, labels = chain_of("channels last")
+    with pytest.raises(ParameterError, match="cannot be differentiated"):
+        label_sensitivity(model, features[:, :2], labels)
+    with pytest.raises(ParameterError, match="cannot be differentiated"):
+        label_sensitivity(model, features, labels + 3)
+    expected = label_sensitivity(model, features, labels)
+    with torch.no_grad():
+        assert (label_sensitivity(model, features, labels) == expected).all()

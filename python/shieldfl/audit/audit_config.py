@@ -98,7 +98,7 @@ class AuditConfig(Settings):
         Threads | None,
         about(
             "Processes that attack beside each other, of an audit that takes longer than some seconds; by default one "
-            "for each core, eight at most. Figures do not depend on how many there are.",
+            "for each core, eight at most. What a federation comes to does not depend on how many there are.",
             panel=_EFFORT,
         ),
     ] = None

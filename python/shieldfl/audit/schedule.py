@@ -36,6 +36,7 @@ class Schedule:
     on_methods : names of those that have federations of their own.
     trials : of each method, at most.
     seconds : of all processes together.
+    processes : how many there are: a piece is done by one of them.
     """
 
     def __init__(
@@ -45,7 +46,9 @@ class Schedule:
         on_methods: Sequence[str],
         trials: int,
         seconds: float,
+        processes: int = 1,
     ) -> None:
+        self._processes = processes
         self._methods, self._trials, self._seconds = tuple(methods), trials, seconds
         self.honest = tuple(one.name for one in on_updates if not isinstance(one, ModelPlantingAttack))
         """Names of attacks that share the federations whose model nobody has altered."""
@@ -100,18 +103,21 @@ class Schedule:
         self, piece: Piece, attacks: tuple[str, ...], seconds_left: float, level: float
     ) -> Piece | None:
         """Return a piece for these attacks of it; None where it has to wait, or is too long."""
-        seconds = dict.fromkeys(attacks, min(seconds_left, level))
+        left = seconds_left / self._processes
+        shares = {one: level - self._spent[one] for one in attacks}
+        seconds = {one: min(left, share) if share > 0 else left for one, share in shares.items()}
         name = attacks[0]
         if name not in self.planting:
             return Piece(piece.method, piece.trial, attacks, seconds)
         if piece.method in self._running:
             return None
         expected, rows, fewer = self._expected(piece.method, name), self.planting[name].rows, None
-        if expected > _LONGEST * self._seconds and rows > _FEWEST_ROWS:
-            fitting = rows * _LONGEST * self._seconds / expected
+        longest = _LONGEST * self._seconds / self._processes
+        if expected > longest and rows > _FEWEST_ROWS:
+            fitting = rows * longest / expected
             fewer = max(_FEWEST_ROWS, 2 ** int(math.log2(max(fitting, 1.0))))
             expected *= fewer / rows
-        if expected > seconds_left:
+        if expected > left:
             self.too_long.add((piece.method, name))
             return None
         return Piece(piece.method, piece.trial, attacks, seconds, fewer)

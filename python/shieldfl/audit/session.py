@@ -121,6 +121,7 @@ class _Session:
             [kind.name for kind in self._on_methods],
             config.trials,
             60 * config.budget_minutes * self._workers,
+            self._workers,
         )
         self._earlier = 0.0
         """Seconds that earlier processes have spent."""

@@ -1,4 +1,4 @@
-"""Processes that do an audit's pieces beside each other; figures do not depend on how many there are."""
+"""Processes that do an audit's pieces beside each other; what one comes to does not depend on how many there are."""
 
 from __future__ import annotations
 

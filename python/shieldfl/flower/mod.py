@@ -38,6 +38,9 @@ from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ShieldMod", "shield_mod"]
 
+_UNTOLD = "the client failed: the node's log says why"
+"""In the place of an error's text where an epsilon is stated."""
+
 
 class ShieldMod:
     """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod()])``. Its last mod, so that it sees all.
@@ -93,15 +96,14 @@ class ShieldMod:
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         session.clear_metrics = self._clear_metrics
         turn = _Turn(message, asked, session, lambda: call_next(message, context))
-        match asked["kind"]:
-            case Kind.TRAIN:
-                return turn.train()
-            case Kind.PHASE:
-                return turn.go_on()
-            case Kind.MODEL:
-                return turn.evaluate()
-            case _:
-                return turn.finish(settings.store)
+        try:
+            return turn.answered(settings.store)
+        except Exception as error:
+            if not session.has_epsilon:
+                raise
+            # What went wrong may depend on the data, and no noise is on its text, nor on which kind of error it is.
+            log(WARNING, "shieldfl: %s: %s", type(error).__name__, error, exc_info=error)
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, _UNTOLD), reply_to=message)
 
     def _told_who(
         self, message: Message, asked: Mapping[str, Any], context: Context, memory: NodeMemory
@@ -215,6 +217,18 @@ class _Turn:
         self._session = session
         self._call_app = call_app
 
+    def answered(self, store: str | None) -> Message:
+        """Do what the message asks for; ``store`` is the node's folder, where it has one."""
+        match self._asked["kind"]:
+            case Kind.TRAIN:
+                return self.train()
+            case Kind.PHASE:
+                return self.go_on()
+            case Kind.MODEL:
+                return self.evaluate()
+            case _:
+                return self.finish(store)
+
     def train(self) -> Message:
         """Begin a round, train unless that was done, and make the first phase's message."""
         session, number = self._session, number_in(self._asked, "round")
@@ -288,11 +302,16 @@ class _Turn:
             self._message.content = protected
         if reply.has_error() and self._session.has_epsilon:
             log(WARNING, "shieldfl: the app says: %s", reply.error.reason)
-            reply.error = Error(reply.error.code, "the app failed: the node's log says why")
+            reply.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, _UNTOLD)
         return reply
 
     def _check_weight(self, content: RecordDict) -> None:
-        """Raise PolicyError where the app trained on another number of samples than the client counts by."""
+        """Raise PolicyError where the app trained on another number of samples than the client counts by.
+
+        Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
+        """
+        if self._session.has_epsilon:
+            return
         weighted_by, weight = str(self._asked.get("weighted-by", "")), self._session.weight
         for record in content.metric_records.values():
             if weighted_by and record.get(weighted_by, weight) != weight:

@@ -45,6 +45,10 @@ _Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
 
 
+_UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
+"""What clients tell."""
+
+
 @dataclass(frozen=True)
 class PrivacySpent:
     """What a run has spent. How to read it, for whom and against whom, a method declares on its class.
@@ -98,8 +102,6 @@ class PrivacyBook:
         """Rounds in which something real was encrypted that had no noise."""
         self._with_noise: set[int] = set()
         """Rounds in which something was encrypted that had noise, or was synthetic."""
-        self._told: set[int] = set()
-        """Rounds of which clients have told what they sent without noise of sums or of their own."""
         self._opened: set[int] = set()
         """Rounds whose sum was opened."""
         self._read: set[int] = set()
@@ -139,7 +141,6 @@ class PrivacyBook:
         noise = self._checked_noise(event)
         match event:
             case EncryptedUpload():
-                self._told.add(event.round)
                 self._hidden_noise |= set() if noise is None else {event.round}
                 covered = noise is not None or event.synthetic
                 (self._with_noise if covered else self._without_noise).add(event.round)
@@ -153,7 +154,6 @@ class PrivacyBook:
                 self._opened.add(event.round)
                 self._read.add(event.round)
             case ClearUpload():
-                self._told.add(event.round)
                 if event.what != "values":
                     self._readable[event.what] = None
                 if event.synthetic:
@@ -231,7 +231,7 @@ class PrivacyBook:
         epsilon, reason = own if has_figure else math.nan, self.reason
         if reason is not None:
             epsilon = math.inf
-        elif not has_figure and self._opened - self._told:
+        elif self._opened - {one.round for one in self._events if isinstance(one, _UPLOADS)}:
             epsilon = math.inf
             reason = "ε is ∞ because a sum was opened, and no client has told what it had put into it"
         elif math.isinf(epsilon):

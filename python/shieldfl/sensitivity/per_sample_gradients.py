@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -92,11 +93,11 @@ def _scores_of_chain(
     score: Score,
 ) -> Iterator[dict[str, torch.Tensor]]:
     check_samples(features, labels, batch_size)
-    with evaluation_mode(model):
+    with evaluation_mode(model), torch.enable_grad():
         for batch, targets in zip(
             torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
         ):
-            yield chain.summed_scores(batch, targets, score)
+            yield _differentiated(chain.summed_scores, batch, targets, score)
 
 
 def each_gradient(
@@ -132,13 +133,11 @@ def each_gradient(
 
 
 def _differentiated(
-    gradients: Callable[..., dict[str, torch.Tensor]],
-    trained: dict[str, torch.Tensor],
-    *samples: torch.Tensor,
+    gradients: Callable[..., dict[str, torch.Tensor]], *arguments: Any
 ) -> dict[str, torch.Tensor]:
     try:
-        return gradients(trained, *samples)
-    except (RuntimeError, ValueError) as error:
+        return gradients(*arguments)
+    except (RuntimeError, ValueError, IndexError) as error:
         raise ParameterError(
             "this model, or its loss, cannot be differentiated for each sample on its own, as torch.func does it (a "
             f"recurrent layer cannot, for one): choose another kind of scores, or another layer ({_first_line(error)})"

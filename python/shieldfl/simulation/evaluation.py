@@ -87,8 +87,12 @@ class Evaluation:
         if self._label_shares is None or not points:
             return float("nan")
         accuracies = []
+        digests: dict[tuple[int, int], bytes] = {}
         for client, point in zip(clients, points, strict=True):
-            by_class = self._known[_digest(point)].by_class
+            place = _address(point.parameters), _address(point.buffers)
+            if place not in digests:
+                digests[place] = _digest(point)
+            by_class = self._known[digests[place]].by_class
             assert by_class is not None, "there are label shares"
             own = self._label_shares[client]
             accuracies.append(float(own[own > 0] @ by_class[own > 0]))
