@@ -10,6 +10,7 @@ from flwr.app import Error, Message
 from flower.test_messages_that_fail import ALL, loses
 from flower.test_told_privacy import SIGMA, epsilon, noised_run
 from flower.vector_app import moves
+from shieldfl.errors import ShieldError
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.wire import ASK
 from shieldfl.privacy.events import ClearUpload
@@ -106,4 +107,19 @@ def test_the_text_of_what_training_gave_stays_where_an_epsilon_holds():
     reasons = []
     run.grid.after = lambda node, reply: reasons.append(reply.error.reason) if reply.has_error() else None
     run.start()
-    assert set(reasons) == {"the client failed: the node's log says why"}
+    assert set(reasons) == {"RangeError: the client failed: the node's log says why"}
+    # That it was refused tells of the data.
+    assert run.strategy.privacy_spent.epsilon == math.inf
+
+
+def test_the_text_of_an_app_that_cannot_say_its_number_of_samples_stays():
+    def samples(context):
+        raise ValueError("patient 17 has no label")
+
+    run = noised_run(samples=samples)
+    reasons = []
+    run.grid.after = lambda node, reply: reasons.append(reply.error.reason) if reply.has_error() else None
+    with pytest.raises(ShieldError):
+        run.start()
+    assert reasons
+    assert not [one for one in reasons if "patient" in one]

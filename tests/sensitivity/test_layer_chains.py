@@ -122,7 +122,28 @@ def patched() -> nn.Module:
     return model
 
 
+def with_parameter() -> nn.Module:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    model[1].register_parameter("weight", nn.Parameter(torch.ones(4)))
+    return model
+
+
+def bias_alone() -> nn.Module:
+    model = nn.Sequential(nn.BatchNorm1d(4))
+    model[0].weight = None
+    return model
+
+
+def one_for_both() -> nn.Module:
+    model = nn.Sequential(nn.BatchNorm1d(4))
+    model[0].bias = model[0].weight
+    return model
+
+
 OTHERS = {
+    "a parameter where none is": with_parameter,
+    "a bias alone": bias_alone,
+    "one parameter for both": one_for_both,
     "another way forward": patched,
     "another kind of model": lambda: nn.Linear(4, 4),
     "a subclass of a layer": lambda: nn.Sequential(Centred(4, 4)),

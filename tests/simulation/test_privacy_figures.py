@@ -8,6 +8,7 @@ import re
 from collections import Counter
 
 import pytest
+import torch
 
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.settings import MethodSettings
@@ -17,8 +18,10 @@ from shieldfl.privacy.sum_noise import planned_sum_noise
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.method_run import _keeps_nothing
 from shieldfl.simulation.report.summary import summarise
 from shieldfl.simulation.run_result import RunResult
+from shieldfl.training.objective import Objective
 from simulation.fewer_samples import fewer_samples
 from simulation.quick_synthetic_data import quick_synthetic_data
 
@@ -156,3 +159,10 @@ def test_what_is_readable_beside_values_is_named():
     (hidden,) = [row for row in summarise(result)[-1].rows if row.label == "hidden from the aggregator"]
     assert hidden.cells[0].endswith(" %, mask readable")
     assert hidden.cells[1].endswith(" %, ranking readable")
+
+
+def test_a_layer_that_may_keep_something_of_its_own_leaves_no_figure_for_who_sees_no_participation():
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    assert _keeps_nothing(model, Objective())
+    model[0].register_forward_hook(lambda layer, came, went: went)
+    assert not _keeps_nothing(model, Objective())

@@ -15,7 +15,7 @@ from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 import shieldfl
-from shieldfl.errors import DataError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import DataError, PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
 from shieldfl.flower.node_settings import NodeSettings
@@ -89,8 +89,7 @@ class ShieldMod:
         if asked["kind"] == Kind.HELLO:
             return self._told_who(message, asked, context, memory)
         if asked["kind"] == Kind.SET_UP:
-            samples = None if self._samples is None else int(self._samples(context))
-            return _set_up(message, asked, settings, memory, samples, simulated=simulated)
+            return _set_up(message, asked, settings, memory, self._own_samples(context), simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
@@ -103,7 +102,19 @@ class ShieldMod:
                 raise
             # What went wrong may depend on the data, and no noise is on its text, nor on which kind of error it is.
             log(WARNING, "shieldfl: %s: %s", type(error).__name__, error, exc_info=error)
-            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, _UNTOLD), reply_to=message)
+            # But that training gave what cannot be sent, which is charged, the server has to know.
+            told = f"RangeError: {_UNTOLD}" if isinstance(error, RangeError) else _UNTOLD
+            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, told), reply_to=message)
+
+    def _own_samples(self, context: Context) -> int | None:
+        if self._samples is None:
+            return None
+        try:
+            return int(self._samples(context))
+        except Exception as error:
+            # Its text may be of the data, and the server reads what is raised here.
+            log(WARNING, "shieldfl: the number of samples: %s", error, exc_info=error)
+            raise PolicyError("the app cannot say how many samples it has: the node's log says why") from None
 
     def _told_who(
         self, message: Message, asked: Mapping[str, Any], context: Context, memory: NodeMemory
@@ -116,7 +127,7 @@ class ShieldMod:
             Kind.HELLO,
             partition_id=int(context.node_config.get("partition-id", -1)),
             index=-1 if index is None else index,
-            samples=0 if self._samples is None else int(self._samples(context)),
+            samples=self._own_samples(context) or 0,
             shieldfl=shieldfl.__version__,
             position=list(position),
         )

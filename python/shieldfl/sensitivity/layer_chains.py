@@ -17,7 +17,7 @@ from torch.nn.functional import unfold
 
 from shieldfl.losses import summed_loss
 
-__all__ = ["LayerChain", "Score"]
+__all__ = ["LayerChain", "Score", "is_altered"]
 
 Score = Callable[[torch.Tensor], torch.Tensor]
 """Element by element, into a new tensor, and of a product that of its factors': ``torch.abs`` or ``torch.square``."""
@@ -53,7 +53,7 @@ class LayerChain:
         layers = _layers_of(model, "")
         if layers is None or len({id(layer) for _, layer in layers}) < len(layers):
             return None
-        every = [parameter for _, layer in layers for parameter in layer.parameters()]
+        every = [one for _, layer in layers for one in layer._parameters.values() if one is not None]
         return None if len({id(one) for one in every}) < len(every) else cls(layers)
 
     def summed_scores(
@@ -93,9 +93,7 @@ class LayerChain:
 
 def _layers_of(model: nn.Module, name: str) -> list[tuple[str, nn.Module]] | None:
     """Return the layers by their names, in order; None where one is of no known kind."""
-    if "forward" in vars(model):
-        return None  # one that somebody has put in the place of the layer's
-    if model._forward_hooks or model._forward_pre_hooks or model._backward_hooks or model._backward_pre_hooks:
+    if is_altered(model):
         return None
     if type(model) is not nn.Sequential:
         return [(name, model)] if name and _is_known(model) else None
@@ -109,16 +107,32 @@ def _layers_of(model: nn.Module, name: str) -> list[tuple[str, nn.Module]] | Non
     return layers if len(model) == len(list(model.named_children())) else None
 
 
+def is_altered(layer: nn.Module) -> bool:
+    """Say whether somebody has put another way forward in the place of a module's own, or hooks beside it."""
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
+    return "forward" in vars(layer) or any(hooks)
+
+
 def _is_known(layer: Any) -> bool:
     kind = type(layer)
+    own = {name for name, one in layer._parameters.items() if one is not None}
+    if layer._modules or own not in ({"weight", "bias"}, {"weight"}, set()):
+        return False
+    if own and kind in _WITHOUT_PARAMETERS:
+        return False
     if kind is nn.Flatten:
         return bool(layer.start_dim == 1)
     if kind is nn.Conv2d:
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        return (
+            bool(own)
+            and layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d):
         # Without statistics of its own it takes the batch's, also in evaluation mode.
         return isinstance(layer.running_mean, torch.Tensor)
-    return kind is nn.Linear or kind in _WITHOUT_PARAMETERS
+    return (kind is nn.Linear and bool(own)) or kind in _WITHOUT_PARAMETERS
 
 
 def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score) -> dict[str, torch.Tensor]:

@@ -21,6 +21,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.privacy.book import PrivacySpent
+from shieldfl.sensitivity.layer_chains import is_altered
 from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
@@ -54,7 +55,10 @@ _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0
 
 def _keeps_nothing(model: nn.Module, objective: Objective) -> bool:
     """Whether training leaves nothing behind but parameters: what is a user's own may keep what nobody knows of."""
-    known = all(type(one).__module__.startswith(("torch.nn.", "shieldfl.")) for one in model.modules())
+    known = all(
+        type(one).__module__.startswith(("torch.nn.", "shieldfl.")) and not is_altered(one)
+        for one in model.modules()
+    )
     return known and not any(True for _ in model.buffers()) and objective == Objective()
 
 
