@@ -134,8 +134,8 @@ FAINT = {"noise_multiplier": 1e-12, "clip_norm": 100.0}
 # The least multiplier that discrete noise takes; the norm clips no update of these.
 FAINT_DISCRETE = {"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-29, "clip_norm": 8.0}
 # A sum has some noise at least; here shares of a few steps of 2^-25.
-FAINT_IN_SUMS = {"noise_multiplier": 1e-8, "clip_norm": 8.0}
-FAINT_TOLERANCE = 6 * float(np.spacing(np.float32(1.0)))
+FAINT_IN_SUMS = {"noise_multiplier": 2e-8, "clip_norm": 8.0}
+FAINT_TOLERANCE = 10 * float(np.spacing(np.float32(1.0)))
 
 _SELECTIVE = {
     "clear": {},
