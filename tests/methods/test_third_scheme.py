@@ -12,8 +12,10 @@ from shieldfl import _core, ckks
 from shieldfl.ckks.scheme import Ckks
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.method import FullEncryption, MaskedAverage
+from shieldfl.methods.full_encryption import FullEncryption
+from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.scheme.registry import REGISTRY, encryptions, scheme_of
@@ -57,7 +59,7 @@ def test_without_registration_it_is_unknown() -> None:
 
 def test_full_he_runs_under_it(toy: Toy) -> None:
     plan = small_plan(clients=2, rounds=2, parameters=SIZE, buffers=0)
-    method = FullEncryption("full-he", EncryptionSettings(encryption="toy-fine"), plan)
+    method = FullEncryption("full-he", FullEncryptionSettings(encryption="toy-fine"), plan)
     assert scheme_of(method.update_parameters) is toy
     model = GlobalModel(np.zeros(SIZE, dtype=np.float32), np.empty(0, dtype=np.float32))
     authority, setup = method.authority_setup(model)

@@ -79,8 +79,9 @@ def _divergences_of(noise: Charge) -> npt.NDArray[np.float64]:
 
 
 @lru_cache(maxsize=4096)
-def _divergences_of_sum(noise: NoiseOfSum, contributions: int = 1) -> npt.NDArray[np.float64]:
-    """Return those of sums that differ by so many contributions of the largest norm."""
+def _divergences_of_sum(noise: NoiseOfSum, times: int = 1) -> npt.NDArray[np.float64]:
+    """Return those of sums that differ by so many times what those of neighbouring runs do."""
+    contributions = times * noise.contributions_apart
     return divergences_of_sum(
         noise.distribution,
         clients=noise.honest_clients,
@@ -94,7 +95,7 @@ def _divergences_of_sum(noise: NoiseOfSum, contributions: int = 1) -> npt.NDArra
 @lru_cache(maxsize=4096)
 def _divergences_of_drawn_sum(drawn: NoiseOfDrawnSum) -> npt.NDArray[np.float64]:
     """A tenth of a second: each share of the clients is computed once."""
-    once, twice = (_divergences_of_sum(drawn.noise, contributions) for contributions in (1, 2))
+    once, twice = (_divergences_of_sum(drawn.noise, times) for times in (1, 2))
     return divergences_if_hidden(np.asarray(ORDERS, np.float64), once, twice, drawn.drawn / drawn.clients)
 
 

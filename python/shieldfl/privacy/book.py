@@ -101,7 +101,7 @@ class PrivacyBook:
         self._without_noise: set[int] = set()
         """Rounds in which something real was encrypted that had no noise."""
         self._with_noise: set[int] = set()
-        """Rounds in which something was encrypted that had noise, or was synthetic."""
+        """Rounds in which something was sent that had noise, or was synthetic, encrypted or not."""
         self._opened: set[int] = set()
         """Rounds whose sum was opened."""
         self._read: set[int] = set()
@@ -157,11 +157,14 @@ class PrivacyBook:
                 if event.what != "values":
                     self._readable[event.what] = None
                 if event.synthetic:
+                    self._with_noise.add(event.round)
                     self._add_dependent(event.round, "updates from synthetic data")
                 else:
                     self._note_first(self._clear, event.round, event.what)
             case NoisedUpload():
                 self._has_readable_noise = True
+                # Where nothing else is encrypted, an opened sum is of nothing, or of what everybody can read.
+                self._with_noise.add(event.round)
                 self._add_dependent(event.round, "updates with noise")
             case DataRelease():
                 self._has_readable_noise = True
@@ -260,6 +263,8 @@ class PrivacyBook:
         if others or len(noises) != 1 or len(populations) != 1:
             return math.nan
         (noise,), (population,) = noises, populations
+        if noise.unit != "client":
+            return math.nan
         sent = Counter(event.round for event in uploads)
         # Every round has a draw of its own, with as many at least as have sent, and nobody sends twice.
         largest = sorted((draw.participants for draw in draws), reverse=True)[: len(sent)]

@@ -88,7 +88,8 @@ class NoiseOfSum:
     log2_distance: float
     """Of the honest clients' draws of one sum, together, from the true distribution: log2 of the total variation; below
     0, finite."""
-    unit: ClassVar[Literal["client"]] = "client"
+    unit: Literal["client", "sample"] = "client"
+    """Which of the client's data make the difference that is charged: all, or one sample of them."""
     steps: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -97,10 +98,22 @@ class NoiseOfSum:
             as_unsigned(one, "a number of a sum's noise") < 1 for one in numbers
         ):
             raise ParameterError("noise of a sum is skellam or discrete-gaussian, and has numbers above 0")
+        if self.unit not in ("client", "sample"):
+            raise ParameterError("noise of a sum is charged for a client or a sample")
         if not -math.inf < as_real(self.log2_distance, "the distance") < 0.0:
             raise ParameterError(
                 "the draws' distance from the true distribution must be below 1, and above 0"
             )
+
+    @property
+    def contributions_apart(self) -> int:
+        """By how many contributions of the largest norm the sums of two neighbouring runs differ.
+
+        A client's is there, or zeros are in its place. Without one sample a client contributes something else, of which
+        nothing is known but that it is as short: whatever both are rounded to, each independently, what they differ by
+        has at most twice the norm, and a divergence of mixtures is at most the largest of what they are mixed of.
+        """
+        return 2 if self.unit == "sample" else 1
 
     def added_by(self, clients: int) -> NoiseOfSum:
         """Return itself: it is what all clients' noise comes to."""
@@ -122,6 +135,8 @@ class NoiseOfDrawnSum:
     steps: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        if self.noise.unit != "client":
+            raise ParameterError("what hides who takes part is proved of whole clients alone")
         if not 1 <= as_unsigned(self.drawn, "drawn") <= as_unsigned(self.clients, "clients"):
             raise ParameterError("clients of a sum are drawn, at least 1, of as many at least")
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Literal
 
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
@@ -61,6 +62,8 @@ class SumNoise:
     steps_per_unit: float
     value_bits: int
     """Of what is sent of each value, sign included."""
+    unit: Literal["client", "sample"] = "client"
+    """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
 
     @property
     def norm_bound_squared(self) -> int:
@@ -81,6 +84,11 @@ class SumNoise:
     def noise_multiplier(self) -> float:
         """The deviation of the honest clients' noise over the clipping norm."""
         return math.sqrt(self.honest_clients * self.share_variance) / self._norm
+
+    @property
+    def deviation_of_share(self) -> float:
+        """The deviation of one client's draws, in the updates' unit; turning them back changes nothing of it."""
+        return math.sqrt(self.share_variance) / self.steps_per_unit
 
     @property
     def _norm(self) -> float:
@@ -109,6 +117,7 @@ class SumNoise:
             self.norm_bound_squared,
             self.dimension,
             math.log2(self.honest_clients * self.dimension) + _LOG2_LEFT_OUT + 1.0,
+            self.unit,
         )
 
     def epsilon(self, rounds: int, delta: float) -> float:
@@ -168,6 +177,7 @@ def multiplier_for(
 
     # What noise without a grid needs is nearly enough, and never more than enough.
     least = noise_multiplier_for(epsilon, delta, rounds)
+    least *= planned(2.0 * least).charge.contributions_apart
     enough = 2.0 * least
     if not is_enough(enough):
         raise ParameterError(
@@ -188,6 +198,7 @@ def planned_sum_noise(
     clip_norm: float,
     dimension: int,
     honest_clients: int,
+    unit: Literal["client", "sample"] = "client",
 ) -> SumNoise:
     """Return the plan of the fewest bits in which rounding adds no more than a tenth to an update's squared norm.
 
@@ -200,6 +211,7 @@ def planned_sum_noise(
     clip_norm : L2, of an update.
     dimension : values of an update.
     honest_clients : the fewest of a sum.
+    unit : whose part in a sum is charged; the plan is the same.
 
     Raises ParameterError where no scale fits so much, or so little, noise.
     """
@@ -210,7 +222,7 @@ def planned_sum_noise(
     arguments = distribution, clip_norm, dimension, honest_clients
     found = _fitting(noise_multiplier, *arguments)
     if found is not None:
-        return found
+        return replace(found, unit=unit)
     for step, words in ((2.0, "at least"), (0.5, "at most")):
         other = noise_multiplier
         while _LEAST_TRIED < other < _MOST_TRIED:

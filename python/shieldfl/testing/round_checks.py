@@ -118,7 +118,7 @@ def check_costs(run: SteppedRun) -> None:
     spent = run.account.spent()
     # Where the aggregator opens sums it reads them. What hides all and has an epsilon has one of its opened sums.
     kind = type(run.method)
-    shows = not kind.hides_all or run.method.aggregator_opens or kind.privacy_reading.unit is not None
+    shows = not kind.hides_all or run.method.aggregator_opens or run.method.privacy_reading.unit is not None
     assert spent.rounds == 1
     assert (spent.epsilon > 0.0) == shows
     assert math.isnan(spent.epsilon) != shows

@@ -11,6 +11,7 @@ from methods.small_plan import small_plan
 from shieldfl import ckks
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.methods.agreed_mask.method import FedMlHe
+from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
@@ -18,8 +19,8 @@ from shieldfl.methods.encrypted_sum.encryption_settings import (
     MaskCryptSettings,
     update_parameters,
 )
+from shieldfl.methods.full_encryption import FullEncryption
 from shieldfl.methods.mask_crypt.method import MaskCrypt
-from shieldfl.methods.masked_average.method import FullEncryption
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
@@ -100,7 +101,7 @@ def test_a_share_of_the_parameters_takes_the_ring_of_that_share(
 def test_full_encryption_averages_in_either_ring(encryption: str, size: int, degree: int) -> None:
     initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
     plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0, opener="authority")
-    method = FullEncryption("full-he", EncryptionSettings(encryption=encryption), plan)
+    method = FullEncryption("full-he", FullEncryptionSettings(encryption=encryption), plan)
     assert method.update_parameters.ring_degree == degree
     authority, setup = method.authority_setup(initial)
     aggregator = method.aggregator_steps(setup, (1, 1))

@@ -54,8 +54,8 @@ Evidence = NDArray[np.float64]
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
     """Return the norm that a method with these settings clips updates or gradients to; None where it has none."""
-    norm = settings.get("clip_norm", settings.get("max_grad_norm"))
-    return None if norm is None else float(norm)
+    names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
+    return next((float(settings[name]) for name in names if name in settings), None)
 
 
 def _squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -175,7 +175,7 @@ def _measured(
     on_federation: Callable[[str, int], None],
     ends: float,
 ) -> ClaimedEpsilon:
-    reading = method_class(name).privacy_reading
+    reading = method_class(name).reading_with(settings.of(name))
     claim = ClaimedEpsilon(name, "not measured", unit=reading.unit, neighbours=reading.neighbours)
     if reading.unit is None:
         return replace(claim, status="claims nothing", reason="epsilon is infinite: it adds no noise")

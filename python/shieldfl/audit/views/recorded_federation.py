@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.audit.views.kept_pairs import kept_pairs
-from shieldfl.methods.distributed_noise.client import NoiseSharingClient
+from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -134,15 +134,15 @@ class RecordedFederation(EmbeddedFederation):
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, as every embedded federation does, and record what it gets."""
         client = super().new_client(index)
-        if isinstance(client, NoiseSharingClient):
+        if isinstance(client, NoiseSharing):
             self._keep_shares(client, index)
         return self._recorded(client, client_name(index), index)
 
-    def _keep_shares(self, client: NoiseSharingClient, index: int) -> None:
+    def _keep_shares(self, client: NoiseSharing, index: int) -> None:
         """Keep what a client encrypts, turned back as its sum will be: what it draws no message tells."""
         encrypted = client._vector
 
-        def kept(answer: object) -> NDArray[np.float64]:
+        def kept(answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
             vector = encrypted(answer)
             self.record.own_shares[index, client.round] = client.in_the_mean(vector)
             return vector
@@ -172,9 +172,14 @@ class RecordedFederation(EmbeddedFederation):
         record.participants[round_number] = tuple(traffic.finished)
         for index in traffic.senders:
             training = self._known_of_training[index]
-            deviation = self.method.noise_deviation(*training, len(participants))
-            record.deviations[index, round_number] = deviation
-            record.disclosures[index, round_number] = self.clients[index].disclosure
+            stated = self.clients[index].disclosure
+            has_share = stated.encrypts_noised and stated.noise is None
+            record.disclosures[index, round_number] = stated
+            record.deviations[index, round_number] = (
+                self.method.deviation_of_share
+                if has_share
+                else self.method.noise_deviation(*training, len(participants))
+            )
         self._keep_models(round_number + 1)
         return traffic
 

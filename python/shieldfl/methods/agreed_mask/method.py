@@ -9,7 +9,12 @@ import numpy as np
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encryption_settings import FedMlHeSettings, FixedPoint, update_parameters
+from shieldfl.methods.encrypted_sum.encryption_settings import (
+    EncryptionSettings,
+    FedMlHeSettings,
+    FixedPoint,
+    update_parameters,
+)
 from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
 from shieldfl.methods.encrypted_sum.mixed_upload import (
     read_agreed_positions,
@@ -207,11 +212,20 @@ class AgreedMask(MaskedAverage):
     ----------
     name, settings, plan : as for :class:`MaskedAverage`.
     ratio : the share of the parameters that is encrypted.
+    encryption : as for :class:`MaskedAverage`.
     """
 
     phases: tuple[Phase, ...] = (SCORES, UPDATE)
 
-    def __init__(self, name: str, settings: Any, plan: FederationPlan, *, ratio: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Any,
+        plan: FederationPlan,
+        *,
+        ratio: float,
+        encryption: EncryptionSettings | None = None,
+    ) -> None:
         settled = settled_positions(ratio, plan.parameters, plan.buffers)
         count = positions_in_budget(ratio, plan.parameters) + plan.buffers
         other_keys = {}
@@ -221,7 +235,9 @@ class AgreedMask(MaskedAverage):
             own = settings.encryption
             chosen = own if scheme_named(own).enrols else DEFAULT_PUBLIC_KEY_ENCRYPTION
             other_keys["scores"] = update_parameters(chosen, plan.clients, fixed_point)
-        super().__init__(name, settings, plan, settled, count=count, other_keys=other_keys)
+        super().__init__(
+            name, settings, plan, settled, encryption=encryption, count=count, other_keys=other_keys
+        )
         if not self.agrees:
             self.phases, self.scores = (UPDATE,), None
         self.ratio = ratio

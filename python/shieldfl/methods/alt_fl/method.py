@@ -6,13 +6,18 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
-from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient
+from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient, NoiseSharingAltFlClient
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of, trains_synthetic
 from shieldfl.methods.alt_fl.settings import AltFlSettings
+from shieldfl.methods.distributed_noise.average import facts_of_noise
+from shieldfl.methods.distributed_noise.settings import AskedNoise
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
@@ -22,6 +27,7 @@ from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.settings import TrainingSettings
 
@@ -31,11 +37,34 @@ if TYPE_CHECKING:
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]
 
+_WITH_NOISY_SUMS = PrivacyReading(
+    "sample",
+    "all but authority and aggregator together",
+    BY_DP_SGD.neighbours,
+    "ε is for one sample of one client, the largest of all clients. Of rounds that encrypt it is of what opened sums, "
+    "and with them the global model, tell: each has the noise of all its clients, and is charged that of min_clients, "
+    "less those that may collude, for two updates of the largest norm, since without a sample a client sends another "
+    "one, by theorems on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians (Kairouz, Liu and "
+    "Steinke 2021). Of the others it is of every update, by DP-SGD, whose sampling of batches counts, and of the "
+    "release that synthetic data come from. Single updates of rounds that encrypt are hidden by encryption alone, from "
+    "all but the key authority together with the aggregator; under ckks and paillier as long as the aggregator adds up "
+    "what it says",
+)
+_NOISE_OF_MP = (
+    "alt-fl-mp trains by DP-SGD in every round, so that its sums have noise, and a finite ε with encrypted_share = 1: "
+    "leave out noise on sums"
+)
+_NOTHING_ENCRYPTED = "encrypts nothing, so that there is no sum that could have noise: leave it out"
+
 
 class AltFl(AgreedMask):
     """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``; arguments as for :class:`MaskedAverage`.
 
-    Raises ParameterError where delta is not known.
+    Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and has a share
+    of it. Then the model has moved by noised sums alone, and what later rounds send depends on nothing else of others.
+
+    Raises ParameterError where delta is not known, and for noise on sums where something leaves in the clear without
+    any, or where there are no such sums.
     """
 
     names = (
@@ -80,10 +109,20 @@ class AltFl(AgreedMask):
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         self.rounds = rounds_of(name, settings.interleaving_ratio)
-        share = settings.encrypted_share if self.rounds.encrypts else 0.0
-        super().__init__(name, settings, plan, ratio=share)
         self.dp_sgd = DpSgdRounds.of(settings, plan)
         self.delta = self.dp_sgd.delta
+        share, encryption = settings.encrypted_share if self.rounds.encrypts else 0.0, None
+        self.noise: SumNoise | None = None
+        self._target_epsilon = settings.sum_target_epsilon
+        self._noisy_sums = sum(self.rounds.kind(number).encrypts for number in range(1, plan.rounds + 1))
+        self.privacy_reading = self.reading_with(settings)
+        if (asked := settings.asked_noise) is not None:
+            _check_noise(name, settings, plan, self._noisy_sums)
+            settings, self.noise = _with_noise(asked, settings, plan, self._noisy_sums, self.delta)
+            encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, settings.key_bits)
+            self.weighs_all_alike = True
+            self.deviation_of_share = self.noise.deviation_of_share
+        super().__init__(name, settings, plan, ratio=share, encryption=encryption)
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
         self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
@@ -104,6 +143,14 @@ class AltFl(AgreedMask):
         """Say whether the method and its ratio have rounds with DP-SGD."""
         return rounds_of(name, settings.interleaving_ratio).trains_privately
 
+    @classmethod
+    def reading_with(cls, settings: AltFlSettings) -> PrivacyReading:
+        """Return how its figures are to be read under these settings."""
+        return cls.privacy_reading if settings.asked_noise is None else _WITH_NOISY_SUMS
+
+    def _why_alike(self) -> str:
+        return f"{self.name} weighs all clients alike, since sums have noise: a weight would let one count for more"
+
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return what the noise of all steps comes to, in rounds with DP-SGD."""
         return self.dp_sgd.noise.deviation(training, samples)
@@ -121,6 +168,8 @@ class AltFl(AgreedMask):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> AltFlClient:
+        if self.noise is not None:
+            return NoiseSharingAltFlClient(index, initial, context, self._zones, self.dp_sgd, self.noise)
         return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd)
 
     def _aggregator(
@@ -133,7 +182,15 @@ class AltFl(AgreedMask):
     ) -> AuthoritySteps:
         from shieldfl.methods.alt_fl.authority import AltFlAuthority
 
-        return AltFlAuthority(context, initial, keys, self.ratio, self._zones)
+        return AltFlAuthority(context, initial, keys, self.ratio, self._zones, self.noise)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        stated = super().settings(weights)
+        if self.noise is None:
+            return stated
+        more = {self._settings.target_setting: self._target_epsilon, "weights": "uniform"}
+        return stated | more | facts_of_noise(self.noise, self._noisy_sums, self.delta)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):
@@ -153,6 +210,8 @@ class AltFlWithoutEncryption(DpSgdAveraging):
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
+        if settings.asked_noise is not None:
+            raise ParameterError(f"{name} {_NOTHING_ENCRYPTED}")
         rounds = rounds_of(name, settings.interleaving_ratio)
         super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
@@ -174,3 +233,31 @@ def _synthetic_demand(
     if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
         return None
     return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)
+
+
+def _check_noise(name: str, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int) -> None:
+    """Raise ParameterError where noise on sums would leave epsilon infinite, or where there are no such sums."""
+    if name == "alt-fl-mp":
+        raise ParameterError(_NOISE_OF_MP)
+    if settings.encrypted_share < 1.0:
+        raise ParameterError(
+            f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear without "
+            "noise, and so does the mask that says which it is"
+        )
+    if plan.buffers:
+        raise ParameterError(
+            f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
+        )
+    if not noisy_sums:
+        raise ParameterError(f"{name}: no round of this run {_NOTHING_ENCRYPTED}")
+
+
+def _with_noise(
+    asked: AskedNoise, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int, delta: float
+) -> tuple[AltFlSettings, SumNoise]:
+    """Return settings with the multiplier that a target comes to, and the plan of the noise, for one sample."""
+    multiplier = asked.multiplier_under(
+        plan, dimension=plan.parameters, delta=delta, rounds=noisy_sums, unit="sample"
+    )
+    noise = asked.planned(plan, multiplier, dimension=plan.parameters, unit="sample")
+    return settings.with_multiplier(multiplier), noise

@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
+from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
 from shieldfl.methods.noised_average.rounds import RoundKind
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["AltFlAggregator", "AltFlClient"]
+__all__ = ["AltFlAggregator", "AltFlClient", "NoiseSharingAltFlClient"]
 
 
 class AltFlClient(AgreedMaskClient):
@@ -83,6 +88,35 @@ class AltFlClient(AgreedMaskClient):
                 noise=self._noise,
             )
         )
+
+
+class NoiseSharingAltFlClient(NoiseSharing, AltFlClient):
+    """Its whole update has a share of the sum's noise in rounds that encrypt, and is as it is in the others.
+
+    What a round of DP-SGD noises and what one on synthetic data tells needs no other noise. The model has no buffers.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zones: ZonesOfRounds,
+        dp_sgd: DpSgdRounds,
+        noise: SumNoise,
+    ) -> None:
+        AltFlClient.__init__(self, index, 1, initial, context, 1.0, zones, dp_sgd)
+        self._sum_noise = noise
+
+    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return whole numbers (P,) in a round that encrypts, and the update otherwise."""
+        update = self._difference()
+        return self._share_of(update) if self._kind_of_round.encrypts else update
+
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has sent, as it alone knows it."""
+        sent = np.asarray(vector, dtype=np.float64)
+        return self._values_of(sent) if self._kind_of_round.encrypts else sent
 
 
 class AltFlAggregator(AgreedMaskAggregator):

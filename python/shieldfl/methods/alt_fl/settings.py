@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from shieldfl.methods.distributed_noise.settings import SumNoiseOption
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.schedule import AlternatingSchedule
 from shieldfl.methods.noised_average.settings import DpSgdSettings
@@ -14,7 +15,7 @@ __all__ = ["AltFlSettings"]
 
 
 @dataclass(frozen=True)
-class AltFlSettings(DpSgdSettings, EncryptionSettings):
+class AltFlSettings(DpSgdSettings, SumNoiseOption, EncryptionSettings):
     """Alt-FL's settings. Raises ParameterError for a ratio that is no fraction too."""
 
     noise_multiplier: Annotated[NotNegative, about("Of rounds with DP-SGD; 0 for none.", symbol="sigma")] = (

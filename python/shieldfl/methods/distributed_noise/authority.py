@@ -18,7 +18,7 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
 
-__all__ = ["NoisySumAuthority"]
+__all__ = ["NoisySumAuthority", "open_noisy_mean"]
 
 
 class NoisySumAuthority(MaskedAverageAuthority):
@@ -29,16 +29,30 @@ class NoisySumAuthority(MaskedAverageAuthority):
     ) -> None:
         shared = GlobalModel(initial.parameters, initial.buffers[:0])
         super().__init__(context, shared, keys, zone, sends_rest=False)
-        self._steps_per_unit = noise.steps_per_unit
+        self._noise = noise
 
     def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         """Return the mean update of the parameters, float64 (P,)."""
-        claim.check_weights(1)
-        total = claim.union.scatter(keys.open(claim.total))[: self.context.plan.parameters]
-        return mean_of_total(
-            total,
-            clients=claim.total.clients,
-            steps_per_unit=self._steps_per_unit,
-            rotation_seed=rotation_seed(self.context.keys.session, claim.total.round),
-            threads=self.context.threads,
-        )
+        return open_noisy_mean(claim, keys, self._noise, self.context)
+
+
+def open_noisy_mean(
+    claim: MixedTotal, keys: TotalOpener[Any], noise: SumNoise, context: RoleContext
+) -> NDArray[np.float64]:
+    """Open a total of shares and return the mean update (P,) that it tells of, zero where nothing is encrypted.
+
+    Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
+    """
+    claim.check_weights(1)
+    positions = claim.positions.resized(context.plan.parameters)
+    total = claim.union.scatter(keys.open(claim.total))[: positions.size]
+    mean = np.zeros(positions.size)
+    values = mean_of_total(
+        positions.gather(total),
+        clients=claim.total.clients,
+        steps_per_unit=noise.steps_per_unit,
+        rotation_seed=rotation_seed(context.keys.session, claim.total.round),
+        threads=context.threads,
+    )
+    positions.scatter(values, mean)
+    return mean

@@ -1,4 +1,4 @@
-"""A client of averages whose sums have noise: it adds its share, encrypts whole numbers, and keeps its buffers."""
+"""Clients of averages whose sums have noise: each adds its share, and encrypts whole numbers."""
 
 from __future__ import annotations
 
@@ -10,38 +10,34 @@ from numpy.typing import NDArray
 from shieldfl.masks import Mask
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel, joined
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+from shieldfl.training.local_update import FloatVector
 
-__all__ = ["NoiseSharingClient"]
+__all__ = ["NoiseSharing", "NoiseSharingClient"]
 
 
-class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
-    """Encrypts its clipped, rotated and rounded update with its share of the sum's noise.
+class NoiseSharing(MaskedAverageClient):
+    """What it encrypts is clipped, rotated and rounded, and has its share of the sum's noise.
 
-    Parameters
-    ----------
-    index, initial, context : as for :class:`MaskedAverageClient`; it counts 1.
-    zone : the N positions, of which the P parameters are encrypted.
-    noise : the plan of it.
+    Whoever derives sets ``_sum_noise``, and says by ``_vector`` and ``in_the_mean`` which positions are encrypted.
     """
 
-    def __init__(
-        self, index: int, initial: GlobalModel, context: RoleContext, zone: Mask, noise: SumNoise
-    ) -> None:
-        super().__init__(index, 1, initial, context, zone, sends_rest=False, shares_buffers=False)
-        self._buffers = initial.buffers
-        self._sum_noise = noise
+    _sum_noise: SumNoise
 
-    def _vector(self, answer: object) -> NDArray[np.float64]:
-        """Return whole numbers (P,), and zeros where buffers would be, which are not encrypted."""
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        raise NotImplementedError
+
+    def _share_of(self, values: FloatVector) -> NDArray[np.float64]:
+        """Return the whole numbers (n,) that stand for so many values."""
         noise = self._sum_noise
         sent, _ = noise_share(
-            self._difference(),
+            values,
             clip_norm=noise.clip_norm,
             steps_per_unit=noise.steps_per_unit,
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
@@ -51,22 +47,55 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
             table=noise.table,
             threads=self.context.threads,
         )
-        return joined(sent.astype(np.float64), np.zeros(self._buffer_count))
+        return sent.astype(np.float64)
 
-    def in_the_mean(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
-        noise, count = self._sum_noise, len(vector) - self._buffer_count
+    def _values_of(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what a sum of this share (n,) alone would be read as."""
         return mean_of_total(
-            np.ascontiguousarray(vector[:count]),
+            np.ascontiguousarray(share),
             clients=1,
-            steps_per_unit=noise.steps_per_unit,
+            steps_per_unit=self._sum_noise.steps_per_unit,
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
             threads=self.context.threads,
         )
 
     def _state(self, disclosure: Disclosure) -> None:
-        """State that what is encrypted has noise: it is in the sum that is opened."""
-        super()._state(replace(disclosure, encrypts_noised=True))
+        """State that what is encrypted has noise, where something is: it is in the sum that is opened."""
+        has_share = disclosure.encrypted.count > 0
+        super()._state(replace(disclosure, encrypts_noised=True) if has_share else disclosure)
 
     def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
         return NoiseShareUpload(self.round, self.index, self._sum_noise.charge)
+
+
+class NoiseSharingClient(LocalBuffers, NoiseSharing):
+    """Encrypts the same parameters in every round, sends nothing else, and keeps its buffers.
+
+    Parameters
+    ----------
+    index, initial, context : as for :class:`MaskedAverageClient`; it counts 1.
+    zone : the N positions, of which parameters alone are encrypted.
+    noise : the plan of it, for as many values.
+    """
+
+    def __init__(
+        self, index: int, initial: GlobalModel, context: RoleContext, zone: Mask, noise: SumNoise
+    ) -> None:
+        super().__init__(index, 1, initial, context, zone, sends_rest=False, shares_buffers=False)
+        self._buffers = initial.buffers
+        self._sum_noise = noise
+        self._parameters = zone.resized(self._size)
+
+    def _vector(self, answer: object) -> NDArray[np.float64]:
+        """Return whole numbers in the zone, and zeros elsewhere, which is not encrypted; (N,)."""
+        vector = np.zeros(self._size + self._buffer_count)
+        share = self._share_of(self._parameters.gather(self._difference()))
+        self._parameters.resized(vector.size).scatter(share, vector)
+        return vector
+
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        own = np.zeros(self._size)
+        share = self._parameters.gather(np.asarray(vector[: self._size], dtype=np.float64))
+        self._parameters.scatter(self._values_of(share), own)
+        return own

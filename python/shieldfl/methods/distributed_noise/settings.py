@@ -2,23 +2,82 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
+from shieldfl.errors import ParameterError
+from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.discrete_sums import Distribution
+from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
-from shieldfl.settings import Delta, Positive, about
+from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
-__all__ = ["DdpFedAvgSettings"]
+__all__ = ["AskedNoise", "DdpFedAvgSettings", "FullEncryptionSettings", "SumNoiseOption"]
+
+Colluders = Annotated[int, Meta(ge=1, lt=2**31)]
+
+
+@dataclass(frozen=True)
+class AskedNoise:
+    """The noise that sums are to have, under whatever names a method's settings ask for it."""
+
+    multiplier: float
+    """Of the fewest honest clients' sum, over ``clip_norm``; no matter where a target is given."""
+    target_epsilon: float | None
+    """What the noised sums of all rounds may cost together."""
+    clip_norm: float
+    mechanism: Distribution
+    colluders: int
+
+    def multiplier_under(
+        self,
+        plan: FederationPlan,
+        *,
+        dimension: int,
+        delta: float,
+        rounds: int,
+        unit: Literal["client", "sample"] = "client",
+    ) -> float:
+        """Return the multiplier, where a target is given the least that keeps ``rounds`` sums within it.
+
+        Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
+        smallest sum leaves room for.
+        """
+        planned = partial(self.planned, plan, dimension=dimension, unit=unit)
+        if self.target_epsilon is None:
+            return self.multiplier
+        return multiplier_for(self.target_epsilon, delta, rounds, planned)
+
+    def planned(
+        self,
+        plan: FederationPlan,
+        multiplier: float,
+        *,
+        dimension: int,
+        unit: Literal["client", "sample"] = "client",
+    ) -> SumNoise:
+        """Return the plan of noise with this multiplier, on vectors of ``dimension`` values. Raises ParameterError."""
+        return planned_sum_noise(
+            self.mechanism,
+            multiplier,
+            clip_norm=self.clip_norm,
+            dimension=dimension,
+            honest_clients=fewest_honest(plan.min_clients, self.colluders),
+            unit=unit,
+        )
 
 
 @dataclass(frozen=True)
 class DdpFedAvgSettings(DpFedAvgSettings):
     """How clients noise the sum of their updates, and encrypt."""
+
+    target_setting: ClassVar[str] = "target_epsilon"
 
     noise_multiplier: Annotated[
         Positive,
@@ -39,8 +98,7 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         "skellam"
     )
     colluders: Annotated[
-        int,
-        Meta(ge=1, lt=2**31),
+        Colluders,
         about(
             "How many clients of a sum may put together what noise they drew: shares are sized for min_clients less "
             "these. A client that looks at a sum alone is one."
@@ -50,3 +108,82 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         DEFAULT_ENCRYPTION
     )
     key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = DEFAULT_KEY_BITS
+
+    @property
+    def asked_noise(self) -> AskedNoise:
+        """What noise sums are to have."""
+        return AskedNoise(
+            self.noise_multiplier, self.target_epsilon, self.clip_norm, self.mechanism, self.colluders
+        )
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return settings that ask for this noise, and have no target."""
+        return replace(self, noise_multiplier=multiplier, target_epsilon=None)
+
+
+@dataclass(frozen=True)
+class SumNoiseOption(Settings):
+    """Noise on encrypted sums, for methods that can do without. Raises ParameterError for multiplier and target both."""
+
+    target_setting: ClassVar[str] = "sum_target_epsilon"
+
+    sum_noise_multiplier: Annotated[
+        NotNegative,
+        about(
+            "Each client adds a share of noise before it encrypts: the noise of the fewest honest clients' sum, over "
+            "the norm that what each encrypts is clipped to; 0 for none.",
+            symbol="z",
+        ),
+    ] = 0.0
+    sum_target_epsilon: Annotated[
+        Positive | None,
+        about("Instead of z: what the sums of all rounds that have this noise may cost together."),
+    ] = None
+    sum_clip_norm: Annotated[
+        Positive,
+        about("The L2 norm that what a client encrypts is clipped to, where sums have noise.", symbol="C"),
+    ] = 1.0
+    sum_mechanism: Annotated[Distribution, about("What each client's share of that noise is drawn from.")] = (
+        "skellam"
+    )
+    sum_colluders: Annotated[
+        Colluders,
+        about(
+            "How many clients of a sum may put together what noise they drew: shares are sized for min_clients less "
+            "these. A client that looks at a sum alone is one."
+        ),
+    ] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sum_target_epsilon is not None and self.sum_noise_multiplier != 0.0:
+            raise ParameterError("give sum_noise_multiplier or sum_target_epsilon, not both")
+
+    @property
+    def asked_noise(self) -> AskedNoise | None:
+        """What noise sums are to have; None for none."""
+        if self.sum_noise_multiplier == 0.0 and self.sum_target_epsilon is None:
+            return None
+        return AskedNoise(
+            self.sum_noise_multiplier,
+            self.sum_target_epsilon,
+            self.sum_clip_norm,
+            self.sum_mechanism,
+            self.sum_colluders,
+        )
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return settings that ask for this noise, and have no target."""
+        return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
+
+
+@dataclass(frozen=True)
+class FullEncryptionSettings(SumNoiseOption, EncryptionSettings):
+    """How updates are encrypted, and whether their sums have noise: then the bits of a value follow from it."""
+
+    delta: Annotated[
+        Delta,
+        about(
+            "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
+        ),
+    ] = 1e-5

@@ -1,9 +1,8 @@
-"""Averaging with one zone of encrypted positions for all: full encryption, and what methods with a mask stand on."""
+"""Averaging with one zone of encrypted positions for all: what full encryption and methods with a mask stand on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,21 +13,17 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import NO_NOISE
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import encryptions
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_signer import RoundSigner
 
-__all__ = ["FullEncryption", "LastLayerEncryption", "MaskedAverage"]
+__all__ = ["UPDATE", "MaskedAverage"]
 
 UPDATE = Phase("update", answered_by_authority=True)
 
@@ -117,79 +112,3 @@ class MaskedAverage(Method):
             "weights": stated_weights(weights),
             "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }
-
-
-class FullEncryption(MaskedAverage):
-    """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext for each value."""
-
-    names = (
-        NamedMethod(
-            "full-he",
-            "everything encrypted",
-            "hiding single updates; the default choice",
-            "what papers on selective encryption compare with",
-            EncryptionSettings(),
-            masks="everything",
-        ),
-        NamedMethod(
-            "plain-he",
-            "everything encrypted, a Paillier ciphertext for each value",
-            "a baseline of SenseCrypt and BatchCrypt",
-            "SenseCrypt, section 4.1",
-            EncryptionSettings(encryption="paillier-single"),
-            masks="everything",
-        ),
-    )
-    privacy_reading = NO_NOISE
-    aggregator_sees = "ciphertexts, their number, and weights"
-    hides_all = True
-
-    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
-        super().__init__(name, settings, plan, Mask.full(plan.update_size))
-
-
-class LastLayerEncryption(MaskedAverage):
-    """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
-
-    Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no parameters:
-    those in front of the last layer still follow the data.
-    """
-
-    names = (
-        NamedMethod(
-            "top-2",
-            "the last layer, encrypted; nothing else is trained",
-            "a baseline of DictPFL",
-            "DictPFL, the baseline FedHE-Top2",
-            EncryptionSettings(),
-        ),
-    )
-    privacy_reading = NO_NOISE
-    aggregator_sees = "ciphertexts of the last layer, their number, and weights"
-    hides_all = True
-
-    def __init__(self, name: str, settings: EncryptionSettings, plan: FederationPlan) -> None:
-        offsets = plan.offsets
-        if len(offsets) < 3:
-            raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
-        zone = Mask.empty(offsets[-3]).resized(plan.update_size, chosen=True)
-        super().__init__(name, settings, plan, zone, sends_rest=False)
-        self.trained = zone.resized(plan.parameters)
-
-    @classmethod
-    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
-        """Return a copy in which only the last layer's weight and bias are trained.
-
-        Raises ParameterError where the last two parameters are not the weight and the bias of one layer.
-        """
-        copy = deepcopy(model)
-        named = list(copy.named_parameters())
-        last = [name.rpartition(".") for name, _ in named[-2:]]
-        if [attribute for _, _, attribute in last] != ["weight", "bias"] or last[0][0] != last[1][0]:
-            raise ParameterError(
-                "top-2 is a method that needs a bias where there is none: give the model's last layer a weight and a "
-                "bias"
-            )
-        for _, parameter in named[:-2]:
-            parameter.requires_grad_(False)
-        return copy

@@ -31,7 +31,7 @@ class Disclosure:
     noise: Noise | None = None
     """Of the noised values, what is charged for; None where there are none, or where no proof covers their noise."""
     encrypts_noised: bool = False
-    """Whether the encrypted parameters have that noise too."""
+    """Whether the encrypted parameters have that noise too; where it is None, a share of their sum's."""
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:

@@ -23,12 +23,13 @@ class StatedFacts:
 
     names: ClassVar[tuple[NamedMethod, ...]] = ()
     """The names that it is found under, with what is said of each; a base class has none."""
-    privacy_reading: ClassVar[PrivacyReading]
-    """For whom, against whom and between which neighbours its epsilon is, if it has one."""
-    aggregator_sees: ClassVar[str]
-    """What the aggregator can read, in words."""
+    privacy_reading: PrivacyReading
+    """For whom, against whom and between which neighbours its epsilon is, if it has one: on the class under its default
+    settings, and see ``reading_with``."""
+    aggregator_sees: str
+    """What the aggregator can read, in words; on the class under its default settings."""
 
-    weighs_all_alike: ClassVar[bool] = False
+    weighs_all_alike: bool = False
     """Whether clients count alike whatever their weights are."""
     schemes: ClassVar[tuple[str, ...]] = ()
     """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
@@ -47,6 +48,8 @@ class StatedFacts:
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
+    deviation_of_share: float = 0.0
+    """The deviation of the share of a sum's noise that a client adds to each value before it encrypts; 0 for none."""
 
     @classmethod
     def named(cls, name: str) -> NamedMethod:
@@ -58,8 +61,15 @@ class StatedFacts:
         """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
         return False
 
+    @classmethod
+    def reading_with(cls, settings: Any) -> PrivacyReading:
+        """Return how its figures are to be read under these settings: that of the class where they decide nothing."""
+        return cls.privacy_reading
+
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
+
+        What has a share of a sum's noise alone is not meant, see ``deviation_of_share``.
 
         Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
         from how many clients take part.
