@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl.pruning_message import model_message
+from shieldfl.methods.distributed_noise.authority import open_noisy_mean
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
@@ -19,15 +20,20 @@ from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
+from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["DictPflAuthority"]
 
 
 class DictPflAuthority(MaskedAverageAuthority):
-    """Opens the mean at the active positions, and sends the history that follows from it with the model."""
+    """Opens the mean at the active positions, and sends the history that follows from it with the model.
+
+    ``noise`` is the plan of what sums have; buffers then stay with the clients. None for no noise.
+    """
 
     changes: ClassVar = {"_history": PruningHistory}
 
@@ -37,9 +43,14 @@ class DictPflAuthority(MaskedAverageAuthority):
         initial: GlobalModel,
         keys: RoundSigner,
         history: PruningHistory,
+        noise: SumNoise | None = None,
     ) -> None:
-        super().__init__(context, initial, keys, None, sends_rest=False)
+        shared = initial if noise is None else GlobalModel(initial.parameters, initial.buffers[:0])
+        super().__init__(context, shared, keys, None, sends_rest=False)
         self._history = history
+        self._noise = noise
+        self._buffers = shared.buffers.size
+        """How many clients send."""
 
     def check_changed(self) -> None:
         """Raise WireFormatError for rounds that the plan does not have."""
@@ -68,7 +79,7 @@ class DictPflAuthority(MaskedAverageAuthority):
 
     def _counted(self, number: int) -> Message:
         active = self._history.active_mask(number)
-        count = active.count + self.context.plan.buffers
+        count = active.count + self._buffers
         return Message({"count": Message.from_number(count), "tag": self._history.tag(number, active)})
 
     def _decide(self, phase: str, message: Message) -> Message:
@@ -76,13 +87,13 @@ class DictPflAuthority(MaskedAverageAuthority):
         # Clients who have begun a later round may have sent what the total of this one holds again.
         self._check_runs(number)
         active = self._history.active_mask(number)
-        count = active.count + self.context.plan.buffers
+        count = active.count + self._buffers
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
         keys = self.keys.authority(number)
         with self._recording(number, keys, claim.total):
-            values = claim.open_mean(keys, self.context.most_weight)
+            values = self._open_values(claim, keys)
         moved = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         # In a copy: should the answer not leave, what is here is what it was.
         history = copy.deepcopy(self._history)
@@ -90,6 +101,12 @@ class DictPflAuthority(MaskedAverageAuthority):
         self._history, self.model = history, moved
         self._tell_of_pruning()
         return model_message(self.model, self._history)
+
+    def _open_values(self, claim: MixedTotal, keys: TotalOpener[Any]) -> NDArray[np.float64]:
+        """Return the mean of what every client sends, float64 (n,)."""
+        if self._noise is None:
+            return claim.open_mean(keys, self.context.most_weight)
+        return open_noisy_mean(claim, keys, self._noise, self.context)
 
     def _tell_of_pruning(self) -> None:
         history, trained = self._history, self.context.plan.parameters
@@ -101,6 +118,6 @@ class DictPflAuthority(MaskedAverageAuthority):
 
     def _spread(self, values: NDArray[np.float64], active: Mask) -> NDArray[np.float64]:
         """Put the values back to their positions, float64 (N,); the others stay where they are."""
-        mean = np.zeros(self.context.plan.update_size)
-        encrypted_positions(active, self.context.plan.buffers).scatter(values, mean)
+        mean = np.zeros(active.size + self._buffers)
+        encrypted_positions(active, self._buffers).scatter(values, mean)
         return mean

@@ -13,16 +13,19 @@ from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.held_back import HeldBack
 from shieldfl.methods.dict_pfl.pruning_message import read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
+from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
+from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["DictPflClient"]
+__all__ = ["DictPflClient", "NoiseSharingDictPflClient"]
 
 
 class DictPflClient(MaskedAverageClient):
@@ -38,6 +41,7 @@ class DictPflClient(MaskedAverageClient):
     index, weight, initial, context : as for :class:`MaskedAverageClient`.
     secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
     settings : of pruning, the same for all.
+    shares_buffers : as for :class:`MaskedAverageClient`.
     """
 
     changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
@@ -50,8 +54,13 @@ class DictPflClient(MaskedAverageClient):
         context: RoleContext,
         secret: bytes,
         settings: PruningSettings,
+        *,
+        shares_buffers: bool = True,
     ) -> None:
-        super().__init__(index, weight, initial, context, None, sends_rest=False)
+        super().__init__(
+            index, weight, initial, context, None, sends_rest=False, shares_buffers=shares_buffers
+        )
+        self._sent_buffers = self._buffer_count if shares_buffers else 0
         self._secret = secret
         self._settings = settings
         self._held = HeldBack(self._size)
@@ -85,7 +94,7 @@ class DictPflClient(MaskedAverageClient):
         return Message({"round": Message.from_number(self.round)})
 
     def _zone_from(self, answer: Message | None) -> Mask:
-        count = self._active.count + self.context.plan.buffers
+        count = self._active.count + self._sent_buffers
         if (
             answer is None
             or answer.number("count") != count
@@ -97,7 +106,7 @@ class DictPflClient(MaskedAverageClient):
             )
         return Mask.full(count)
 
-    def _vector(self, answer: Message | None) -> NDArray[np.float32]:
+    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return the active positions' values, then the differences of buffers, float32 (n,)."""
         buffers = self.update.buffers - self.start.buffers
         return joined(self._held.values_at(self._active), buffers)
@@ -119,3 +128,46 @@ class DictPflClient(MaskedAverageClient):
         # How many values the batch holds follows from what was trained before, and the aggregator is told it.
         parts = (*self.clear_parts, "count")
         self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))
+
+
+class NoiseSharingDictPflClient(LocalBuffers, NoiseSharing, DictPflClient):
+    """Clips what it has at the active positions as a whole, adds its share of the sum's noise, and keeps its buffers.
+
+    Which positions are active, and how many, follows from the sums that were opened, all of which have noise, and from
+    the shared secret, which no data decide: so neither tells more of a client than those sums do. What it holds back is
+    its own, and leaves it in later sums alone, each of which is charged for the whole norm. What an upload was clipped
+    by does not come back.
+
+    Parameters
+    ----------
+    index, initial, context, secret, settings : as for :class:`DictPflClient`; it counts 1.
+    noise : the plan of it, for all P values. Fewer are within it: the norm is bounded alike, and all that a sum is
+        charged for grows with the number of values.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        secret: bytes,
+        settings: PruningSettings,
+        noise: SumNoise,
+    ) -> None:
+        DictPflClient.__init__(self, index, 1, initial, context, secret, settings, shares_buffers=False)
+        self._buffers = initial.buffers
+        self._sum_noise = noise
+
+    def _vector(self, answer: Message | None) -> NDArray[np.float64]:
+        """Return whole numbers (n,) for the active positions' values."""
+        return self._share_of(self._held.values_at(self._active))
+
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        own = np.zeros(self._size)
+        self._active.scatter(self._values_of(np.asarray(vector, dtype=np.float64)), own)
+        return own
+
+    def _disclose(self, zone: Mask) -> None:
+        nothing = Mask.empty(self._size)
+        self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts))

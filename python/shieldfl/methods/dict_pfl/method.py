@@ -7,14 +7,15 @@ vector holds tables, biases and norms alone. Here P is the size of that vector.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.client import DictPflClient
+from shieldfl.methods.dict_pfl.client import DictPflClient, NoiseSharingDictPflClient
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, facts_of_noise
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
@@ -23,7 +24,8 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.events import NO_NOISE
+from shieldfl.privacy.events import NO_NOISE, PrivacyReading
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import weighing_encryptions
 
@@ -68,7 +70,7 @@ class DictPfl(MaskedAverage):
     """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
 
     A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator. Raises
-    ParameterError where there is none, or a shorter one.
+    ParameterError where there is none, or a shorter one, and for noise on sums as :class:`NoisySumAverage` does.
     """
 
     names = (
@@ -88,12 +90,35 @@ class DictPfl(MaskedAverage):
 
     needs_shared_secret = True
     schemes = weighing_encryptions()
+    holds_back = True
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
-        self._encryption = EncryptionSettings(
-            settings.value_bits, settings.fraction_bits, settings.encryption
-        )
+        bits = settings.value_bits, settings.fraction_bits
+        self.noise: SumNoise | None = None
+        self._target_epsilon = settings.sum_target_epsilon
+        self.privacy_reading = self.reading_with(settings)
+        if (asked := settings.asked_noise) is not None:
+            size = plan.parameters
+            multiplier = asked.multiplier_under(
+                plan, dimension=size, delta=settings.delta, rounds=plan.rounds
+            )
+            settings = settings.with_multiplier(multiplier)
+            self.noise = asked.planned(plan, multiplier, dimension=size)
+            bits = self.noise.value_bits, 0
+            self.delta = settings.delta
+            self.deviation_of_share = self.noise.deviation_of_share
+            self.weighs_all_alike = self.hides_all = True
+            self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
+        self._encryption = EncryptionSettings(*bits, settings.encryption)
         super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
+
+    @classmethod
+    def reading_with(cls, settings: DictPflSettings) -> PrivacyReading:
+        """Return how its figures are to be read under these settings."""
+        if settings.asked_noise is None:
+            return cls.privacy_reading
+        # What clients hold back would tell, by and by, in which rounds they were.
+        return replace(OF_NOISY_SUMS, if_participation_hidden=None)
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: DictPflSettings) -> nn.Module:
@@ -113,7 +138,10 @@ class DictPfl(MaskedAverage):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> DictPflClient:
-        return DictPflClient(index, weight, initial, context, _secret_of(shared_secret), self._settings)
+        secret = _secret_of(shared_secret)
+        if self.noise is not None:
+            return NoiseSharingDictPflClient(index, initial, context, secret, self._settings, self.noise)
+        return DictPflClient(index, weight, initial, context, secret, self._settings)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
@@ -126,11 +154,15 @@ class DictPfl(MaskedAverage):
         from shieldfl.methods.dict_pfl.authority import DictPflAuthority
 
         history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
-        return DictPflAuthority(context, initial, keys, history)
+        return DictPflAuthority(context, initial, keys, history, self.noise)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to; not the secret."""
-        return asdict(self._encryption) | super().settings(weights)
+        stated = asdict(self._encryption) | super().settings(weights)
+        if self.noise is None:
+            return stated
+        more = {self._settings.target_setting: self._target_epsilon, "weights": "uniform"}
+        return stated | more | facts_of_noise(self.noise, self.plan.rounds, self.delta)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:

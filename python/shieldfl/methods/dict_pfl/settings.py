@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from shieldfl.methods.distributed_noise.settings import SumNoiseOption
 from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
-from shieldfl.settings import Count, Probability, Settings, Share, about
+from shieldfl.settings import Count, Delta, Probability, Settings, Share, about
 
 __all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]
 
@@ -67,5 +68,12 @@ class FactorisationSettings(Settings):
 
 
 @dataclass(frozen=True)
-class DictPflSettings(WeighedEncryption, FactorisationSettings, PruningSettings):
-    """How layers are factorised, positions pruned and values encrypted."""
+class DictPflSettings(SumNoiseOption, WeighedEncryption, FactorisationSettings, PruningSettings):
+    """How layers are factorised, positions pruned and values encrypted, and whether sums have noise."""
+
+    delta: Annotated[
+        Delta,
+        about(
+            "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
+        ),
+    ] = 1e-5

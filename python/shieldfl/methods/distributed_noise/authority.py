@@ -39,12 +39,14 @@ class NoisySumAuthority(MaskedAverageAuthority):
 def open_noisy_mean(
     claim: MixedTotal, keys: TotalOpener[Any], noise: SumNoise, context: RoleContext
 ) -> NDArray[np.float64]:
-    """Open a total of shares and return the mean update (P,) that it tells of, zero where nothing is encrypted.
+    """Open a total of shares and return the mean that it tells of, zero where nothing is encrypted.
+
+    It is of the update's P parameters, or of as many values as the total is of, where those are fewer.
 
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
     claim.check_weights(1)
-    positions = claim.positions.resized(context.plan.parameters)
+    positions = claim.positions.resized(min(claim.positions.size, context.plan.parameters))
     total = claim.union.scatter(keys.open(claim.total))[: positions.size]
     mean = np.zeros(positions.size)
     values = mean_of_total(

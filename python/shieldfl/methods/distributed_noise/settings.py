@@ -123,7 +123,7 @@ class DdpFedAvgSettings(DpFedAvgSettings):
 
 @dataclass(frozen=True)
 class SumNoiseOption(Settings):
-    """Noise on encrypted sums, for methods that can do without. Raises ParameterError for multiplier and target both."""
+    """Noise on encrypted sums, for methods that can do without. Raises ParameterError for both z and a target."""
 
     target_setting: ClassVar[str] = "sum_target_epsilon"
 

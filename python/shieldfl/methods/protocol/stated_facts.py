@@ -35,8 +35,10 @@ class StatedFacts:
     """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
     averages_all: ClassVar[bool] = True
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
-    hides_all: ClassVar[bool] = False
+    hides_all: bool = False
     """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
+    holds_back: ClassVar[bool] = False
+    """Whether what a client trained in one round may leave it in a later one."""
 
     scores: str | None = None
     """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
