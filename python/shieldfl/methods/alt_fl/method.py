@@ -6,18 +6,15 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient, NoiseSharingAltFlClient
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of, trains_synthetic
 from shieldfl.methods.alt_fl.settings import AltFlSettings
-from shieldfl.methods.distributed_noise.average import facts_of_noise
-from shieldfl.methods.distributed_noise.settings import AskedNoise
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.distributed_noise.average import SumNoised
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
@@ -27,7 +24,6 @@ from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.settings import TrainingSettings
 
@@ -57,7 +53,7 @@ _NOISE_OF_MP = (
 _NOTHING_ENCRYPTED = "encrypts nothing, so that there is no sum that could have noise: leave it out"
 
 
-class AltFl(AgreedMask):
+class AltFl(SumNoised, AgreedMask):
     """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``; arguments as for :class:`MaskedAverage`.
 
     Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and has a share
@@ -112,16 +108,13 @@ class AltFl(AgreedMask):
         self.dp_sgd = DpSgdRounds.of(settings, plan)
         self.delta = self.dp_sgd.delta
         share, encryption = settings.encrypted_share if self.rounds.encrypts else 0.0, None
-        self.noise: SumNoise | None = None
-        self._target_epsilon = settings.sum_target_epsilon
-        self._noisy_sums = sum(self.rounds.kind(number).encrypts for number in range(1, plan.rounds + 1))
         self.privacy_reading = self.reading_with(settings)
-        if (asked := settings.asked_noise) is not None:
-            _check_noise(name, settings, plan, self._noisy_sums)
-            settings, self.noise = _with_noise(asked, settings, plan, self._noisy_sums, self.delta)
-            encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, settings.key_bits)
-            self.weighs_all_alike = True
-            self.deviation_of_share = self.noise.deviation_of_share
+        if settings.asked_noise is not None:
+            noisy = sum(self.rounds.kind(number).encrypts for number in range(1, plan.rounds + 1))
+            _check_noise(name, settings, plan, noisy)
+            settings, encryption = self._noise_sums(
+                settings, plan, dimension=plan.parameters, delta=self.delta, rounds=noisy, unit="sample"
+            )
         super().__init__(name, settings, plan, ratio=share, encryption=encryption)
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
@@ -147,9 +140,6 @@ class AltFl(AgreedMask):
     def reading_with(cls, settings: AltFlSettings) -> PrivacyReading:
         """Return how its figures are to be read under these settings."""
         return cls.privacy_reading if settings.asked_noise is None else _WITH_NOISY_SUMS
-
-    def _why_alike(self) -> str:
-        return f"{self.name} weighs all clients alike, since sums have noise: a weight would let one count for more"
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return what the noise of all steps comes to, in rounds with DP-SGD."""
@@ -183,14 +173,6 @@ class AltFl(AgreedMask):
         from shieldfl.methods.alt_fl.authority import AltFlAuthority
 
         return AltFlAuthority(context, initial, keys, self.ratio, self._zones, self.noise)
-
-    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with what they come to."""
-        stated = super().settings(weights)
-        if self.noise is None:
-            return stated
-        more = {self._settings.target_setting: self._target_epsilon, "weights": "uniform"}
-        return stated | more | facts_of_noise(self.noise, self._noisy_sums, self.delta)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):
@@ -250,14 +232,3 @@ def _check_noise(name: str, settings: AltFlSettings, plan: FederationPlan, noisy
         )
     if not noisy_sums:
         raise ParameterError(f"{name}: no round of this run {_NOTHING_ENCRYPTED}")
-
-
-def _with_noise(
-    asked: AskedNoise, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int, delta: float
-) -> tuple[AltFlSettings, SumNoise]:
-    """Return settings with the multiplier that a target comes to, and the plan of the noise, for one sample."""
-    multiplier = asked.multiplier_under(
-        plan, dimension=plan.parameters, delta=delta, rounds=noisy_sums, unit="sample"
-    )
-    noise = asked.planned(plan, multiplier, dimension=plan.parameters, unit="sample")
-    return settings.with_multiplier(multiplier), noise

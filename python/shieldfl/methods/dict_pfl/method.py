@@ -15,17 +15,16 @@ from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.client import DictPflClient, NoiseSharingDictPflClient
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, facts_of_noise
+from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, SumNoised
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE, PrivacyReading
-from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import weighing_encryptions
 
@@ -66,11 +65,11 @@ class DictPflAggregator(MaskedAverageAggregator):
         return Message({"round": Message.from_number(self.round)})
 
 
-class DictPfl(MaskedAverage):
+class DictPfl(SumNoised):
     """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
 
     A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator. Raises
-    ParameterError where there is none, or a shorter one, and for noise on sums as :class:`NoisySumAverage` does.
+    ParameterError where there is none, or a shorter one, and for noise on sums as :meth:`AskedNoise.planned` does.
     """
 
     names = (
@@ -93,23 +92,16 @@ class DictPfl(MaskedAverage):
     holds_back = True
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
-        bits = settings.value_bits, settings.fraction_bits
-        self.noise: SumNoise | None = None
-        self._target_epsilon = settings.sum_target_epsilon
         self.privacy_reading = self.reading_with(settings)
-        if (asked := settings.asked_noise) is not None:
-            size = plan.parameters
-            multiplier = asked.multiplier_under(
-                plan, dimension=size, delta=settings.delta, rounds=plan.rounds
+        self._encryption = EncryptionSettings(
+            settings.value_bits, settings.fraction_bits, settings.encryption
+        )
+        if settings.asked_noise is not None:
+            settings, self._encryption = self._noise_sums(
+                settings, plan, dimension=plan.parameters, delta=settings.delta
             )
-            settings = settings.with_multiplier(multiplier)
-            self.noise = asked.planned(plan, multiplier, dimension=size)
-            bits = self.noise.value_bits, 0
-            self.delta = settings.delta
-            self.deviation_of_share = self.noise.deviation_of_share
-            self.weighs_all_alike = self.hides_all = True
+            self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
-        self._encryption = EncryptionSettings(*bits, settings.encryption)
         super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
 
     @classmethod
@@ -158,11 +150,7 @@ class DictPfl(MaskedAverage):
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to; not the secret."""
-        stated = asdict(self._encryption) | super().settings(weights)
-        if self.noise is None:
-            return stated
-        more = {self._settings.target_setting: self._target_epsilon, "weights": "uniform"}
-        return stated | more | facts_of_noise(self.noise, self.plan.rounds, self.delta)
+        return asdict(self._encryption) | super().settings(weights)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:

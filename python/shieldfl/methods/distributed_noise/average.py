@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
@@ -16,12 +16,13 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.scheme.registry import DEFAULT_KEY_BITS
 
 if TYPE_CHECKING:
     from shieldfl.methods.protocol.steps import AuthoritySteps
     from shieldfl.roles.round_signer import RoundSigner
 
-__all__ = ["OF_NOISY_SUMS", "NoisySumAverage", "facts_of_noise"]
+__all__ = ["OF_NOISY_SUMS", "NoisySumAverage", "SumNoised"]
 
 OF_NOISY_SUMS = PrivacyReading(
     "client",
@@ -42,7 +43,77 @@ OF_NOISY_SUMS = PrivacyReading(
 """Where everything that leaves a client is in a sum with noise."""
 
 
-class NoisySumAverage(MaskedAverage):
+class SumNoised(MaskedAverage):
+    """Averaging whose encrypted sums may have noise: what such methods have in common.
+
+    Where settings ask for noise, whoever derives calls ``_noise_sums`` before the constructor of its base, whose
+    settings and encryption follow from that.
+    """
+
+    noise: SumNoise | None = None
+    """The plan of it; None where sums have none."""
+    _target_epsilon: float | None = None
+    _noisy_rounds = 0
+
+    def _noise_sums(
+        self,
+        settings: Any,
+        plan: FederationPlan,
+        *,
+        dimension: int,
+        delta: float,
+        rounds: int | None = None,
+        unit: Literal["client", "sample"] = "client",
+    ) -> tuple[Any, EncryptionSettings]:
+        """Plan the noise; return settings with the multiplier that a target comes to, and how shares are encrypted.
+
+        Parameters
+        ----------
+        settings : that ask for noise.
+        dimension : values of a sum, at most.
+        delta : of the epsilon.
+        rounds : whose sums have noise; None for all.
+        unit : whose part in a sum is charged.
+
+        Raises ParameterError as :meth:`AskedNoise.planned` does.
+        """
+        asked = settings.asked_noise
+        self._target_epsilon = asked.target_epsilon
+        self._noisy_rounds = plan.rounds if rounds is None else rounds
+        multiplier, self.noise = asked.planned(
+            plan, dimension=dimension, delta=delta, rounds=self._noisy_rounds, unit=unit
+        )
+        self.delta = delta
+        self.deviation_of_share = self.noise.deviation_of_share
+        self.weighs_all_alike = True
+        key_bits = getattr(settings, "key_bits", DEFAULT_KEY_BITS)
+        encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, key_bits)
+        return settings.with_multiplier(multiplier), encryption
+
+    def _why_alike(self) -> str:
+        if self.noise is None:
+            return super()._why_alike()
+        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to."""
+        stated = super().settings(weights)
+        if (noise := self.noise) is None:
+            return stated
+        alone = noise.epsilon_of_single_uploads(self._noisy_rounds, self.delta)
+        return stated | {
+            self._settings.target_setting: self._target_epsilon,
+            "weights": "uniform",
+            "honest_clients_charged": noise.honest_clients,
+            "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
+            "added_delta": noise.added_delta(self._noisy_rounds, self.delta),
+            "steps_per_unit": noise.steps_per_unit,
+            "bits_of_a_value": noise.value_bits,
+        }
+
+
+class NoisySumAverage(SumNoised):
     """Averaging in which the same positions are encrypted in every round, and whose sums have noise if settings ask.
 
     With noise, nothing leaves a client but what has a share of it: its buffers stay with it, and all clients count
@@ -54,51 +125,27 @@ class NoisySumAverage(MaskedAverage):
     settings : with ``asked_noise``, None for no noise.
     zone : the N positions that are encrypted, of which buffers are left out where sums have noise.
 
-    Raises ParameterError for a target epsilon that no noise reaches, noise that fits no sum, and more colluders than
-    the smallest sum leaves room for.
+    Raises ParameterError as :meth:`AskedNoise.planned` does.
     """
-
-    noise: SumNoise | None = None
-    """The plan of it; None where sums have none."""
 
     def __init__(
         self, name: str, settings: Any, plan: FederationPlan, zone: Mask, *, sends_rest: bool = True
     ) -> None:
-        self._target_epsilon = None
         self.privacy_reading = self.reading_with(settings)
-        asked = settings.asked_noise
-        if asked is None:
-            super().__init__(name, settings, plan, zone, sends_rest=sends_rest)
-            return
-        self._target_epsilon = asked.target_epsilon
-        parameters = zone.resized(plan.parameters)
-        dimension = parameters.count
-        multiplier = asked.multiplier_under(
-            plan, dimension=dimension, delta=settings.delta, rounds=plan.rounds
-        )
-        settings = settings.with_multiplier(multiplier)
-        self.noise = noise = asked.planned(plan, multiplier, dimension=dimension)
-        self.weighs_all_alike = True
-        self.aggregator_sees = "ciphertexts and their number"
-        self.delta = settings.delta
-        self.deviation_of_share = noise.deviation_of_share
-        encryption = EncryptionSettings(noise.value_bits, 0, settings.encryption, settings.key_bits)
-        super().__init__(
-            name,
-            settings,
-            plan,
-            parameters.resized(plan.update_size),
-            encryption=encryption,
-            sends_rest=False,
-        )
+        encryption = None
+        if settings.asked_noise is not None:
+            parameters = zone.resized(plan.parameters)
+            zone, sends_rest = parameters.resized(plan.update_size), False
+            settings, encryption = self._noise_sums(
+                settings, plan, dimension=parameters.count, delta=settings.delta
+            )
+            self.aggregator_sees = "ciphertexts and their number"
+        super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=sends_rest)
 
     @classmethod
     def reading_with(cls, settings: Any) -> PrivacyReading:
         """Return how its figures are to be read under these settings."""
         return cls.privacy_reading if settings.asked_noise is None else OF_NOISY_SUMS
-
-    def _why_alike(self) -> str:
-        return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
 
     def _client(
         self,
@@ -120,27 +167,3 @@ class NoisySumAverage(MaskedAverage):
         from shieldfl.methods.distributed_noise.authority import NoisySumAuthority
 
         return NoisySumAuthority(context, initial, keys, self.zone, self.noise)
-
-    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with what they come to."""
-        stated = super().settings(weights)
-        if self.noise is None:
-            return stated
-        return (
-            stated
-            | {self._settings.target_setting: self._target_epsilon, "weights": "uniform"}
-            | facts_of_noise(self.noise, self.plan.rounds, self.delta)
-        )
-
-
-def facts_of_noise(noise: SumNoise, rounds: int, delta: float) -> dict[str, Any]:
-    """Return what noise on so many sums comes to, for reports."""
-    alone = noise.epsilon_of_single_uploads(rounds, delta)
-    return {
-        "honest_clients_charged": noise.honest_clients,
-        "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
-        "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
-        "added_delta": noise.added_delta(rounds, delta),
-        "steps_per_unit": noise.steps_per_unit,
-        "bits_of_a_value": noise.value_bits,
-    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
@@ -35,42 +34,38 @@ class AskedNoise:
     mechanism: Distribution
     colluders: int
 
-    def multiplier_under(
+    def planned(
         self,
         plan: FederationPlan,
         *,
         dimension: int,
         delta: float,
         rounds: int,
-        unit: Literal["client", "sample"] = "client",
-    ) -> float:
-        """Return the multiplier, where a target is given the least that keeps ``rounds`` sums within it.
+        unit: Literal["client", "sample"],
+    ) -> tuple[float, SumNoise]:
+        """Return the multiplier, and the plan of noise with it on sums of ``dimension`` values.
+
+        Where a target is given, the multiplier is the least that keeps ``rounds`` sums within it.
 
         Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
         smallest sum leaves room for.
         """
-        planned = partial(self.planned, plan, dimension=dimension, unit=unit)
-        if self.target_epsilon is None:
-            return self.multiplier
-        return multiplier_for(self.target_epsilon, delta, rounds, planned)
+        honest = fewest_honest(plan.min_clients, self.colluders)
 
-    def planned(
-        self,
-        plan: FederationPlan,
-        multiplier: float,
-        *,
-        dimension: int,
-        unit: Literal["client", "sample"] = "client",
-    ) -> SumNoise:
-        """Return the plan of noise with this multiplier, on vectors of ``dimension`` values. Raises ParameterError."""
-        return planned_sum_noise(
-            self.mechanism,
-            multiplier,
-            clip_norm=self.clip_norm,
-            dimension=dimension,
-            honest_clients=fewest_honest(plan.min_clients, self.colluders),
-            unit=unit,
-        )
+        def of(multiplier: float) -> SumNoise:
+            return planned_sum_noise(
+                self.mechanism,
+                multiplier,
+                clip_norm=self.clip_norm,
+                dimension=dimension,
+                honest_clients=honest,
+                unit=unit,
+            )
+
+        multiplier = self.multiplier
+        if self.target_epsilon is not None:
+            multiplier = multiplier_for(self.target_epsilon, delta, rounds, of)
+        return multiplier, of(multiplier)
 
 
 @dataclass(frozen=True)
