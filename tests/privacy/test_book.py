@@ -19,6 +19,7 @@ from shieldfl.privacy.events import (
     EncryptedUpload,
     Noise,
     NoisedUpload,
+    NoiseOfDrawnSum,
     NoiseOfSum,
     NoiseShareUpload,
     OpenedSum,
@@ -317,3 +318,29 @@ def test_a_sum_of_which_nobody_has_told_is_no_run_without_a_figure(opened):
         assert spent.epsilon == math.inf
         assert "opened" in spent.reason
     assert math.isnan(PrivacyBook([EncryptedUpload(1, 0), OpenedSum(1)]).spent(1e-5).epsilon)
+
+
+def shared(round_number: int, unit: str = "sample") -> NoiseShareUpload:
+    return NoiseShareUpload(round_number, 0, NoiseOfSum("skellam", 3, 400, 1200, 5, -100.0, unit))
+
+
+def test_noise_of_sums_that_is_charged_for_samples_adds_up_with_that_of_private_training():
+    uploads = shared(1), OpenedSum(1), NOISED, OpenedSum(3), shared(4), OpenedSum(4)
+    expected = epsilon_of({NOISE: 1, shared(1).noise: 2}, DELTA)
+    assert spent(*uploads).epsilon == expected > ONCE
+    # Where clients open, all rounds' sums are said to be opened, also of rounds in which nothing is encrypted.
+    public = ClearUpload(2, 0, synthetic=True)
+    assert spent(*uploads, public, OpenedSum(2)).epsilon == expected
+    assert math.isinf(spent(*uploads, OpenedSum(2)).epsilon)
+    assert math.isinf(spent(*uploads, EncryptedUpload(3, 1)).epsilon)
+    with pytest.raises(ParameterError, match="do not add up"):
+        PrivacyBook([shared(1), shared(2, "client")])
+
+
+@pytest.mark.parametrize("unit", ["client", "sample"])
+def test_only_whole_clients_have_a_figure_for_who_sees_no_participation(unit):
+    events = [ClientsDrawn(3, drawn_from=30), *(replace(shared(1, unit), client=one) for one in range(3))]
+    hidden = PrivacyBook(events).spent(DELTA).if_participation_hidden
+    assert math.isnan(hidden) == (unit == "sample")
+    with pytest.raises(ParameterError, match="whole clients"):
+        NoiseOfDrawnSum(shared(1).noise, 3, 30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -76,37 +77,65 @@ def test_delta_at_the_claimed_epsilon_is_no_more_than_claimed(distribution, shif
     assert delta_at(noise, shifts * rounds, 0.6 * epsilon) > DELTA
 
 
-@BOTH
-def test_delta_holds_for_rounded_updates_with_noise_that_is_cut(distribution):
-    """All that a client does to two values, and the sum with the other's noise, against zeros in their place."""
-    variance, vector, most_sent = 4, (2.3, -1.6), 20
-    bound = rounded_norm_squared(math.hypot(*vector), 2)
+VECTOR = (2.3, -1.6)
+BOUND = rounded_norm_squared(math.hypot(*VECTOR), 2)
+
+
+def opened_sum(distribution, variance, vector, most_sent=20):
+    """The distribution of a sum of two: of all that a client does to two values, and of another one's noise."""
     one = share(distribution, variance, 40)
-    # The chance that a draw does not fit is in delta.
-    at = np.arange(-40, 41)
-    lost = 2 * one[at > most_sent - 3].sum()
-    distance = 2 * 2 * lost
-    charge = noise_of_sum(distribution, variance, 2, bound, 2, math.log2(distance))
 
     def cut(value):
         noised = np.zeros(2 * most_sent + 1)
-        np.add.at(noised, np.clip(at + value, -most_sent, most_sent) + most_sent, one)
+        np.add.at(noised, np.clip(np.arange(-40, 41) + value, -most_sent, most_sent) + most_sent, one)
         return noised
 
-    other = np.multiply.outer(cut(0), cut(0))
-    outputs = []
-    for contribution in (rounded(vector, bound), {(0, 0): 1.0}):
-        total = sum(contribution.values())
-        own = sum(
-            chance / total * np.multiply.outer(*map(cut, values)) for values, chance in contribution.items()
-        )
-        padded = np.fft.rfft2(own, (81, 81)) * np.fft.rfft2(other, (81, 81))
-        outputs.append(np.fft.irfft2(padded, (81, 81)))
+    contribution = rounded(vector, BOUND)
+    total = sum(contribution.values())
+    own = sum(
+        chance / total * np.multiply.outer(*map(cut, values)) for values, chance in contribution.items()
+    )
+    other, shape = np.multiply.outer(cut(0), cut(0)), (4 * most_sent + 1,) * 2
+    return np.fft.irfft2(np.fft.rfft2(own, shape) * np.fft.rfft2(other, shape), shape)
+
+
+def charged(distribution, variance, unit="client", most_sent=20):
+    """What such a sum is charged, with the chance that a draw does not fit."""
+    lost = 2 * share(distribution, variance, 40)[np.arange(-40, 41) > most_sent - 3].sum()
+    return NoiseOfSum(distribution, 2, variance, BOUND, 2, math.log2(2 * 2 * lost), unit)
+
+
+@BOTH
+def test_delta_holds_for_rounded_updates_with_noise_that_is_cut(distribution):
+    """Against zeros in the place of a client's update."""
+    outputs = [opened_sum(distribution, 4, vector) for vector in (VECTOR, (0.0, 0.0))]
     for delta in (1e-3, 0.02, 0.2):
-        epsilon = epsilon_of({charge: 1}, delta)
+        epsilon = epsilon_of({charged(distribution, 4): 1}, delta)
         assert math.isfinite(epsilon)
         assert excess(*outputs, epsilon) <= delta
-    assert math.isfinite(epsilon)
+
+
+@BOTH
+@pytest.mark.parametrize("without", [(-2.3, 1.6), (0.0, 0.0), (1.6, 2.3), (2.0, -1.9), (-2.8, 0.0)])
+def test_delta_holds_for_a_sample_whatever_the_client_sends_without_it(distribution, without):
+    """Two updates of the largest norm, each rounded for itself: charged for twice the norm, not for once."""
+    assert math.hypot(*without) <= math.hypot(*VECTOR)
+    outputs = [opened_sum(distribution, 4, vector, most_sent=30) for vector in (VECTOR, without)]
+    of_sample, of_client = (charged(distribution, 4, unit, most_sent=30) for unit in ("sample", "client"))
+    for delta in (1e-3, 0.02, 0.2):
+        epsilon = epsilon_of({of_sample: 1}, delta)
+        assert math.isfinite(epsilon)
+        assert excess(*outputs, epsilon) <= delta
+    # Opposite ones disprove what zeros in the place of one would cost.
+    if without == (-2.3, 1.6):
+        assert excess(*outputs, epsilon_of({of_client: 1}, 1e-3)) > 1e-3
+
+
+def test_a_sample_costs_what_twice_the_norm_does():
+    for distribution in ("skellam", "discrete-gaussian"):
+        of_client = noise_of_sum(distribution, 400, 4, 1600, 10)
+        doubled = replace(of_client, norm_bound_squared=4 * 1600)
+        assert epsilon_of({replace(of_client, unit="sample"): 3}, DELTA) == epsilon_of({doubled: 3}, DELTA)
 
 
 @BOTH
@@ -163,7 +192,12 @@ def test_noise_of_sums_and_of_clients_add_up():
 
 @pytest.mark.parametrize(
     "changed",
-    [("gaussian", 1, 1, 1, 1, -1.0), ("skellam", 0, 1, 1, 1, -1.0), ("skellam", 1, 1, 1, 1, 0.0)],
+    [
+        ("gaussian", 1, 1, 1, 1, -1.0),
+        ("skellam", 0, 1, 1, 1, -1.0),
+        ("skellam", 1, 1, 1, 1, 0.0),
+        ("skellam", 1, 1, 1, 1, -1.0, "round"),
+    ],
 )
 def test_what_is_no_noise_of_a_sum_is_refused(changed):
     with pytest.raises(ParameterError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -22,6 +23,25 @@ BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
 def planned(distribution="skellam", **changed):
     usual = {"clip_norm": 1.0, "noise_multiplier": 1.0, "dimension": 10**6, "honest_clients": 100}
     return planned_sum_noise(distribution, **(usual | changed))
+
+
+@BOTH
+def test_a_plan_for_samples_is_that_for_clients_and_a_target_takes_twice_the_noise(distribution):
+    for_clients, for_samples = planned(distribution), planned(distribution, unit="sample")
+    assert for_samples == replace(for_clients, unit="sample")
+    assert for_samples.charge == replace(for_clients.charge, unit="sample")
+    found = {
+        unit: multiplier_for(
+            4.0,
+            DELTA,
+            10,
+            lambda multiplier, unit=unit: planned(distribution, noise_multiplier=multiplier, unit=unit),
+        )
+        for unit in ("client", "sample")
+    }
+    assert found["sample"] == pytest.approx(2.0 * found["client"], rel=0.06)
+    spent = planned(distribution, noise_multiplier=found["sample"], unit="sample").epsilon(10, DELTA)
+    assert 0.95 * 4.0 <= spent <= 4.0
 
 
 @BOTH

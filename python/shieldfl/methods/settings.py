@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.discovery import named_method
+from shieldfl.methods.discovery import method_class, named_method
 from shieldfl.settings import Setting, settings_of
 
 __all__ = ["MethodSettings", "has_choice_of_scheme"]
@@ -72,6 +72,19 @@ class MethodSettings:
             entry = named_method(name).settings
             if has_choice_of_scheme(entry):
                 settings = settings.changed(name, {"encryption": encryption})
+        return settings
+
+    def with_sum_noise(self, multiplier: float, methods: Iterable[str]) -> MethodSettings:
+        """Return settings under which the sums of all of these methods have noise with this multiplier.
+
+        Raises ParameterError for a method whose sums cannot have any, with the reason, and what the setting refuses.
+        """
+        settings = self
+        for name in methods:
+            entry = settings.of(name)
+            if not hasattr(entry, "asked_noise"):
+                raise ParameterError(f"{name} {method_class(name).why_no_sum_noise}")
+            settings = settings.replaced(name, entry.with_multiplier(multiplier))
         return settings
 
     def changed(

@@ -14,7 +14,7 @@ from shieldfl.cli.setting_options import is_given
 from shieldfl.errors import ParameterError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.scheme.registry import encryptions
-from shieldfl.settings import Seed, Setting, Settings, Text, about, settings_of
+from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
 from shieldfl.simulation.config import RunConfig
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Report",
     "apply_assignments",
     "apply_scheme",
+    "apply_sum_noise",
     "check_one_seed",
     "overrides_of",
     "with_overrides",
@@ -52,6 +53,15 @@ class ComparedMethods(Settings):
             "The scheme of all methods that have a choice of it, and its packing; by default each has its own. "
             "Otherwise for one method: --set METHOD.encryption=NAME.",
             choices=encryptions,
+        ),
+    ] = None
+    sum_noise: Annotated[
+        Positive | None,
+        about(
+            "Noise on the sums of all methods, each of which must be able to: every client adds a share before it "
+            "encrypts. That of the fewest honest clients' sum is Z times the norm that what each encrypts is clipped "
+            "to. For one method, and more of it: --set METHOD.sum_noise_multiplier=Z and the like.",
+            metavar="Z",
         ),
     ] = None
     seeds: Annotated[
@@ -107,6 +117,16 @@ def apply_scheme(settings: MethodSettings, compared: ComparedMethods) -> MethodS
         return settings.encrypted_by(compared.scheme, compared.methods)
     except ParameterError as error:
         raise typer.BadParameter(str(error), param_hint="--scheme") from None
+
+
+def apply_sum_noise(settings: MethodSettings, compared: ComparedMethods) -> MethodSettings:
+    """Return the settings with the noise that ``--sum-noise`` asks for. Raises typer.BadParameter where one refuses."""
+    if compared.sum_noise is None:
+        return settings
+    try:
+        return settings.with_sum_noise(compared.sum_noise, compared.methods)
+    except ParameterError as error:
+        raise typer.BadParameter(str(error), param_hint="--sum-noise") from None
 
 
 def apply_assignments(

@@ -40,6 +40,12 @@ class StatedFacts:
     holds_back: ClassVar[bool] = False
     """Whether what a client trained in one round may leave it in a later one."""
 
+    why_no_sum_noise: ClassVar[str] = (
+        "encrypts nothing, or sends something made of the data in the clear, so that noise on its sums would leave ε "
+        "infinite"
+    )
+    """What is said of a method whose settings cannot ask for noise on sums."""
+
     scores: str | None = None
     """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
     synthetic_demand: SyntheticDemand | None = None

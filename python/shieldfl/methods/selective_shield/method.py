@@ -67,6 +67,10 @@ class SelectiveShield(Method):
     )
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
+    why_no_sum_noise = (
+        "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may have the "
+        "shares of few clients, for whom none is sized, and masks tell of the data without noise: ε would stay infinite"
+    )
     weighs_all_alike = True
     schemes = weighing_encryptions()
     averages_all = False
