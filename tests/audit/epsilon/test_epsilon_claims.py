@@ -24,6 +24,7 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 
+NOISY_SUMS = {"sum_noise_multiplier": 1.0}
 ALL_NOISED = {"threshold": 1.0, "noise_multiplier": 1.0}
 
 
@@ -51,6 +52,13 @@ def measured(
         ("dp-fedavg", "client", {}, {}, 0.5),
         ("dp-fedavg", "client", {}, {"clients": 100, "min_clients": 1, "sample_rate": 0.5, "rounds": 4}, 0.5),
         ("ddp-fedavg", "client", {}, {"clients": 30, "min_clients": 30}, 0.5),
+        ("full-he", "client", NOISY_SUMS, {"clients": 30, "min_clients": 30}, 0.5),
+        pytest.param(
+            *("dict-pfl", "client", NOISY_SUMS, {"clients": 30, "min_clients": 30}, 0.5),
+            marks=pytest.mark.slow,
+        ),
+        # A witness in a round of DP-SGD shows what the sum with noise of the round before has moved.
+        ("alt-fl-pi", "sample", NOISY_SUMS, {}, 0.5),
         ("dp-sgd", "sample", {}, {}, 0.5),
         ("dp-sgd", "sample", {"noise_multiplier": 0.5}, {"steps": 2}, 0.1),
         ("alt-fl-si-dp", "sample", {}, {}, 0.5),
@@ -75,17 +83,26 @@ def test_the_claim_is_that_of_the_methods_own_account(monkeypatch):
     assert bound.delta == 1e-5
 
 
-@pytest.mark.parametrize(("method", "multiplier"), [("dp-fedavg", 2.0), ("ddp-fedavg", 2.2), ("dp-sgd", 2.0)])
-def test_a_tenth_of_the_noise_is_caught(monkeypatch, method, multiplier):
+@pytest.mark.parametrize(
+    ("method", "values"),
+    [
+        ("dp-fedavg", {"noise_multiplier": 2.0}),
+        ("ddp-fedavg", {"noise_multiplier": 2.2}),
+        pytest.param("full-he", {"sum_noise_multiplier": 2.2}, marks=pytest.mark.slow),
+        ("dp-sgd", {"noise_multiplier": 2.0}),
+    ],
+)
+def test_a_tenth_of_the_noise_is_caught(monkeypatch, method, values):
     seed_noise(monkeypatch, factor=0.1)
     with pytest.raises(DisprovedError, match=f"{method} claims epsilon 2"):
-        measured(method, {"noise_multiplier": multiplier}, rounds=1)
+        measured(method, values, rounds=1)
 
 
 @pytest.mark.parametrize(
     ("method", "values", "why"),
     [
         ("fedavg", None, "no noise"),
+        ("full-he", {"sum_clip_norm": 2.0}, "no noise"),
         ("alt-fl-pi", None, "sum of round"),
         ("alt-fl-si-he", None, "sum of round"),
         ("selective-shield", None, "mask"),

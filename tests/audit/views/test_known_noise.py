@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,6 +75,29 @@ def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mecha
     # What the client has drawn itself it has taken out.
     there = np.std((known.change - trained(trial, known)) / known.deviation)
     assert there == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
+def test_shares_are_stated_where_settings_ask_for_them_and_in_rounds_that_encrypt(digits, small, method):
+    strong = {"noise_multiplier": 10.0} if method == "alt-fl-pi" else {}
+    asked = {"sum_noise_multiplier": 3.0, "sum_clip_norm": 2.0}
+    trial = Trial(
+        method, MethodSettings().changed(method, asked | strong), replace(small, rounds=2), digits, 0
+    )
+    sums = [one for one in trial.changes(party_named("client"), 0) if one.source == "sum"]
+    # Every second round of PI encrypts, the others have the noise of training.
+    shared = [one for one in sums if method != "alt-fl-pi" or one.round == 2]
+    assert len(shared) == (1 if method == "alt-fl-pi" else 2)
+    for known in shared:
+        stated = 3.0 * 2.0 / np.sqrt(trial.method.noise.honest_clients * len(known.clients))
+        sent = known.deviation > 0.0
+        np.testing.assert_allclose(known.deviation[sent], stated, rtol=0.02)
+        assert sent.all() or method == "dict-pfl"
+        there = np.std((known.change - trained(trial, known))[sent] / stated)
+        assert there == pytest.approx(1.0, abs=0.12)
+    if method == "alt-fl-pi":
+        alone = 0.1 * 10.0 * 4.7 / small.samples
+        np.testing.assert_allclose(sums[0].deviation, alone / np.sqrt(len(sums[0].clients)), rtol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["dp-sgd", "alt-fl-pi", "dp-fedavg", "ddp-fedavg"])
