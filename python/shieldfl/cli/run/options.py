@@ -59,9 +59,8 @@ class ComparedMethods(Settings):
         Positive | None,
         about(
             "Noise on the sums of all methods, each of which must be able to: every client adds a share before it "
-            "encrypts. That of the fewest honest clients' sum is Z times the norm that what each encrypts is clipped "
-            "to. For one method, and more of it: --set METHOD.sum_noise_multiplier=Z and the like.",
-            metavar="Z",
+            "encrypts. What is given is the noise of the fewest honest clients' sum, over the norm that what each "
+            "encrypts is clipped to. For one method, and more of it: --set METHOD.sum_noise_multiplier=Z and the like.",
         ),
     ] = None
     seeds: Annotated[
