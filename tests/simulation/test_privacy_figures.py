@@ -138,6 +138,39 @@ def test_no_second_figure_where_all_take_part_or_clients_keep_buffers(model, sam
     assert method_class("ddp-fedavg").privacy_reading.if_participation_hidden not in result.methods[0].notes
 
 
+def test_noise_on_sums_of_other_methods_is_read_as_what_it_is_of():
+    names = ["full-he", "top-2", "dict-pfl", "alt-fl-pi", "alt-fl-si-he"]
+    config = RunConfig(clients=6, rounds=2, local_epochs=1, model="linear", threads=1, min_clients=5)
+    settings = MethodSettings().with_sum_noise(8.0, names)
+    result = run_methods(config, names, settings)
+    for method in result.methods:
+        entry = settings.of(method.method)
+        assert method.notes[0] == method_class(method.method).reading_with(entry).meaning
+        assert "opened sums, and with them the global model, tell" in method.notes[0]
+        assert method.privacy_unit == ("sample" if method.method.startswith("alt-fl") else "client")
+        assert method.privacy_adversary == "all but authority and aggregator together"
+        assert math.isfinite(method.last.epsilon)
+        assert method.last.epsilon == method.last.epsilon_of_noise > 0.0
+        assert not any(note.startswith("ε is ∞") for note in method.notes)
+    rows = {row.label: row.cells for row in summarise(result)[-1].rows}
+    assert rows["hidden from the aggregator"][:3] == ("all", "all", "all")
+    assert "∞" not in rows["ε"]
+
+
+def test_who_holds_values_back_has_no_figure_for_who_sees_no_participation():
+    config = RunConfig(
+        **{"clients": 40, "rounds": 2, "local_epochs": 1, "model": "linear", "threads": 1},
+        min_clients=6,
+        sample_rate=0.2,
+    )
+    names = ["ddp-fedavg", "full-he", "dict-pfl", "alt-fl-pi"]
+    methods = run_methods(config, names, MethodSettings().with_sum_noise(4.0, names)).methods
+    figures = {one.method: one.last.epsilon_if_participation_hidden for one in methods}
+    assert figures["full-he"] == figures["ddp-fedavg"] < methods[1].last.epsilon
+    assert math.isnan(figures["dict-pfl"])
+    assert math.isnan(figures["alt-fl-pi"])
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_who_reads_a_figure_is_told_what_it_says_of_opened_sums(name):
     """Nothing, or that they are what it is of."""

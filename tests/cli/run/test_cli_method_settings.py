@@ -86,3 +86,32 @@ def test_a_scheme_that_a_method_does_not_take_is_wrong_usage(asked: dict[str, An
     assert result.exit_code == 2
     assert not asked
     assert "dict-pfl.encryption must be one of" in " ".join(re.sub(r"[│\n]", " ", result.output).split())
+
+
+def test_noise_on_the_sums_of_all_methods(asked: dict[str, Any]) -> None:
+    methods = ("full-he", "ddp-fedavg", "alt-fl-pi")
+    given = "--set", "full-he.sum_clip_norm=3", "--sum-noise", "2.5"
+    result = invoke("--method", ",".join(methods), *given)
+    assert isinstance(result.exception, StoppedError)
+    noises = {name: asked["settings"].of(name).asked_noise for name in methods}
+    assert {name: (one.multiplier, one.clip_norm) for name, one in noises.items()} == {
+        "full-he": (2.5, 3.0),
+        "ddp-fedavg": (2.5, 1.0),
+        "alt-fl-pi": (2.5, 1.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("full-he,selective-shield", "selective-shield has no noise on sums: who encrypts a position"),
+        ("fedavg", "fedavg encrypts nothing, or sends something made of the data in the clear"),
+    ],
+)
+def test_noise_on_sums_that_bounds_nothing_is_wrong_usage(
+    asked: dict[str, Any], method: str, words: str
+) -> None:
+    result = invoke("--method", method, "--sum-noise", "1")
+    assert result.exit_code == 2
+    assert not asked
+    assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())
