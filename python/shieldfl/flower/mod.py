@@ -98,7 +98,7 @@ class ShieldMod:
         try:
             return turn.answered(settings.store)
         except Exception as error:
-            if not session.has_epsilon:
+            if not session.method.states_epsilon:
                 raise
             # What went wrong may depend on the data, and no noise is on its text, nor on which kind of error it is.
             log(WARNING, "shieldfl: %s: %s", type(error).__name__, error, exc_info=error)
@@ -311,7 +311,7 @@ class _Turn:
             reply = self._call_app()
         finally:
             self._message.content = protected
-        if reply.has_error() and self._session.has_epsilon:
+        if reply.has_error() and self._session.method.states_epsilon:
             log(WARNING, "shieldfl: the app says: %s", reply.error.reason)
             reply.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, _UNTOLD)
         return reply
@@ -321,7 +321,7 @@ class _Turn:
 
         Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
         """
-        if self._session.has_epsilon:
+        if self._session.method.states_epsilon:
             return
         weighted_by, weight = str(self._asked.get("weighted-by", "")), self._session.weight
         for record in content.metric_records.values():

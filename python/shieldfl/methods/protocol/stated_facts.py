@@ -48,6 +48,11 @@ class StatedFacts:
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
 
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether it has an epsilon, so that nothing may leave clients that is not counted."""
+        return not math.isnan(self.delta)
+
     @classmethod
     def named(cls, name: str) -> NamedMethod:
         """Return what the class says of one of its names."""
