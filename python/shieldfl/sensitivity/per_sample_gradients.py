@@ -12,7 +12,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
-from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
+from shieldfl.sensitivity.gradient import (
+    FloatVector,
+    batches_of,
+    check_samples,
+    evaluation_mode,
+    flat_by_layer,
+)
 from shieldfl.sensitivity.layer_chains import LayerChain, Score
 from shieldfl.torch_bridge import exact_dtype, parameter_layout
 
@@ -94,9 +100,7 @@ def _scores_of_chain(
 ) -> Iterator[dict[str, torch.Tensor]]:
     check_samples(features, labels, batch_size)
     with evaluation_mode(model), torch.enable_grad():
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, targets in batches_of(features, labels, batch_size):
             yield _differentiated(chain.summed_scores, batch, targets, score)
 
 
@@ -126,9 +130,7 @@ def each_gradient(
     sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
     # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
     with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, targets in batches_of(features, labels, batch_size):
             yield _differentiated(sample_gradients, trained, batch, targets)
 
 

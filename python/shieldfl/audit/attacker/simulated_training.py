@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.sensitivity.gradient import batches_of
 
 __all__ = ["SimulatedTraining"]
 
@@ -155,7 +156,7 @@ class SimulatedTraining:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         size = self._training.batch_size
         for _ in range(self._training.local_epochs):
-            yield from zip(torch.split(samples, size), torch.split(targets, size), strict=True)
+            yield from batches_of(samples, targets, size)
 
 
 def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bool:
