@@ -24,6 +24,7 @@ from torch import nn
 from attack_references.label_floors import label_floors
 from attack_references.structural_similarity import ssim
 from breaching_baseline import Breaching
+from paper_attacks.gradient_updates import Batch, as_update, gradient_of
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.audit.attacker.last_layer import last_layer
 from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
@@ -33,7 +34,6 @@ from shieldfl.audit.scores.image_scores import psnr
 from shieldfl.audit.scores.intervals import bootstrap_interval
 from shieldfl.audit.scores.label_scores import label_scores
 from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model
 
@@ -61,19 +61,8 @@ def observed_gradient(
     model: nn.Module, samples: torch.Tensor, labels: torch.Tensor, value_range: tuple[float, float]
 ) -> ObservedUpdate:
     """One batch's gradient as it is, without what a small step loses to the rounding of parameters."""
-    loss = nn.functional.cross_entropy(model.train()(samples), labels)
-    gradients = torch.autograd.grad(loss, list(model.parameters()))
-    gradient = torch.cat([one.reshape(-1) for one in gradients]).numpy()
-    return ObservedUpdate(
-        model=model,
-        change=-gradient,
-        known=np.ones(gradient.size, dtype=bool),
-        training=TrainingSettings(local_epochs=1, batch_size=len(labels), learning_rate=1.0, momentum=0.0),
-        samples=len(labels),
-        sample_shape=tuple(samples.shape[1:]),
-        classes=10,
-        value_range=value_range,
-    )
+    batch = Batch(samples, labels)
+    return as_update(model, batch, gradient_of(model, batch), value_range)
 
 
 def fcn3(seed: int) -> nn.Module:

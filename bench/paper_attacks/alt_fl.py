@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from paper_attacks.agreement import TOLERANCE, agreement
+from paper_attacks.gradient_updates import Batch
 from paper_attacks.success_matrix import Cell, Matrix, cross, full_grid, least
-from paper_attacks.victims import Batch, Encrypted, Pool, Victim, random_where_hidden
+from paper_attacks.victims import Encrypted, Pool, Victim, random_where_hidden
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.audit.attacks.gradient_matching import Dlg
 from shieldfl.audit.attacks.inverting_gradients import Inverting

@@ -10,30 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 
+from paper_attacks.gradient_updates import Batch, as_update, gradient_of
 from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.selection import top_k
-from shieldfl.settings import TrainingSettings
 
-__all__ = ["CLIP_NORM", "Batch", "Encrypted", "Pool", "Victim", "gradient_of", "random_where_hidden"]
+__all__ = ["CLIP_NORM", "Encrypted", "Pool", "Victim", "random_where_hidden"]
 
 CLIP_NORM = 4.7
 """C of the paper, for each sample's gradient."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples (B, *sample_shape) and their labels (B,)."""
-
-    samples: torch.Tensor
-    labels: torch.Tensor
-
-
-def gradient_of(model: nn.Module, batch: Batch) -> FloatVector:
-    """Return the mean gradient (P,) of a batch."""
-    loss = cross_entropy(model.train()(batch.samples), batch.labels)
-    return torch.cat([one.reshape(-1) for one in torch.autograd.grad(loss, list(model.parameters()))]).numpy()
 
 
 class Encrypted:
@@ -90,17 +76,7 @@ class Victim:
         if sigma:
             deviation = sigma * CLIP_NORM / size
             gradient = self._clipped + np.float32(deviation) * self._noise
-        return ObservedUpdate(
-            model=self.model,
-            change=-gradient,
-            known=known,
-            training=TrainingSettings(local_epochs=1, batch_size=size, learning_rate=1.0, momentum=0.0),
-            samples=size,
-            sample_shape=tuple(self.batch.samples.shape[1:]),
-            classes=10,
-            noise_deviation=deviation,
-            value_range=self.value_range,
-        )
+        return as_update(self.model, self.batch, gradient, self.value_range, known, deviation)
 
     @cached_property
     def _plain(self) -> FloatVector:

@@ -14,9 +14,14 @@ METHODS = ("fedavg", "one", "two")
 ATTACKS = ("ilrg", "dlg", "curious-abandon-honesty", "membership")
 
 
-def schedule(trials: int = 6, seconds: float = 1e6, attacks: tuple[str, ...] = ATTACKS) -> Schedule:
+def schedule(
+    trials: int = 6,
+    seconds: float = 1e6,
+    attacks: tuple[str, ...] = ATTACKS,
+    methods: tuple[str, ...] = METHODS,
+) -> Schedule:
     usable = usable_attacks(attacks)
-    return Schedule(METHODS, usable.on_updates, [one.name for one in usable.on_methods], trials, seconds)
+    return Schedule(methods, usable.on_updates, [one.name for one in usable.on_methods], trials, seconds)
 
 
 def played(
@@ -99,3 +104,73 @@ def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
     planted = made.next(1e6)
     assert planted is not None
     assert planted.attacks == ("robbing-the-fed",)
+
+
+def ended(piece: Piece, round_seconds: float | None = None) -> Done:
+    return Done(
+        piece, [Attacked(piece.method, one, piece.trial) for one in piece.attacks], round_seconds, 100
+    )
+
+
+def begun(made: Schedule) -> Piece:
+    piece = made.next(1e6)
+    assert piece is not None
+    return piece
+
+
+def all_that_can_begin(made: Schedule) -> list[Piece]:
+    """Do one piece after another until none can be begun now."""
+    pieces = []
+    while (piece := made.next(1e6)) is not None:
+        pieces.append(piece)
+        made.take_in(ended(piece, 1.0 if piece.attacks[0] in made.honest else None))
+    return pieces
+
+
+def test_others_go_on_while_the_first_federation_of_a_slow_method_runs():
+    made = schedule(attacks=("ilrg", "robbing-the-fed"))
+    first = {one.method: one for one in (begun(made) for _ in METHODS)}
+    for name in ("fedavg", "one"):
+        made.take_in(ended(first[name], 1.0))
+    meanwhile = all_that_can_begin(made)
+    assert {one.method for one in meanwhile} == {"fedavg", "one"}
+    assert len(meanwhile) == 2 * (
+        6 + 6 - 1
+    )  # all of their trials, of which the first with ilrg was begun before
+    assert [(one.method, one.trial) for one in meanwhile[:2]] == [("fedavg", 0), ("one", 0)]
+    made.take_in(ended(first["two"], 100.0))
+    # What had to wait comes first, before anything of the slow one has a second try.
+    after = all_that_can_begin(made)
+    assert (after[0].method, after[0].trial, after[0].attacks) == ("two", 0, ("robbing-the-fed",))
+    assert {one.method for one in after} == {"two"}
+    assert len({(one.method, one.trial, one.attacks) for one in [*meanwhile, *after]}) == 3 * (6 + 6) - 3
+
+
+def test_where_nothing_waits_for_it_a_method_whose_time_is_not_known_has_its_further_tries_last():
+    made = schedule(trials=2, attacks=("ilrg",))
+    first = [begun(made) for _ in METHODS]
+    made.take_in(ended(first[0], 1.0))
+    made.take_in(ended(first[2], 1.0))
+    assert [(one.method, one.trial) for one in (begun(made) for _ in METHODS)] == [
+        ("fedavg", 1),
+        ("two", 1),
+        ("one", 1),
+    ]
+
+
+def test_slow_ones_have_no_second_try_while_something_waits():
+    made = schedule(attacks=("ilrg", "robbing-the-fed"), methods=(*METHODS, "slow"))
+    first = {one.method: one for one in (begun(made) for _ in (*METHODS, "slow"))}
+    for name, seconds in (("fedavg", 1.0), ("one", 1.0), ("slow", 100.0)):
+        made.take_in(ended(first[name], seconds))
+    meanwhile = all_that_can_begin(made)
+    assert {one.method for one in meanwhile if one.trial} == {"fedavg", "one"}
+    assert [one.attacks for one in meanwhile if one.method == "slow"] == [("robbing-the-fed",)]
+
+
+def test_an_attack_with_federations_of_its_own_tells_nothing_of_how_long_a_round_takes():
+    made = schedule(attacks=("ilrg", "robbing-the-fed", "membership"))
+    for _ in METHODS:
+        begun(made)
+    # Nothing is planted yet.
+    assert [one.trial for one in all_that_can_begin(made)] == [OWN_FEDERATIONS] * 3

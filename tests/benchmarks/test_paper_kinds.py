@@ -16,6 +16,8 @@ from shieldfl.privacy.events import Noise
 
 RUN = {"dataset": "digits", "model": "linear", "clients": 3, "rounds": 2, "local_epochs": 1}
 
+SELECTION = {"dataset": "digits", "samples": 9, "epochs": 1, "bins": 8}
+
 
 @pytest.fixture(scope="module")
 def kind():
@@ -30,6 +32,32 @@ def test_every_kind_has_figures_and_refuses_unknown_settings(kind):
         assert kind(name).figures
         with pytest.raises(ParameterError, match="unknown key"):
             kind(name).check({"nonsense": 1})
+        with pytest.raises(ParameterError):
+            kind(name).check({})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("accounting", {"noise_multiplier": 1.0, "sample_rate": 0.1}, "accounting lacks steps, delta"),
+        ("ciphertexts", {"scheme": "ckks", "values": 3}, "ciphertexts lacks parameters"),
+        (
+            "ciphertexts",
+            {"scheme": "ckks", "values": 3, "parameters": {"depth": 2}},
+            "no such parameters of ckks: .*depth",
+        ),
+        ("label-attack", {"method": "top-2"}, "unknown method 'top-2'"),
+        ("label-attack", {"method": "sense-crypt", "trials": 1}, "label-attack of sense-crypt lacks client"),
+        ("label-attack", {"method": "selective-shield", "trials": 1}, "lacks dataset, threshold, consensus"),
+        ("label-distributions", {"clients": 3}, "lacks classes, samples_per_class, classes_per_client"),
+        ("selection", {"dataset": "digits", "samples": 9}, "selection lacks epochs, bins"),
+        ("selection", SELECTION | {"order": "high"}, "selection in an order lacks share"),
+        ("selection", SELECTION | {"limits": {"budget": 0.1}}, "limits lacks exposed_share, exposure_decay"),
+    ],
+)
+def test_settings_that_a_row_cannot_be_measured_with_are_named(kind, name, settings, said):
+    with pytest.raises(ParameterError, match=said):
+        kind(name).check(settings)
 
 
 def test_accounting_is_what_one_sample_is_charged(kind):

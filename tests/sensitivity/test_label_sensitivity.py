@@ -125,3 +125,22 @@ def test_bad_input_is_refused() -> None:
     features[2, 2] = float("nan")
     with pytest.raises(RangeError, match=r"'0\.weight'"):
         label_sensitivity(model, features, labels)
+
+
+class _Wrapped(nn.Module):
+    """Is no chain of layers: torch.func differentiates it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = mlp()
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        return self.inner(samples)
+
+
+@pytest.mark.parametrize("make", [mlp, _Wrapped])
+@pytest.mark.parametrize("label", [3, -1])
+def test_labels_without_an_output_are_named_and_not_the_model(make, label) -> None:
+    labels = torch.tensor([0, 1, label])
+    with pytest.raises(ParameterError, match=f"a label is {label}, and the model has 3 outputs: .* 0 to 2"):
+        label_sensitivity(make(), torch.rand(3, 6), labels)

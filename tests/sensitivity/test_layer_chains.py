@@ -172,7 +172,7 @@ def test_what_a_chain_cannot_take_is_named_and_gradients_are_made_whoever_asks()
     model, features, labels = chain_of("channels last")
     with pytest.raises(ParameterError, match="cannot be differentiated"):
         label_sensitivity(model, features[:, :2], labels)
-    with pytest.raises(ParameterError, match="cannot be differentiated"):
+    with pytest.raises(ParameterError, match="a label is"):
         label_sensitivity(model, features, labels + 3)
     expected = label_sensitivity(model, features, labels)
     with torch.no_grad():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import ParameterError
+from shieldfl.toml_files import refuse_unknown
 
-__all__ = ["KINDS", "Kind", "Measured", "kind_named"]
+__all__ = ["KINDS", "Kind", "Measured", "check_keys", "kind_named"]
 
 Measured = dict[str, float]
 """Figures of one row by name."""
@@ -47,3 +48,14 @@ def kind_named(name: str) -> Kind:
     module = importlib.import_module(f"papers.kinds.{name.replace('-', '_')}")
     sources = Path(str(module.__file__)), *getattr(module, "SOURCES", ())
     return Kind(name, tuple(module.FIGURES), module.check, module.measure, sources)
+
+
+def check_keys(
+    settings: Mapping[str, Any], known: Iterable[str], kind: str, needed: Iterable[str] | None = None
+) -> None:
+    """Raise ParameterError for settings that a kind does not have, or without those that it needs: None for all."""
+    known = tuple(known)
+    refuse_unknown(settings, known, kind)
+    lacking = [key for key in (known if needed is None else needed) if key not in settings]
+    if lacking:
+        raise ParameterError(f"{kind} lacks {', '.join(lacking)}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from papers.kinds import Measured
+from papers.kinds import Measured, check_keys
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.toml_files import refuse_unknown
 
 __all__ = ["FIGURES", "check", "measure"]
 
@@ -18,7 +17,7 @@ _KEYS = ("noise_multiplier", "sample_rate", "steps", "delta")
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raise ParameterError for settings that name no mechanism."""
-    refuse_unknown(settings, _KEYS, "accounting")
+    check_keys(settings, _KEYS, "accounting")
     _noise(settings)
 
 

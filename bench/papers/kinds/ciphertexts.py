@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 import shieldfl as sf
-from papers.kinds import Measured
+from papers.kinds import Measured, check_keys
 from shieldfl.errors import ParameterError
-from shieldfl.toml_files import refuse_unknown
 
 __all__ = ["FIGURES", "check", "measure"]
 
@@ -23,14 +22,17 @@ _SCHEMES = ("paillier", "ckks")
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raise ParameterError for a scheme, or parameters of it, that there are not."""
-    refuse_unknown(settings, _KEYS, "ciphertexts")
+    check_keys(settings, _KEYS, "ciphertexts")
     if settings["scheme"] not in _SCHEMES:
         raise ParameterError(f"unknown scheme {settings['scheme']!r}: choose one of {', '.join(_SCHEMES)}")
     _parameters(settings["scheme"], settings["parameters"])
 
 
 def _parameters(scheme: str, given: Mapping[str, Any]) -> Any:
-    return getattr(sf, scheme).Parameters(**given)
+    try:
+        return getattr(sf, scheme).Parameters(**given)
+    except TypeError as error:
+        raise ParameterError(f"there are no such parameters of {scheme}: {error}") from None
 
 
 @cache

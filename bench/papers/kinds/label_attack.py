@@ -11,11 +11,10 @@ import numpy as np
 
 from paper_attacks import selective_shield, sense_crypt
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
-from papers.kinds import Measured
+from papers.kinds import Measured, check_keys
 from shieldfl.audit.views.trial import Trial
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.data import load_dataset
-from shieldfl.toml_files import refuse_unknown
 
 __all__ = ["FIGURES", "SOURCES", "check", "measure"]
 
@@ -34,21 +33,26 @@ SOURCES = tuple(
     for path in sorted((Path(__file__).parents[2] / folder).glob("*.py"))
 )
 _KEYS = ("method", "dataset", "trials", "threshold", "consensus", "client")
+_NEEDED = {
+    "selective-shield": ("dataset", "trials", "threshold", "consensus"),
+    "sense-crypt": ("trials", "client"),
+}
+"""By method."""
 
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raise ParameterError for another method than the two, or what it does not have."""
-    refuse_unknown(settings, _KEYS, "label-attack")
-    method = settings.get("method")
+    check_keys(settings, _KEYS, "label-attack", ["method"])
+    method = settings["method"]
+    if method not in _NEEDED:
+        raise ParameterError(f"unknown method {method!r}: choose one of {', '.join(_NEEDED)}")
+    check_keys(settings, _KEYS, f"label-attack of {method}", _NEEDED[method])
     if method == "selective-shield":
         selective_shield.settings_for(settings["threshold"], settings["consensus"])
         if settings["dataset"] not in _federations():
             raise ParameterError(f"the attack is not made on {settings['dataset']!r}")
-    elif method == "sense-crypt":
-        if not 1 <= settings["client"] <= len(sense_crypt.SPEEDS):
-            raise ParameterError(f"there are clients 1 to {len(sense_crypt.SPEEDS)}")
-    else:
-        raise ParameterError(f"unknown method {method!r}: choose one of selective-shield, sense-crypt")
+    elif not 1 <= settings["client"] <= len(sense_crypt.SPEEDS):
+        raise ParameterError(f"there are clients 1 to {len(sense_crypt.SPEEDS)}")
 
 
 def _federations() -> dict[str, Any]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from papers.kinds import Measured
+from papers.kinds import Measured, check_keys
 from shieldfl.simulation.partition import grouped_partition, label_shares, mean_label_distance
-from shieldfl.toml_files import refuse_unknown
 
 __all__ = ["FIGURES", "check", "measure"]
 
@@ -19,7 +18,7 @@ _KEYS = ("clients", "classes", "samples_per_class", "classes_per_client")
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raise ParameterError for settings that give no partition."""
-    refuse_unknown(settings, _KEYS, "label-distributions")
+    check_keys(settings, _KEYS, "label-distributions")
     measure(settings | {"samples_per_class": settings["clients"]})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.kinds import Measured
+from papers.kinds import Measured, check_keys
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.selection import SelectionLimits, mutual_information, select, top_k
@@ -17,7 +17,6 @@ from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation import DATASETS
 from shieldfl.simulation.data import load_dataset
-from shieldfl.toml_files import refuse_unknown
 from shieldfl.torch_bridge import flatten
 from shieldfl.training.models import build_model, default_model
 from shieldfl.training.sgd import train_locally
@@ -27,22 +26,26 @@ __all__ = ["FIGURES", "check", "measure"]
 FIGURES = ("encrypted_share", "information_bits", "information_share", "feasible")
 _KEYS = ("dataset", "model", "samples", "epochs", "bins", "limits", "order", "share")
 _ORDERS = ("high", "low", "random")
+_LIMITS = ("budget", "exposed_share", "exposure_decay")
+"""Without which there are none."""
 
 
 def check(settings: Mapping[str, Any]) -> None:
     """Raise ParameterError for an unknown data set or order, or limits that there are not."""
-    refuse_unknown(settings, _KEYS, "selection")
+    check_keys(settings, _KEYS, "selection", ("dataset", "samples", "epochs", "bins"))
     if settings["dataset"] not in DATASETS:
         raise ParameterError(f"unknown data set {settings['dataset']!r}: choose one of {', '.join(DATASETS)}")
     if "limits" in settings:
         _limits(settings)
     elif settings.get("order") not in _ORDERS:
         raise ParameterError(f"give limits, or an order ({', '.join(_ORDERS)}) and a share")
+    else:
+        check_keys(settings, _KEYS, "selection in an order", ["share"])
 
 
 def _limits(settings: Mapping[str, Any]) -> SelectionLimits:
     given = dict(settings["limits"])
-    refuse_unknown(given, SelectionLimits.__dataclass_fields__, "limits")
+    check_keys(given, SelectionLimits.__dataclass_fields__, "limits", _LIMITS)
     bits = given.pop("information_bits", math.inf)
     return SelectionLimits(information_bits=bits, bins=settings["bins"], **given)
 

@@ -27,7 +27,8 @@ class Schedule:
     First every attack is tried on every method: on one trial, or with the federations that it has of its own. Then
     trials follow up to the fewest that an interval is believed of, and with what time is left then, more of them. In
     each of these stages attacks have equal shares of the time, and what one does not need is shared out again among
-    those that do.
+    those that do. What cannot be begun before a method's first federation has ended holds up nobody: others go on with
+    quick pieces of later stages meanwhile.
 
     Parameters
     ----------
@@ -79,19 +80,26 @@ class Schedule:
         """Return the next piece to begin, with so many seconds left of all processes together; None for none now."""
         if seconds_left <= 0:
             return None
-        for pieces in map(list, (self._first(), self._fewest(), self._more())):
-            wanting = {attack for piece in pieces for attack in piece.attacks}
+        waiting: set[str] = set()
+        """Attacks with a piece that will be begun once it is known how long its method takes."""
+        for stage in (self._first(), self._fewest(), self._more()):
+            # Beside what waits, what is short alone: whoever does it is back soon.
+            held = self._slow() if waiting else frozenset[str]()
+            pieces = [one for one in stage if one.method not in held]
+            wanting = waiting.union(*(piece.attacks for piece in pieces))
+            waiting.update(one.attacks[0] for one in pieces if self._waits(one))
             # Each attack that still wants time may come up to the level that all of them can have.
             level = (seconds_left + sum(self._spent[one] for one in wanting)) / max(1, len(wanting))
-            for least in (level, math.inf):
+            for least in (level,) if waiting else (level, math.inf):
                 for piece in pieces:
                     own = tuple(one for one in piece.attacks if self._spent[one] < least)
                     fitting = self._fitting(piece, own, seconds_left, level) if own else None
                     if fitting is not None:
                         return self._begin(fitting)
-                if least == level and self._running:
-                    return None  # what a federation takes will be known
         return None
+
+    def _waits(self, piece: Piece) -> bool:
+        return piece.attacks[0] in self.planting and piece.method in self._running
 
     def _begin(self, piece: Piece) -> Piece:
         self._begun |= {(piece.method, one, piece.trial) for one in piece.attacks}
@@ -109,7 +117,7 @@ class Schedule:
         name = attacks[0]
         if name not in self.planting:
             return Piece(piece.method, piece.trial, attacks, seconds)
-        if piece.method in self._running:
+        if self._waits(piece):
             return None
         expected, rows, fewer = self._expected(piece.method, name), self.planting[name].rows, None
         longest = _LONGEST * self._seconds / self._processes
@@ -165,13 +173,15 @@ class Schedule:
             yield Piece(method, trial, left)
 
     def _slow(self) -> frozenset[str]:
+        """Return methods whose rounds take as long as many others', and those that may turn out to be such."""
         usual = float(np.median([*self._round_seconds.values()] or [math.inf]))
-        return frozenset(name for name, one in self._round_seconds.items() if one > _SLOW * usual)
+        known = frozenset(name for name, one in self._round_seconds.items() if one > _SLOW * usual)
+        return known | self._running
 
     def _quick_first(self, number: int) -> list[str]:
         """Return the methods: what defends nothing, then another one first in each trial, since time may end amid one.
 
-        Last are those whose rounds take as long as many others'.
+        Last are those that :meth:`_slow` names.
         """
         turn = 1 + number % max(1, len(self._methods) - 1)
         others = (*self._methods[turn:], *self._methods[1:turn])
@@ -184,7 +194,8 @@ class Schedule:
         self._begun |= {(piece.method, one.attack, piece.trial) for one in done.ended}
         for one in done.ended:
             self._spent[one.attack] += one.seconds + one.shared_seconds
-        self._running.discard(piece.method)
+        if piece.attacks[0] in self.honest:
+            self._running.discard(piece.method)
         if done.parameters is None:
             return
         if done.round_seconds is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.installing import cryptographic
+from shieldfl.roles.joined_parts import pieces_of_length
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 from shieldfl.scheme.enrolment import MOST_AUTHORITIES
@@ -57,17 +58,15 @@ def checked_public_key(key: str | Part) -> bytes:
     return raw
 
 
-def _pieces(joined: Part, length: int) -> list[Part]:
-    return [joined[start : start + length] for start in range(0, len(joined), length)] or [joined]
-
-
 def checked_public_keys(keys: str | bytes) -> bytes:
     """Return the public keys of one or several authorities, 32 bytes of each, from these or as text with commas.
 
     Raises ParameterError for other keys, one that is there twice, and more than a session may have.
     """
     each: list[str] | list[Part] = (
-        [key.strip() for key in keys.split(",")] if isinstance(keys, str) else _pieces(keys, PUBLIC_KEY_BYTES)
+        [key.strip() for key in keys.split(",")]
+        if isinstance(keys, str)
+        else pieces_of_length(keys, PUBLIC_KEY_BYTES)
     )
     found = [checked_public_key(key) for key in each]
     if len(set(found)) != len(found) or len(found) > MOST_AUTHORITIES:
@@ -129,8 +128,8 @@ def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
 
     Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no public keys.
     """
-    setup, signatures = bytes(message["setup"]), _pieces(message["signature"], _SIGNATURE_BYTES)
-    pinned = _pieces(checked_public_keys(service_keys), PUBLIC_KEY_BYTES)
+    setup, signatures = bytes(message["setup"]), pieces_of_length(message["signature"], _SIGNATURE_BYTES)
+    pinned = pieces_of_length(checked_public_keys(service_keys), PUBLIC_KEY_BYTES)
     # Their number first: each of them is looked at with each key, over all of the set-up.
     if len(signatures) != len(pinned) or not all(
         any(_is_signed(bytes(key), signature, _SETUP_DOMAIN + setup) for signature in signatures)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from logging import INFO
@@ -158,17 +157,12 @@ class ClientSession:
     def _key(self) -> bytes | None:
         return self._memory.state_key(self.setup.session) if self.steps.needs_sealing else None
 
-    @property
-    def has_epsilon(self) -> bool:
-        """Whether the method states an epsilon, so that nothing may leave that it does not count."""
-        return not math.isnan(self.method.delta)
-
     def keep(self) -> Position:
         """Write everything down: before anything that comes of it leaves the node."""
         report = self.steps.report()
         for note in report.notes:  # nobody else learns of them: some depend on the data
             log(INFO, "shieldfl: %s", note)
-        if self.has_epsilon:
+        if self.method.states_epsilon:
             self._told = replace(self._told, events=self._told.events.and_(report.events))
         contents = {
             _STEPS: self.steps.state(self._key),
@@ -235,7 +229,7 @@ class ClientSession:
 
     def leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
         """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
-        if not self.has_epsilon or not metrics:
+        if not self.method.states_epsilon or not metrics:
             return metrics
         if not self.clear_metrics:
             log(

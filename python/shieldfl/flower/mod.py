@@ -96,15 +96,13 @@ class ShieldMod:
         session.clear_metrics = self._clear_metrics
         turn = _Turn(message, asked, session, lambda: call_next(message, context))
         try:
-            return turn.answered(settings.store)
+            reply = turn.answered(settings.store)
         except Exception as error:
-            if not session.has_epsilon:
+            if not session.method.states_epsilon:
                 raise
-            # What went wrong may depend on the data, and no noise is on its text, nor on which kind of error it is.
-            log(WARNING, "shieldfl: %s: %s", type(error).__name__, error, exc_info=error)
-            # But that training gave what cannot be sent, which is charged, the server has to know.
-            told = f"RangeError: {_UNTOLD}" if isinstance(error, RangeError) else _UNTOLD
-            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, told), reply_to=message)
+            return _untold(message, f"{type(error).__name__}: {error}", error)
+        hides = reply.has_error() and session.method.states_epsilon
+        return _untold(message, f"the app says: {reply.error.reason}") if hides else reply
 
     def _own_samples(self, context: Context) -> int | None:
         if self._samples is None:
@@ -132,6 +130,16 @@ class ShieldMod:
             position=list(position),
         )
         return Message(RecordDict({ASK: told}), reply_to=message)
+
+
+def _untold(message: Message, reason: str, error: Exception | None = None) -> Message:
+    """Return a failure of which the log alone has text and kind: they may depend on the data, and have no noise.
+
+    That training gave what cannot be sent, which is charged, the server has to know.
+    """
+    log(WARNING, "shieldfl: %s", reason, exc_info=error)
+    told = f"RangeError: {_UNTOLD}" if isinstance(error, RangeError) else _UNTOLD
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, told), reply_to=message)
 
 
 def _memory(
@@ -308,20 +316,16 @@ class _Turn:
             content[TRAINING] = training
         protected, self._message.content = self._message.content, content
         try:
-            reply = self._call_app()
+            return self._call_app()
         finally:
             self._message.content = protected
-        if reply.has_error() and self._session.has_epsilon:
-            log(WARNING, "shieldfl: the app says: %s", reply.error.reason)
-            reply.error = Error(ErrorCode.MOD_FAILED_PRECONDITION, _UNTOLD)
-        return reply
 
     def _check_weight(self, content: RecordDict) -> None:
         """Raise PolicyError where the app trained on another number of samples than the client counts by.
 
         Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
         """
-        if self._session.has_epsilon:
+        if self._session.method.states_epsilon:
             return
         weighted_by, weight = str(self._asked.get("weighted-by", "")), self._session.weight
         for record in content.metric_records.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -126,7 +125,7 @@ class ServerSession:
         session.done, session.metrics = progress.round, progress.metrics
         session._account.restore(AccountState.from_bytes(parts["account"]))
         session._told.restore(progress.events, participants.by_index, session.done + 1)
-        if session._has_noise and begun.method.purposes and session.done < begun.method.plan.rounds:
+        if begun.method.states_epsilon and begun.method.purposes and session.done < begun.method.plan.rounds:
             # It may have been opened before the run was cut off; run again, it is told once more.
             session._account.book.add(OpenedSum(session.done + 1))
         grants = Message.from_bytes(parts["grants"])
@@ -253,11 +252,7 @@ class ServerSession:
 
         A client that was asked and has not answered is taken to have sent what others have.
         """
-        return self._told.spent() if self._has_noise else None
-
-    @property
-    def _has_noise(self) -> bool:
-        return not math.isnan(self.method.delta)
+        return self._told.spent() if self.method.states_epsilon else None
 
     def privacy(self) -> str | None:
         """Say what noise has cost, for whom and against whom; None for a method without a delta."""

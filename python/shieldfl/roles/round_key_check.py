@@ -151,7 +151,7 @@ class RoundKeyCheck:
         """Whether each client shares a key of its own with the key authority."""
         return any(scheme_of(own).enrols for own in self.parameters.values())
 
-    @property
+    @functools.cached_property
     def identity(self) -> AuthorityIdentity | AuthorityGroup:
         """Who the key authority is that clients enrol with, or who all of them are, each of which has to answer."""
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, cast
 
 from shieldfl.array_view import as_unsigned
@@ -22,7 +22,10 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["RoundKeys"]
+__all__ = ["MakePair", "RoundKeys"]
+
+MakePair = Callable[..., KeyAuthority[Any]]
+"""Makes a pair of some parameters, as :class:`KeyAuthority` does and of its arguments."""
 
 _SIGNING_KEY_BYTES = 32
 
@@ -40,6 +43,7 @@ class RoundKeys(RoundSigner):
     min_clients : the fewest clients of a total that is opened.
     weight_bounds : of encrypted weights, as for :class:`~shieldfl.roles.key_authority.KeyAuthority`.
     threads : for opening; None for as many as the work is worth.
+    make_pair : what makes pairs; None for what makes each anew.
     check : of a federation that was set up before: no keys are made then, and no round begins until the state of the
         one that made them was taken. None makes them.
 
@@ -61,6 +65,7 @@ class RoundKeys(RoundSigner):
         *,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
         threads: int | None = None,
+        make_pair: MakePair | None = None,
         check: RoundKeyCheck | None = None,
     ) -> None:
         signing_key = ed25519().Ed25519PrivateKey.generate()
@@ -70,6 +75,9 @@ class RoundKeys(RoundSigner):
         self.min_clients = min_clients
         self._weight_bounds = weight_bounds
         self._threads = threads
+        self._make_pair = make_pair or cast(
+            MakePair, KeyAuthority
+        )  # of none of these schemes is there an enrolment
         # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
         self._made = {} if check else {purpose: self._make(purpose) for purpose in parameters}
         self._lasting = {
@@ -128,13 +136,10 @@ class RoundKeys(RoundSigner):
             raise PolicyError("this key authority has no keys: restore the state of the one that made them")
 
     def _make(self, purpose: str) -> KeyAuthority[Any]:
-        made = KeyAuthority(
-            self.check.parameters[purpose],
-            self.min_clients,
-            threads=self._threads,
-            weight_bounds=self._weight_bounds,
+        parameters = self.check.parameters[purpose]
+        return self._make_pair(
+            parameters, self.min_clients, threads=self._threads, weight_bounds=self._weight_bounds
         )
-        return cast("KeyAuthority[Any]", made)  # of none of these schemes is there an enrolment
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Return the round's public keys for these purposes, signed."""

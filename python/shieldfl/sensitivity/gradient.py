@@ -16,6 +16,7 @@ from shieldfl.torch_bridge import ParameterLayout, exact_dtype, parameter_layout
 
 __all__ = [
     "FloatVector",
+    "batches_of",
     "check_samples",
     "evaluation_mode",
     "flat_by_layer",
@@ -81,9 +82,7 @@ def gradient_by_layer(
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
     with evaluation_mode(model):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, targets in batches_of(features, labels, batch_size):
             total = summed_loss(loss, model(batch), targets)
             if not trained:
                 break  # every parameter is frozen: nothing to differentiate
@@ -92,6 +91,13 @@ def gradient_by_layer(
                 if gradient is not None:
                     sums[name] += gradient
     return {name: total / len(features) for name, total in sums.items()}
+
+
+def batches_of(
+    features: torch.Tensor, labels: torch.Tensor, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield samples and their labels, so many at once, in order; the last are what is left."""
+    return zip(torch.split(features, batch_size), torch.split(labels, batch_size), strict=True)
 
 
 def check_samples(features: torch.Tensor, labels: torch.Tensor, batch_size: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import nn
@@ -12,7 +13,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
-from shieldfl.sensitivity.gradient import FloatVector, check_samples, evaluation_mode, flat_by_layer
+from shieldfl.sensitivity.gradient import (
+    FloatVector,
+    batches_of,
+    check_samples,
+    evaluation_mode,
+    flat_by_layer,
+)
 from shieldfl.sensitivity.layer_chains import LayerChain, Score
 from shieldfl.torch_bridge import exact_dtype, parameter_layout
 
@@ -54,7 +61,8 @@ def mean_over_samples(
     Raises
     ------
     ParameterError
-        For no samples, a batch size below 1, lengths that differ, and a model that cannot be differentiated so.
+        For no samples, a batch size below 1, lengths that differ, labels that the model has no outputs for, and a
+        model that cannot be differentiated so.
     RangeError
         If a mean is NaN, infinite or too large for float32; the message names the layer.
     """
@@ -94,10 +102,8 @@ def _scores_of_chain(
 ) -> Iterator[dict[str, torch.Tensor]]:
     check_samples(features, labels, batch_size)
     with evaluation_mode(model), torch.enable_grad():
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            yield _differentiated(chain.summed_scores, batch, targets, score)
+        for batch, targets in batches_of(features, labels, batch_size):
+            yield _differentiated(model, batch, targets, partial(chain.summed_scores, score=score))
 
 
 def each_gradient(
@@ -126,22 +132,39 @@ def each_gradient(
     sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
     # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
     with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
-        for batch, targets in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
-            yield _differentiated(sample_gradients, trained, batch, targets)
+        for batch, targets in batches_of(features, labels, batch_size):
+            yield _differentiated(model, batch, targets, partial(sample_gradients, trained), loss)
 
 
 def _differentiated(
-    gradients: Callable[..., dict[str, torch.Tensor]], *arguments: Any
+    model: nn.Module,
+    batch: torch.Tensor,
+    targets: torch.Tensor,
+    gradients: Callable[[torch.Tensor, torch.Tensor], dict[str, torch.Tensor]],
+    loss: Loss | None = None,
 ) -> dict[str, torch.Tensor]:
     try:
-        return gradients(*arguments)
+        return gradients(batch, targets)
     except (RuntimeError, ValueError, IndexError) as error:
+        why = None if loss is not None else _why_no_labels(model, batch, targets)
         raise ParameterError(
-            "this model, or its loss, cannot be differentiated for each sample on its own, as torch.func does it (a "
+            why
+            or "this model, or its loss, cannot be differentiated for each sample on its own, as torch.func does it (a "
             f"recurrent layer cannot, for one): choose another kind of scores, or another layer ({_first_line(error)})"
         ) from error
+
+
+def _why_no_labels(model: nn.Module, batch: torch.Tensor, targets: torch.Tensor) -> str | None:
+    """Say which of a classifier's labels there is no output for; None where there is one for each."""
+    with suppress(RuntimeError, ValueError, IndexError), torch.no_grad():
+        classes = model(batch).shape[1]
+        wrong = targets[(targets < 0) | (targets >= classes)]
+        if len(wrong):
+            return (
+                f"a label is {int(wrong.flatten()[0])}, and the model has {classes} outputs: labels count classes from "
+                f"0 to {classes - 1}"
+            )
+    return None
 
 
 def _first_line(error: Exception) -> str:

@@ -60,17 +60,13 @@ class Evaluation:
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
-        # A model that all clients have is read once, by its address: the groups keep the memory as long as this runs.
-        digests: dict[tuple[int, int], bytes] = {}
+        digests = _Digests()
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
             figures = []
             for point in points:
-                place = _address(point.parameters), _address(point.buffers)
-                if place not in digests:
-                    digests[place] = _digest(point)
-                figures.append(self._measured(digests[place], point, found).figures)
+                figures.append(self._measured(digests.of(point), point, found).figures)
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -87,12 +83,9 @@ class Evaluation:
         if self._label_shares is None or not points:
             return float("nan")
         accuracies = []
-        digests: dict[tuple[int, int], bytes] = {}
+        digests = _Digests()
         for client, point in zip(clients, points, strict=True):
-            place = _address(point.parameters), _address(point.buffers)
-            if place not in digests:
-                digests[place] = _digest(point)
-            by_class = self._known[digests[place]].by_class
+            by_class = self._known[digests.of(point)].by_class
             assert by_class is not None, "there are label shares"
             own = self._label_shares[client]
             accuracies.append(float(own[own > 0] @ by_class[own > 0]))
@@ -116,12 +109,21 @@ class Evaluation:
         return _Measured({"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class)
 
 
+class _Digests:
+    """Of models that are in memory as long as this is: one that all clients have is read once, by its address."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[tuple[int, int], bytes] = {}
+
+    def of(self, point: StartingPoint) -> bytes:
+        """Return what two models have in common only where they are the same: their sizes are the run's."""
+        place = _address(point.parameters), _address(point.buffers)
+        if place not in self._by_address:
+            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
+            digest.update(np.ascontiguousarray(point.buffers).data)
+            self._by_address[place] = digest.digest()
+        return self._by_address[place]
+
+
 def _address(vector: FloatVector) -> int:
     return int(vector.__array_interface__["data"][0])
-
-
-def _digest(point: StartingPoint) -> bytes:
-    """Return what two models have in common only where they are the same: their sizes are the run's."""
-    digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
-    digest.update(np.ascontiguousarray(point.buffers).data)
-    return digest.digest()

@@ -15,7 +15,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
-from shieldfl.sensitivity.gradient import evaluation_mode
+from shieldfl.sensitivity.gradient import batches_of, evaluation_mode
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import exact_dtype
 
@@ -148,9 +148,7 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, bat
         raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
     correct = 0
     with evaluation_mode(model), torch.inference_mode():
-        for batch, target in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, target in batches_of(features, labels, batch_size):
             correct += int((model(batch).argmax(dim=1) == target).sum())
     return correct / labels.numel()
 
@@ -165,9 +163,7 @@ def correct_by_class(
     _count(features, labels)
     found = np.zeros(classes, np.int64)
     with evaluation_mode(model), torch.inference_mode():
-        for batch, target in zip(
-            torch.split(features, batch_size), torch.split(labels, batch_size), strict=True
-        ):
+        for batch, target in batches_of(features, labels, batch_size):
             right = target[model(batch).argmax(dim=1) == target]
             found += torch.bincount(right, minlength=classes).cpu().numpy()
     return found

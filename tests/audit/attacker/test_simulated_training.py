@@ -95,3 +95,79 @@ def test_models_with_attention_and_batch_norm_have_slopes_and_stay_as_they_are(n
     assert all(torch.equal(value, before[1][key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert isinstance(model, nn.Module)
+
+
+class _Branching(nn.Module):
+    """Looks at its samples' values, which torch.func cannot follow for several at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.looked = 0
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        flat = self.layer(samples.flatten(1))
+        if float(flat.detach().sum()) > 1e9:
+            return -flat
+        self.looked += 1
+        return flat
+
+
+class _Greedy(nn.Module):
+    """Asks once for more memory than there is, where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.asks = False
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        if self.asks:
+            self.asks = False
+            torch.empty(2**47, dtype=torch.uint8)
+        return self.layer(samples.flatten(1))
+
+
+def starts(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """So many batches of one sample."""
+    features, labels = drawn(count, seed=8)
+    return features[:, None], labels[:, None]
+
+
+def one_by_one(simulated: SimulatedTraining, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.stack(
+        [
+            (simulated.gradient(own, target) - simulated.observed).square().sum()
+            for own, target in zip(samples, targets, strict=True)
+        ]
+    )
+
+
+@pytest.mark.parametrize("make", [sigmoid_model, _Branching])
+def test_distances_of_several_are_those_of_each_also_where_they_cannot_be_run_at_once(make):
+    model = make()
+    simulated = SimulatedTraining(trained(model, *drawn(1, seed=7)))
+    samples, targets = starts(3)
+    samples.requires_grad_()
+    found = simulated.distances(samples, targets)
+    torch.testing.assert_close(found, one_by_one(simulated, samples, targets), rtol=1e-4, atol=1e-6)
+    (slopes,) = torch.autograd.grad(found.sum(), samples)
+    assert (slopes.flatten(1).abs().sum(dim=1) > 0).all()
+
+
+def test_a_model_that_cannot_be_run_at_once_is_tried_once():
+    simulated = SimulatedTraining(trained(_Branching(), *drawn(1, seed=7)))
+    samples, targets = starts(3)
+    model = simulated._model
+    simulated.distances(samples, targets)
+    before = model.looked
+    simulated.distances(samples, targets)
+    assert model.looked - before == 3
+
+
+def test_memory_that_is_not_there_is_no_reason_to_go_on_with_one_after_another():
+    simulated = SimulatedTraining(trained(_Greedy(), *drawn(1, seed=7)))
+    simulated.distances(*starts(2))
+    simulated._model.asks = True
+    with pytest.raises(RuntimeError, match="memory"):
+        simulated.distances(*starts(2))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from shieldfl.audit.attacks import label_distribution_audit
 from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit, clear_facts
 from shieldfl.audit.attacks.property_inference import mask_view
 from shieldfl.audit.audit_config import AuditConfig
@@ -109,3 +112,27 @@ def test_models_and_sums_that_clients_are_sent_are_no_facts_but_for_their_sizes(
     of_models = [name for name in facts if name.startswith("sent") and "parameters" in name]
     assert of_models
     assert all(facts[name] == 4 * trial.layout.size for name in of_models)
+
+
+def test_federations_that_are_attacked_end_early_as_the_attackers_own_do(digits, monkeypatch):
+    """Here the attacker's own clients differ in size, and those that are attacked do not."""
+    told: list[int] = []
+    monkeypatch.setattr(
+        label_distribution_audit,
+        "Trial",
+        lambda name, settings, config, dataset, number, batches: SimpleNamespace(
+            record=number, method=None, layout=None
+        ),
+    )
+    monkeypatch.setattr(label_distribution_audit, "View", lambda *facts: facts)
+    monkeypatch.setattr(
+        label_distribution_audit,
+        "clear_facts",
+        lambda view, layout, classes: {"size": float(view[3]) if view[0] < 7 else 1.0},
+    )
+    config = AuditConfig(model="linear", threads=1)
+    found = LabelDistributionAudit(config, MethodSettings(), digits, [party_named("aggregator")])
+    found.played, found.attacked = 7, 20
+    (cell,) = found.cells("any", lambda name, number: told.append(number))
+    assert told == list(range(7 + 5))
+    assert (cell.status, cell.tries) == ("attacked", 5)

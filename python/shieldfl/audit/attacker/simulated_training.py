@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.sensitivity.gradient import batches_of
 
 __all__ = ["SimulatedTraining"]
 
@@ -56,7 +57,8 @@ class SimulatedTraining:
             name: parameter.detach().clone().requires_grad_()
             for name, parameter in self._model.named_parameters()
         }
-        self._at_once = True
+        self._at_once: bool | None = None
+        """Whether the model can be run on several batches at once; None where it was not tried."""
         self._training = observed.training
         self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
         self._gradients_taken = observed.gradients_taken
@@ -84,13 +86,14 @@ class SimulatedTraining:
         def distance(own: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             return (self._mean_gradient(own, target, self._pure_gradients) - self.observed).square().sum()
 
+        at_once = vmap(distance, randomness="different")
         with sdpa_kernel(SDPBackend.MATH):
+            if self._at_once is None:
+                # Of one batch: what is out of memory with all of them is an error, and no property of the model.
+                self._at_once = _runs(at_once, samples[:1], targets[:1])
             if self._at_once:
-                try:
-                    found: torch.Tensor = vmap(distance, randomness="different")(samples, targets)
-                    return found
-                except (RuntimeError, ValueError):  # as of torch.func, for what it cannot do
-                    self._at_once = False
+                found: torch.Tensor = at_once(samples, targets)
+                return found
             return torch.stack(
                 [
                     (self._mean_gradient(own, target, self._taped_gradients) - self.observed).square().sum()
@@ -153,4 +156,14 @@ class SimulatedTraining:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         size = self._training.batch_size
         for _ in range(self._training.local_epochs):
-            yield from zip(torch.split(samples, size), torch.split(targets, size), strict=True)
+            yield from batches_of(samples, targets, size)
+
+
+def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bool:
+    """Say whether torch.func can do what a function does; random numbers are drawn as if it had not been tried."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            function(*arguments)
+        except (RuntimeError, ValueError):
+            return False
+    return True

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.views.kept_pairs import kept_pairs
+from shieldfl.audit.views.kept_pair import kept_pair
 from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
@@ -140,22 +140,18 @@ class RecordedFederation(EmbeddedFederation):
 
     def _keep_shares(self, client: NoiseSharing, index: int) -> None:
         """Keep what a client encrypts, turned back as its sum will be: what it draws no message tells."""
-        encrypted = client._vector
 
-        def kept(answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
-            vector = encrypted(answer)
+        def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:
             self.record.own_shares[index, client.round] = client.in_the_mean(vector)
-            return vector
 
-        client._vector = kept  # type: ignore[method-assign]
+        client.tell_vectors(keep)
 
     def new_aggregator(self) -> AggregatorSteps:
         """Make the aggregator, and record what it gets."""
         return self._recorded(super().new_aggregator(), AGGREGATOR)
 
-    def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
-        with kept_pairs():
-            steps, made = super()._made_authority()
+    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
+        steps, made = super()._made_authority(**how, make_pair=kept_pair)
         return None if steps is None else self._recorded(steps, AUTHORITY), made
 
     def run_round(

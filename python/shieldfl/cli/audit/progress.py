@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
 
 __all__ = ["AuditProgress"]
 
 
-class AuditProgress:
+class AuditProgress(TerminalProgress):
     """One bar for the whole budget; calling it with a method and a trial's number says what runs."""
 
     def __init__(self, budget_minutes: float) -> None:
-        self._progress = Progress(
+        progress = progress_on_terminal(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
             TimeElapsedColumn(),
             TextColumn(f"of {budget_minutes:g} min"),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
         )
+        super().__init__(progress)
         self._task = self._progress.add_task("set-up", total=60 * budget_minutes)
         self._began = time.monotonic()
-
-    def __enter__(self) -> AuditProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def __call__(self, method: str, trial: int) -> None:
         """Show which federation begins."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -186,18 +185,16 @@ def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file:
 @contextmanager
 def progress_of(cases: int) -> Iterator[Callable[[int, str], None]]:
     """Show a bar on standard error where that is a terminal; yields what moves it to the case that begins."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
 
-    with Progress(
+    from shieldfl.cli.terminal_progress import progress_on_terminal
+
+    with progress_on_terminal(
         SpinnerColumn(),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.description}"),
-        console=Console(stderr=True),
         transient=True,
-        # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
-        disable=not sys.stderr.isatty(),
     ) as progress:
         task = progress.add_task("", total=cases)
         yield lambda done, text: progress.update(task, completed=done, description=text)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column
 
+from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
 from shieldfl.reporting.quantities import metric_text
 from shieldfl.simulation.results import RoundRecord
 
@@ -25,11 +22,11 @@ __all__ = ["RoundProgress"]
 _SHORT_NAMES = {"encrypted": "enc", "personalised": "pers"}
 
 
-class RoundProgress:
+class RoundProgress(TerminalProgress):
     """One bar for each method; calling it with a method's name and a round's record moves one on."""
 
     def __init__(self, methods: Sequence[str], rounds: int) -> None:
-        self._progress = Progress(
+        progress = progress_on_terminal(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=10),
@@ -39,26 +36,15 @@ class RoundProgress:
             TextColumn(
                 "{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
             ),
-            console=Console(stderr=True),
             expand=True,
-            # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
-            disable=not sys.stderr.isatty(),
         )
+        super().__init__(progress)
         self._rounds = rounds
         self._waiting = [
             (name, self._progress.add_task(name, total=rounds, start=False, figures="")) for name in methods
         ]
         self._tasks = dict(self._waiting)
         self._start_next()
-
-    def __enter__(self) -> RoundProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def __call__(self, method: str, record: RoundRecord) -> None:
         """Show a finished round."""

@@ -57,8 +57,9 @@ class MaskCryptClient(MaskedAverageClient):
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("score"):
-            brought = self.trained_scores
-            slope = self.start.parameters - self.update.parameters if self.scores is None else brought
+            slope = self.trained_scores
+            if self.scores is None:
+                slope = self.start.parameters - self.update.parameters
             scores = exposure_scores(self._exposed, self.update.parameters, slope)
             ranking = propose(scores, self._ratio)
         return Message({"round": Message.from_number(self.round), "ranking": encode_ranking(ranking)})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,11 @@ class MaskedAverageClient(TrainingClient):
         self.zone = self._settled = zone
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
+        self._tell_vector: Callable[[NDArray[Any]], None] = lambda vector: None
+
+    def tell_vectors(self, told: Callable[[NDArray[Any]], None]) -> None:
+        """Have ``told`` get what is averaged of each update from now on (N,): in an audit, which may be this client."""
+        self._tell_vector = told
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a zone of another model, or another one than is settled."""
@@ -88,6 +94,7 @@ class MaskedAverageClient(TrainingClient):
             raise ParameterError("the update needs the zone that the phase before decides")
         with self.clock.stage("merge"):
             vector = self._vector(answer)
+            self._tell_vector(vector)
         with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)

@@ -36,14 +36,14 @@ class Account:
         per_draw: Noise | None = None,
         target_epsilon: float | None = None,
     ) -> None:
-        if not math.isnan(delta):
+        self.delta = delta
+        if self.states_epsilon:
             # Missing it is told before anything runs.
             require("dp_accounting")
         self.book = PrivacyBook()
         """What has left the clients, and what was opened."""
         self.clock = StageClock()
         """Seconds that were reported, and those that whoever drives the rounds adds."""
-        self.delta = delta
         self._per_draw = per_draw
         self._target_epsilon = target_epsilon
         self._remarks: dict[str, str] = {}
@@ -51,6 +51,11 @@ class Account:
         self._tallies: dict[str, tuple[int, int]] = {}
         for text in notes:
             self.note(text)
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether there is a delta, as of :attr:`Method.states_epsilon`."""
+        return not math.isnan(self.delta)
 
     @property
     def notes(self) -> list[str]:
@@ -111,7 +116,7 @@ class Account:
 
     def settings(self) -> dict[str, Any]:
         """Return what was charged, as plain data for reports; nothing for a method without noise."""
-        if math.isnan(self.delta):
+        if not self.states_epsilon:
             return {}
         spent = self.spent()
         return {

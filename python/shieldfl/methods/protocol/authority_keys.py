@@ -10,7 +10,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.roles.round_keys import RoundKeys
+from shieldfl.roles.round_keys import MakePair, RoundKeys
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.session_keys import SessionKeys
 from shieldfl.scheme.parameters import SchemeParameters
@@ -27,6 +27,7 @@ def made_authority_keys(
     store: str | PathLike[str] | None,
     check: RoundKeyCheck | None,
     joint: JointKeys | None = None,
+    make_pair: MakePair | None = None,
 ) -> RoundSigner:
     """Return keys of rounds, or, where clients enrol, what is shared with them.
 
@@ -38,6 +39,7 @@ def made_authority_keys(
     store : the path of the memory's file, where clients enrol; None for none.
     check : of a federation that was set up before; None makes new keys.
     joint : where other authorities have to answer, too; for clients that enrol alone.
+    make_pair : of keys of rounds, as for :class:`RoundKeys`.
 
     Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
     """
@@ -59,4 +61,6 @@ def made_authority_keys(
         raise ParameterError(
             "a store is for an authority that clients enrol with: all that this one knows is in its state"
         )
-    return RoundKeys(purposes, plan.min_clients, weight_bounds=bounds, threads=threads, check=check)
+    return RoundKeys(
+        purposes, plan.min_clients, weight_bounds=bounds, threads=threads, make_pair=make_pair, check=check
+    )

@@ -95,9 +95,10 @@ class EmbeddedRoles:
                 granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
                 client.enrolled(Message.from_bytes(granted.to_bytes()))
 
-    def _made_authority(self) -> tuple[AuthoritySteps | None, PublicSetup]:
+    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
+        """Set up the authority; ``how`` is what else :meth:`Method.authority_setup` takes."""
         return self.method.authority_setup(
-            self.initial, threads=self._threads, shared_secret=self.shared_secret
+            self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
         )
 
     def _go_on(self, parts: Message, key: bytes) -> None:

@@ -25,6 +25,7 @@ from shieldfl.settings import plain_settings
 
 if TYPE_CHECKING:
     from shieldfl.roles.joint_keys import JointKeys
+    from shieldfl.roles.round_keys import MakePair
     from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["Method"]
@@ -82,14 +83,16 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         shared_secret: bytes | None = None,
         store: str | PathLike[str] | None = None,
         joint: JointKeys | None = None,
+        make_pair: MakePair | None = None,
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
         The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
         ``store``, where clients enrol: the path of a file to make for the authority's memory, which then answers nobody
         twice, whichever state it goes on from. ``joint``, where other authorities have to answer, too: its own part,
-        and who they are. Raises as :func:`check_sizes` and :func:`made_authority_keys` do, and ParameterError for
-        several authorities of which one would open sums alone.
+        and who they are. ``make_pair``: of an audit, whose federations protect nobody. Raises as :func:`check_sizes`
+        and :func:`made_authority_keys` do, and ParameterError for several authorities of which one would open sums
+        alone.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -100,7 +103,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
             raise ParameterError(
                 "each of several authorities answers, and none opens sums: have clients or the aggregator open them"
             )
-        keys = self._made_round_keys(threads, store, None, joint)
+        keys = self._made_round_keys(threads, store, None, joint, make_pair)
         check = keys.check
         setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key)
         steps = self._bound_authority(setup, initial, keys, threads, shared_secret)

@@ -59,6 +59,11 @@ class StatedFacts:
     deviation_of_share: float = 0.0
     """The deviation of the share of a sum's noise that a client adds to each value before it encrypts; 0 for none."""
 
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether it has an epsilon, so that nothing may leave clients that is not counted."""
+        return not math.isnan(self.delta)
+
     @classmethod
     def named(cls, name: str) -> NamedMethod:
         """Return what the class says of one of its names."""
