@@ -50,7 +50,7 @@ _NOISE_OF_MP = (
     "alt-fl-mp trains by DP-SGD in every round, so that its sums have noise, and a finite ε with encrypted_share = 1: "
     "leave out noise on sums"
 )
-_NOTHING_ENCRYPTED = "encrypts nothing, so that there is no sum that could have noise: leave it out"
+_NO_SUM = "so that there is no sum that could have noise: leave it out"
 
 
 class AltFl(SumNoised, AgreedMask):
@@ -193,7 +193,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         if settings.asked_noise is not None:
-            raise ParameterError(f"{name} {_NOTHING_ENCRYPTED}")
+            raise ParameterError(f"{name} encrypts nothing, {_NO_SUM}")
         rounds = rounds_of(name, settings.interleaving_ratio)
         super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
@@ -231,4 +231,4 @@ def _check_noise(name: str, settings: AltFlSettings, plan: FederationPlan, noisy
             f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
         )
     if not noisy_sums:
-        raise ParameterError(f"{name}: no round of this run {_NOTHING_ENCRYPTED}")
+        raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
