@@ -3,6 +3,9 @@
 The steps are small enough that rounding costs little noise, and no smaller, since a sum of smaller ones takes more
 bits. Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more
 noise. See :mod:`shieldfl.privacy.discrete_sums` for the theorems.
+
+Where clients also count how many of them are within the clipping norm, one more value has the same noise: plus or minus
+``count_steps``. All is stated in steps, whose size alone follows a norm that changes: what a sum costs stays the same.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
 """What clients can clip to."""
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
 """Noise multipliers beyond these fit no grid."""
+_MOST_FOR_A_COUNT = 16.0
+"""By how much noise may have to grow to make up for a count's cost: then nearly all of epsilon is the count's."""
 _PRECISION = 1e-5
 """Of a noise multiplier that is found for an epsilon."""
 
@@ -61,6 +66,8 @@ class SumNoise:
     steps_per_unit: float
     value_bits: int
     """Of what is sent of each value, sign included."""
+    count_steps: int = 0
+    """Magnitude of the value that counts clients within the clipping norm, in steps; 0 where there is none."""
 
     @property
     def norm_bound_squared(self) -> int:
@@ -83,8 +90,17 @@ class SumNoise:
         return math.sqrt(self.honest_clients * self.share_variance) / self._norm
 
     @property
+    def multiplier_with_count(self) -> float:
+        """The same over the norm of an update and its count together."""
+        return math.sqrt(self.honest_clients * self.share_variance) / math.hypot(self._norm, self.count_steps)
+
+    @property
     def _norm(self) -> float:
         return self.steps_per_unit * self.clip_norm
+
+    def steps_per_unit_at(self, clip_norm: float) -> float:
+        """Return the steps per unit with which another clipping norm has as many steps as the plan's."""
+        return self.steps_per_unit if clip_norm == self.clip_norm else self._norm / clip_norm
 
     @cached_property
     def table(self) -> NoiseTable:
@@ -100,15 +116,17 @@ class SumNoise:
         """What one opened sum is charged.
 
         A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What others
-        than the fewest honest clients add counts for nothing, and may be off.
+        than the fewest honest clients add counts for nothing, and may be off. A count is one value more, of a known
+        magnitude.
         """
+        values = self.dimension + (self.count_steps > 0)
         return NoiseOfSum(
             self.distribution,
             self.honest_clients,
             int(self.share_variance),
-            self.norm_bound_squared,
-            self.dimension,
-            math.log2(self.honest_clients * self.dimension) + _LOG2_LEFT_OUT + 1.0,
+            self.norm_bound_squared + self.count_steps**2,
+            values,
+            math.log2(self.honest_clients * values) + _LOG2_LEFT_OUT + 1.0,
         )
 
     def epsilon(self, rounds: int, delta: float) -> float:
@@ -160,7 +178,7 @@ def multiplier_for(
 
     ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
     on, with which there is less to round. Raises ParameterError for arguments out of range and where no noise is
-    enough.
+    enough, or a count alone costs more.
     """
 
     def is_enough(multiplier: float) -> bool:
@@ -169,7 +187,16 @@ def multiplier_for(
     # What noise without a grid needs is nearly enough, and never more than enough.
     least = noise_multiplier_for(epsilon, delta, rounds)
     enough = 2.0 * least
-    if not is_enough(enough):
+    counts = planned(enough).count_steps > 0
+    # What a count costs does not fall with more noise on updates, which has to make up for it.
+    while counts and not is_enough(enough):
+        enough *= 2.0
+        if enough > _MOST_FOR_A_COUNT * least:
+            raise ParameterError(
+                f"with so little noise on the count of clients within the clipping norm no noise on updates keeps "
+                f"epsilon {epsilon:g} over {rounds} rounds: raise clip_count_noise, or min_clients"
+            )
+    if not counts and not is_enough(enough):
         raise ParameterError(
             f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above some tens "
             "no figure holds for draws from a table; take a smaller epsilon, or a larger delta"
@@ -188,6 +215,7 @@ def planned_sum_noise(
     clip_norm: float,
     dimension: int,
     honest_clients: int,
+    count_deviation: float | None = None,
 ) -> SumNoise:
     """Return the plan of the fewest bits in which rounding adds no more than a tenth to an update's squared norm.
 
@@ -200,6 +228,8 @@ def planned_sum_noise(
     clip_norm : L2, of an update.
     dimension : values of an update.
     honest_clients : the fewest of a sum.
+    count_deviation : of the honest clients' noise on how many of them are within the clipping norm, over their number;
+        None where nobody counts them.
 
     Raises ParameterError where no scale fits so much, or so little, noise.
     """
@@ -207,7 +237,7 @@ def planned_sum_noise(
         raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
     if not _LEAST_TRIED < noise_multiplier < _MOST_TRIED:
         raise ParameterError("no grid fits noise with a multiplier so far from 1")
-    arguments = distribution, clip_norm, dimension, honest_clients
+    arguments = distribution, clip_norm, dimension, honest_clients, count_deviation
     found = _fitting(noise_multiplier, *arguments)
     if found is not None:
         return found
@@ -224,13 +254,22 @@ def planned_sum_noise(
 
 
 def _fitting(
-    multiplier: float, distribution: Distribution, clip_norm: float, dimension: int, honest: int
+    multiplier: float,
+    distribution: Distribution,
+    clip_norm: float,
+    dimension: int,
+    honest: int,
+    count_deviation: float | None,
 ) -> SumNoise | None:
     for bits in range(2, _MOST_VALUE_BITS + 1):
 
         def plan(variance: int, bits: int = bits) -> SumNoise:
-            steps = math.sqrt(honest * variance) / multiplier / clip_norm
-            return SumNoise(distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits)
+            deviation = math.sqrt(honest * variance)
+            steps = deviation / multiplier / clip_norm
+            count = 0 if count_deviation is None else _count_steps(deviation, honest, count_deviation)
+            return SumNoise(
+                distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits, count
+            )
 
         found = _largest(plan)
         if (
@@ -242,6 +281,14 @@ def _fitting(
     return None
 
 
+def _count_steps(deviation: float, honest: int, count_deviation: float) -> int:
+    """Return half of what a client more within the norm moves a sum by, in steps, given its noise's deviation.
+
+    Rounded down, where there is a step at least: of noise the count may have more than was asked for.
+    """
+    return max(1, math.floor(min(deviation / (2.0 * count_deviation * honest), _MOST_NORM)))
+
+
 def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
     """Return the plan of the largest variance that leaves room for rounded values; None where there is none.
 
@@ -250,7 +297,7 @@ def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
 
     def fits(variance: int) -> bool:
         one = plan(variance)
-        beyond = one.most_sent - one.most_rounded
+        beyond = one.most_sent - max(one.most_rounded, one.count_steps)
         return beyond >= 0 and log2_tail(one.distribution, variance, beyond) <= _LOG2_LEFT_OUT
 
     low, high = _LEAST_VARIANCE, _MOST_VARIANCE + 1

@@ -29,16 +29,24 @@ class NoisySumAuthority(MaskedAverageAuthority):
     ) -> None:
         shared = GlobalModel(initial.parameters, initial.buffers[:0])
         super().__init__(context, shared, keys, zone, sends_rest=False)
-        self._steps_per_unit = noise.steps_per_unit
+        self._sum_noise = noise
+
+    @property
+    def _clip_norm(self) -> float:
+        """What updates of the round that runs are clipped to."""
+        return self._sum_noise.clip_norm
 
     def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         """Return the mean update of the parameters, float64 (P,)."""
         claim.check_weights(1)
-        total = claim.union.scatter(keys.open(claim.total))[: self.context.plan.parameters]
+        return self._mean_of(claim.union.scatter(keys.open(claim.total)), claim)
+
+    def _mean_of(self, total: NDArray[np.float64], claim: MixedTotal) -> NDArray[np.float64]:
+        """Return the mean update (P,) that an opened total (N,) tells of."""
         return mean_of_total(
-            total,
+            total[: self.context.plan.parameters],
             clients=claim.total.clients,
-            steps_per_unit=self._steps_per_unit,
+            steps_per_unit=self._sum_noise.steps_per_unit_at(self._clip_norm),
             rotation_seed=rotation_seed(self.context.keys.session, claim.total.round),
             threads=self.context.threads,
         )

@@ -14,7 +14,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.noise_share import mean_of_total, noise_share
+from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
 
 __all__ = ["NoiseSharingClient"]
@@ -37,13 +37,27 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
         self._buffers = initial.buffers
         self._sum_noise = noise
 
+    @property
+    def _clip_norm(self) -> float:
+        """What an update of the round that runs is clipped to."""
+        return self._sum_noise.clip_norm
+
     def _vector(self, answer: object) -> NDArray[np.float64]:
         """Return whole numbers (P,), and zeros where buffers would be, which are not encrypted."""
+        return joined(self._shares(), np.zeros(self._buffer_count))
+
+    def _shares(self) -> NDArray[np.float64]:
+        """Return the whole numbers that are encrypted: of its update (P,)."""
+        sent, _ = self._share()
+        return sent.astype(np.float64)
+
+    def _share(self) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+        """Return its update as it is sent, and what it learns on the way."""
         noise = self._sum_noise
-        sent, _ = noise_share(
+        return noise_share(
             self._difference(),
-            clip_norm=noise.clip_norm,
-            steps_per_unit=noise.steps_per_unit,
+            clip_norm=self._clip_norm,
+            steps_per_unit=noise.steps_per_unit_at(self._clip_norm),
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
             norm_bound_squared=noise.norm_bound_squared,
             most_rounded=noise.most_rounded,
@@ -51,15 +65,13 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
             table=noise.table,
             threads=self.context.threads,
         )
-        return joined(sent.astype(np.float64), np.zeros(self._buffer_count))
 
     def in_the_mean(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
-        noise, count = self._sum_noise, len(vector) - self._buffer_count
         return mean_of_total(
-            np.ascontiguousarray(vector[:count]),
+            np.ascontiguousarray(vector[: self._size]),
             clients=1,
-            steps_per_unit=noise.steps_per_unit,
+            steps_per_unit=self._sum_noise.steps_per_unit_at(self._clip_norm),
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
             threads=self.context.threads,
         )

@@ -3,7 +3,8 @@
 Sources: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
 Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
 Learning" (NeurIPS 2021). There a sum wraps around a modulus of secure aggregation; here it has room for whatever is
-drawn, and buffers stay with the client.
+drawn, and buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar, McMahan and Ramaswamy,
+"Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
+from shieldfl.methods.distributed_noise.adaptive_client import AdaptiveClient
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
-from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
+from shieldfl.methods.distributed_noise.settings import OF_ADAPTIVE_CLIPPING, DdpFedAvgSettings
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.clip_rule import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.settings import TrainingSettings
@@ -84,19 +88,30 @@ class DdpFedAvg(MaskedAverage):
             clip_norm=settings.clip_norm,
             dimension=plan.parameters,
             honest_clients=fewest_honest(plan.min_clients, settings.colluders),
+            count_deviation=settings.clip_count_noise if settings.clipping == "adaptive" else None,
         )
         if settings.target_epsilon is not None:
             multiplier = multiplier_for(settings.target_epsilon, settings.delta, plan.rounds, planned)
             settings = replace(settings, noise_multiplier=multiplier, target_epsilon=None)
         self.noise = planned(settings.noise_multiplier)
-        zone = Mask.full(plan.parameters).resized(plan.update_size)
+        self._rule = _clip_rule(settings)
+        encrypted = Mask.full(plan.parameters + (self._rule is not None))
+        zone = encrypted.resized(encrypted.size + plan.buffers)
         encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, settings.key_bits)
         super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=False)
         self._zone = zone
         self.delta = settings.delta
 
+    @property
+    def positions(self) -> int:
+        """How many an update has as it is sent: one more than the model's where clients are counted."""
+        return self._zone.size
+
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the deviation of one client's share; turning it back changes nothing of it."""
+        """Return the deviation of one client's share; turning it back changes nothing of it.
+
+        Where the clipping norm moves, that of the first round: it moves alike.
+        """
         return math.sqrt(self.noise.share_variance) / self.noise.steps_per_unit
 
     def _why_alike(self) -> str:
@@ -110,20 +125,32 @@ class DdpFedAvg(MaskedAverage):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> NoiseSharingClient:
-        return NoiseSharingClient(index, initial, context, self._zone, self.noise)
+        common = index, initial, context, self._zone, self.noise
+        return NoiseSharingClient(*common) if self._rule is None else AdaptiveClient(*common, rule=self._rule)
 
     def _authority_steps(
         self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
     ) -> AuthoritySteps:
+        from shieldfl.methods.distributed_noise.adaptive_authority import AdaptiveSumAuthority
         from shieldfl.methods.distributed_noise.authority import NoisySumAuthority
 
-        return NoisySumAuthority(context, initial, keys, self._zone, self.noise)
+        common = context, initial, keys, self._zone, self.noise
+        return (
+            NoisySumAuthority(*common)
+            if self._rule is None
+            else AdaptiveSumAuthority(*common, rule=self._rule)
+        )
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
         noise, rounds = self.noise, self.plan.rounds
         alone = noise.epsilon_of_single_uploads(rounds, self.delta)
-        return asdict(self._settings) | {
+        stated = asdict(self._settings)
+        if self._rule is None:
+            stated = {name: value for name, value in stated.items() if name not in OF_ADAPTIVE_CLIPPING}
+        else:
+            stated["noise_multiplier_with_count"] = noise.multiplier_with_count
+        return stated | {
             "target_epsilon": self._target_epsilon,
             "weights": "uniform",
             "honest_clients_charged": noise.honest_clients,
@@ -134,3 +161,12 @@ class DdpFedAvg(MaskedAverage):
             "bits_of_a_value": noise.value_bits,
             "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }
+
+
+def _clip_rule(settings: DdpFedAvgSettings) -> ClipRule | None:
+    """Return how the clipping norm moves; None where it does not. Raises ParameterError for one that cannot."""
+    if settings.clipping == "fixed":
+        return None
+    if not LEAST_FIRST_NORM <= settings.clip_norm <= MOST_FIRST_NORM:
+        raise ParameterError("a clipping norm that moves must be from 2^-84 to 2^84 in the first round")
+    return ClipRule(settings.clip_norm, settings.clip_quantile, settings.clip_learning_rate)

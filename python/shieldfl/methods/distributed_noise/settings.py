@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -13,7 +13,10 @@ from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
 from shieldfl.settings import Delta, Positive, about
 
-__all__ = ["DdpFedAvgSettings"]
+__all__ = ["OF_ADAPTIVE_CLIPPING", "DdpFedAvgSettings"]
+
+OF_ADAPTIVE_CLIPPING = ("clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise")
+"""Names of settings that say nothing where the clipping norm stays as it is."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,27 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         Delta,
         about("Of the stated epsilon; a thousandth of it is for draws that are off their distribution."),
     ] = 1e-5
+    clipping: Annotated[
+        Literal["fixed", "adaptive"],
+        about(
+            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised counts, "
+            "which are charged for."
+        ),
+    ] = "fixed"
+    clip_quantile: Annotated[
+        Delta, about("Of adaptive clipping: the share of the clients that is to be within C.", symbol="γ")
+    ] = 0.5
+    clip_learning_rate: Annotated[
+        Positive,
+        about("Of adaptive clipping: C moves by a factor of exp(-η (share within C - γ)).", symbol="η"),
+    ] = 0.2
+    clip_count_noise: Annotated[
+        Positive,
+        about(
+            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are within C, over "
+            "their number."
+        ),
+    ] = 0.05
     mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
         "skellam"
     )
