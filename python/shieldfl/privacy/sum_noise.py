@@ -40,8 +40,8 @@ _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
 """What clients can clip to."""
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
 """Noise multipliers beyond these fit no grid."""
-_MOST_FOR_A_COUNT = 16.0
-"""By how much noise may have to grow to make up for a count's cost: then nearly all of epsilon is the count's."""
+_LEAST_LEFT = 2.0**-8
+"""Of what a target epsilon allows, for updates beside their count: they then have 16 times the noise."""
 _PRECISION = 1e-5
 """Of a noise multiplier that is found for an epsilon."""
 
@@ -93,6 +93,12 @@ class SumNoise:
     def multiplier_with_count(self) -> float:
         """The same over the norm of an update and its count together."""
         return math.sqrt(self.honest_clients * self.share_variance) / math.hypot(self._norm, self.count_steps)
+
+    @property
+    def count_multiplier(self) -> float:
+        """The deviation of their noise over what a client adds to the count; infinite where there is none."""
+        deviation = math.sqrt(self.honest_clients * self.share_variance)
+        return deviation / self.count_steps if self.count_steps else math.inf
 
     @property
     def _norm(self) -> float:
@@ -186,17 +192,15 @@ def multiplier_for(
 
     # What noise without a grid needs is nearly enough, and never more than enough.
     least = noise_multiplier_for(epsilon, delta, rounds)
-    enough = 2.0 * least
-    counts = planned(enough).count_steps > 0
     # What a count costs does not fall with more noise on updates, which has to make up for it.
-    while counts and not is_enough(enough):
-        enough *= 2.0
-        if enough > _MOST_FOR_A_COUNT * least:
-            raise ParameterError(
-                f"with so little noise on the count of clients within the clipping norm no noise on updates keeps "
-                f"epsilon {epsilon:g} over {rounds} rounds: raise clip_count_noise, or min_clients"
-            )
-    if not counts and not is_enough(enough):
+    left = 1.0 - (least / planned(2.0 * least).count_multiplier) ** 2
+    if left < _LEAST_LEFT:
+        raise ParameterError(
+            "the count of clients within the clipping norm has too little noise for epsilon "
+            f"{epsilon:g} over {rounds} rounds, whatever updates have: raise clip_count_noise, or min_clients"
+        )
+    enough = 2.0 * least / math.sqrt(left)
+    if not is_enough(enough):
         raise ParameterError(
             f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above some tens "
             "no figure holds for draws from a table; take a smaller epsilon, or a larger delta"
