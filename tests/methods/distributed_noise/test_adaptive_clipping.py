@@ -247,6 +247,12 @@ def test_what_no_norm_can_follow_is_refused_before_there_are_keys(changes, words
         made()
 
 
+def test_a_count_that_costs_more_than_updates_is_said_to():
+    for noise, is_said in ((0.05, True), (4.0, False)):
+        run = run_of(changes={**LOUD, "clip_count_noise": noise})
+        assert any("raise clip_count_noise" in one for one in run.account.notes) == is_said
+
+
 def test_a_target_is_met_with_the_count_in_it():
     run = run_of(rounds=5, changes={"target_epsilon": 6.0, "clip_count_noise": 4.0})
     for _ in range(5):

@@ -101,6 +101,11 @@ class DdpFedAvg(MaskedAverage):
         super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=False)
         self._zone = zone
         self.delta = settings.delta
+        if self.noise.count_multiplier < self.noise.noise_multiplier:
+            self.notes.append(
+                f"{name}: most of ε is spent on counting clients within the clipping norm, whose noise has a "
+                f"multiplier of {self.noise.count_multiplier:.3g}: raise clip_count_noise, or min_clients"
+            )
 
     @property
     def positions(self) -> int:
