@@ -121,7 +121,7 @@ def test_every_sum_is_charged_with_its_count_whatever_the_norm_is(opener):
     settings = run.settings()
     assert settings["clipping"] == "adaptive"
     assert settings["noise_multiplier_with_count"] < noise.noise_multiplier
-    (note,) = [one for one in run.account.notes if "clipping norm" in one]
+    (note,) = [one for one in run.account.notes if "leads to" in one]
     assert note.endswith(f"round 3 leads to is {run.method._rule.norm_at(exponent(run.model)):.4g}")
     fixed = SteppedRun(labelled("ddp-fedavg"))
     assert not {"clipping", "clip_quantile", "noise_multiplier_with_count"} & fixed.settings().keys()
