@@ -332,6 +332,8 @@ def test_noise_of_sums_that_is_charged_for_samples_adds_up_with_that_of_private_
     public = ClearUpload(2, 0, synthetic=True)
     assert spent(*uploads, public, OpenedSum(2)).epsilon == expected
     assert math.isinf(spent(*uploads, OpenedSum(2)).epsilon)
+    # Where sums have no noise, another client may have encrypted what it has not told of.
+    assert math.isinf(spent(NOISED, OpenedSum(3), replace(NOISED, round=4)).epsilon)
     assert math.isinf(spent(*uploads, EncryptedUpload(3, 1)).epsilon)
     with pytest.raises(ParameterError, match="do not add up"):
         PrivacyBook([shared(1), shared(2, "client")])

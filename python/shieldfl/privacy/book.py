@@ -101,7 +101,9 @@ class PrivacyBook:
         self._without_noise: set[int] = set()
         """Rounds in which something real was encrypted that had no noise."""
         self._with_noise: set[int] = set()
-        """Rounds in which something was sent that had noise, or was synthetic, encrypted or not."""
+        """Rounds in which something was encrypted that had noise, or was synthetic."""
+        self._covered_in_clear: set[int] = set()
+        """Rounds in which such a thing was readable."""
         self._opened: set[int] = set()
         """Rounds whose sum was opened."""
         self._read: set[int] = set()
@@ -157,14 +159,13 @@ class PrivacyBook:
                 if event.what != "values":
                     self._readable[event.what] = None
                 if event.synthetic:
-                    self._with_noise.add(event.round)
+                    self._covered_in_clear.add(event.round)
                     self._add_dependent(event.round, "updates from synthetic data")
                 else:
                     self._note_first(self._clear, event.round, event.what)
             case NoisedUpload():
                 self._has_readable_noise = True
-                # Where nothing else is encrypted, an opened sum is of nothing, or of what everybody can read.
-                self._with_noise.add(event.round)
+                self._covered_in_clear.add(event.round)
                 self._add_dependent(event.round, "updates with noise")
             case DataRelease():
                 self._has_readable_noise = True
@@ -204,6 +205,9 @@ class PrivacyBook:
         """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
         # A sum of which no upload is known may hold anything.
         noised = self._with_noise - self._without_noise
+        if self._has_shares:
+            # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing.
+            noised |= self._covered_in_clear - self._without_noise
         seen = self._opened if self._has_shares else self._read
         readable = dict.fromkeys(seen - noised, "an opened sum") | self._clear
         clear = min(readable, default=None)
