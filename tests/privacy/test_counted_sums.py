@@ -26,7 +26,7 @@ def planned(distribution="skellam", noise_multiplier=1.0, **changed):
 
 def small(distribution, variance, norm, count_steps):
     """A plan of two honest clients' shares on two values, and a count."""
-    return SumNoise(distribution, 1.0, 2, 2, variance, norm, 16, count_steps)
+    return SumNoise(distribution, 1.0, 2, 2, variance, norm, 16, count_steps=count_steps)
 
 
 @BOTH
