@@ -25,8 +25,10 @@ from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
+from shieldfl.methods.distributed_noise import adaptive_authority, adaptive_client
 from shieldfl.methods.distributed_noise import authority as noisy_authority
 from shieldfl.methods.distributed_noise import client as noisy_client
+from shieldfl.privacy.noise_share import NoiseShareFacts
 from shieldfl.privacy.noise_table import NoiseTable
 from shieldfl.roles.message import Message
 
@@ -77,16 +79,19 @@ def noise_from_seeds() -> Iterator[None]:
 
     def noise_share(values: np.ndarray, *, table: NoiseTable, threads: int | None, **numbers: Any) -> tuple:
         columns = [table.high, table.low]
-        return _testing.noise_share_insecure(
+        share, tries = _testing.noise_share_insecure(
             values, **numbers, thresholds=columns, others=table.others, seed=seed_of(values)
         )
+        norm = float(np.linalg.norm(values.astype(np.float64)))
+        return share, NoiseShareFacts(norm, norm > numbers["clip_norm"], tries)
 
     def rotation_seed(session: bytes, round_number: int) -> bytes:
         return bytes([round_number]) * 32
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(noisy_client, "noise_share", noise_share)
-        for module in (noisy_client, noisy_authority):
+        for module in (noisy_client, adaptive_client):
+            patch.setattr(module, "noise_share", noise_share)
+        for module in (noisy_client, noisy_authority, adaptive_client, adaptive_authority):
             patch.setattr(module, "rotation_seed", rotation_seed)
         patch.setattr(_core, "add_gaussian", add_gaussian)
         patch.setattr(_core, "clip_and_add_gaussian", clip_and_add_gaussian)

@@ -74,7 +74,7 @@ class AuthorityPolicy(Settings):
         for asked, most, what in (
             (plan.clients, self.most_clients, "clients"),
             (plan.rounds, self.most_rounds, "rounds"),
-            (plan.update_size, self.most_values, "values"),
+            (method.positions, self.most_values, "values"),
         ):
             if asked > most:
                 raise PolicyError(f"the plan has {asked:,} {what}, and this authority allows {most:,}")

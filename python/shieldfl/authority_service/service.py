@@ -217,7 +217,7 @@ class AuthorityService:
     def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
         method, plan = request.method, request.method.plan
         carries_totals = not (method.clients_open or method.aggregator_opens)
-        sizes = plan.clients, plan.rounds, plan.update_size
+        sizes = plan.clients, plan.rounds, method.positions
         singly = any(scheme_of(own).name == "paillier" for own in method.purposes.values())
         return SessionFacts(
             method.name, *sizes, aggregator, self.policy.registered_clients_only, carries_totals, singly

@@ -3,6 +3,9 @@
 The steps are small enough that rounding costs little noise, and no smaller, since a sum of smaller ones takes more
 bits. Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more
 noise. See :mod:`shieldfl.privacy.discrete_sums` for the theorems.
+
+Where clients also count how many of them are within the clipping norm, one more value has the same noise: plus or minus
+``count_steps``. All is stated in steps, whose size alone follows a norm that changes: what a sum costs stays the same.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
 """What clients can clip to."""
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
 """Noise multipliers beyond these fit no grid."""
+_LEAST_LEFT = 2.0**-8
+"""Of what a target epsilon allows, for updates beside their count: they then have 16 times the noise."""
 _PRECISION = 1e-5
 """Of a noise multiplier that is found for an epsilon."""
 
@@ -64,6 +69,8 @@ class SumNoise:
     """Of what is sent of each value, sign included."""
     unit: Literal["client", "sample"] = "client"
     """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
+    count_steps: int = 0
+    """Magnitude of the value that counts clients within the clipping norm, in steps; 0 where there is none."""
 
     @property
     def norm_bound_squared(self) -> int:
@@ -91,8 +98,23 @@ class SumNoise:
         return math.sqrt(self.share_variance) / self.steps_per_unit
 
     @property
+    def multiplier_with_count(self) -> float:
+        """The same over the norm of an update and its count together."""
+        return math.sqrt(self.honest_clients * self.share_variance) / math.hypot(self._norm, self.count_steps)
+
+    @property
+    def count_multiplier(self) -> float:
+        """The deviation of their noise over what a client adds to the count; infinite where there is none."""
+        deviation = math.sqrt(self.honest_clients * self.share_variance)
+        return deviation / self.count_steps if self.count_steps else math.inf
+
+    @property
     def _norm(self) -> float:
         return self.steps_per_unit * self.clip_norm
+
+    def steps_per_unit_at(self, clip_norm: float) -> float:
+        """Return the steps per unit with which another clipping norm has as many steps as the plan's."""
+        return self.steps_per_unit if clip_norm == self.clip_norm else self._norm / clip_norm
 
     @cached_property
     def table(self) -> NoiseTable:
@@ -108,15 +130,17 @@ class SumNoise:
         """What one opened sum is charged.
 
         A draw is off where the table is, or where its sum with a rounded value does not fit and is cut. What others
-        than the fewest honest clients add counts for nothing, and may be off.
+        than the fewest honest clients add counts for nothing, and may be off. A count is one value more, of a known
+        magnitude.
         """
+        values = self.dimension + (self.count_steps > 0)
         return NoiseOfSum(
             self.distribution,
             self.honest_clients,
             int(self.share_variance),
-            self.norm_bound_squared,
-            self.dimension,
-            math.log2(self.honest_clients * self.dimension) + _LOG2_LEFT_OUT + 1.0,
+            self.norm_bound_squared + self.count_steps**2,
+            values,
+            math.log2(self.honest_clients * values) + _LOG2_LEFT_OUT + 1.0,
             self.unit,
         )
 
@@ -169,7 +193,7 @@ def multiplier_for(
 
     ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
     on, with which there is less to round. Raises ParameterError for arguments out of range and where no noise is
-    enough.
+    enough, or a count alone costs more.
     """
 
     def is_enough(multiplier: float) -> bool:
@@ -178,7 +202,14 @@ def multiplier_for(
     # What noise without a grid needs is nearly enough, and never more than enough.
     least = noise_multiplier_for(epsilon, delta, rounds)
     least *= planned(2.0 * least).charge.contributions_apart
-    enough = 2.0 * least
+    # What a count costs does not fall with more noise on updates, which has to make up for it.
+    left = 1.0 - (least / planned(2.0 * least).count_multiplier) ** 2
+    if left < _LEAST_LEFT:
+        raise ParameterError(
+            "the count of clients within the clipping norm has too little noise for epsilon "
+            f"{epsilon:g} over {rounds} rounds, whatever updates have: raise clip_count_noise, or min_clients"
+        )
+    enough = 2.0 * least / math.sqrt(left)
     if not is_enough(enough):
         raise ParameterError(
             f"no noise of a sum reaches epsilon {epsilon:g} at delta {delta:g} over {rounds} rounds: above some tens "
@@ -199,6 +230,7 @@ def planned_sum_noise(
     dimension: int,
     honest_clients: int,
     unit: Literal["client", "sample"] = "client",
+    count_deviation: float | None = None,
 ) -> SumNoise:
     """Return the plan of the fewest bits in which rounding adds no more than a tenth to an update's squared norm.
 
@@ -212,6 +244,8 @@ def planned_sum_noise(
     dimension : values of an update.
     honest_clients : the fewest of a sum.
     unit : whose part in a sum is charged; the plan is the same.
+    count_deviation : of the honest clients' noise on how many of them are within the clipping norm, over their number;
+        None where nobody counts them.
 
     Raises ParameterError where no scale fits so much, or so little, noise.
     """
@@ -219,7 +253,7 @@ def planned_sum_noise(
         raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
     if not _LEAST_TRIED < noise_multiplier < _MOST_TRIED:
         raise ParameterError("no grid fits noise with a multiplier so far from 1")
-    arguments = distribution, clip_norm, dimension, honest_clients
+    arguments = distribution, clip_norm, dimension, honest_clients, count_deviation
     found = _fitting(noise_multiplier, *arguments)
     if found is not None:
         return replace(found, unit=unit)
@@ -236,13 +270,21 @@ def planned_sum_noise(
 
 
 def _fitting(
-    multiplier: float, distribution: Distribution, clip_norm: float, dimension: int, honest: int
+    multiplier: float,
+    distribution: Distribution,
+    clip_norm: float,
+    dimension: int,
+    honest: int,
+    count_deviation: float | None,
 ) -> SumNoise | None:
     for bits in range(2, _MOST_VALUE_BITS + 1):
 
         def plan(variance: int, bits: int = bits) -> SumNoise:
-            steps = math.sqrt(honest * variance) / multiplier / clip_norm
-            return SumNoise(distribution, clip_norm, dimension, honest, Fraction(variance), steps, bits)
+            deviation = math.sqrt(honest * variance)
+            steps = deviation / multiplier / clip_norm
+            count = 0 if count_deviation is None else _count_steps(deviation, honest, count_deviation)
+            share = Fraction(variance)
+            return SumNoise(distribution, clip_norm, dimension, honest, share, steps, bits, count_steps=count)
 
         found = _largest(plan)
         if (
@@ -254,6 +296,14 @@ def _fitting(
     return None
 
 
+def _count_steps(deviation: float, honest: int, count_deviation: float) -> int:
+    """Return half of what a client more within the norm moves a sum by, in steps, given its noise's deviation.
+
+    Rounded down, where there is a step at least: of noise the count may have more than was asked for.
+    """
+    return max(1, math.floor(min(deviation / (2.0 * count_deviation * honest), _MOST_NORM)))
+
+
 def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
     """Return the plan of the largest variance that leaves room for rounded values; None where there is none.
 
@@ -262,7 +312,7 @@ def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:
 
     def fits(variance: int) -> bool:
         one = plan(variance)
-        beyond = one.most_sent - one.most_rounded
+        beyond = one.most_sent - max(one.most_rounded, one.count_steps)
         return beyond >= 0 and log2_tail(one.distribution, variance, beyond) <= _LOG2_LEFT_OUT
 
     low, high = _LEAST_VARIANCE, _MOST_VARIANCE + 1

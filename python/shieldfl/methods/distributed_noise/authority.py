@@ -18,7 +18,7 @@ from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
 
-__all__ = ["NoisySumAuthority", "open_noisy_mean"]
+__all__ = ["NoisySumAuthority", "mean_of_shares", "open_noisy_mean"]
 
 
 class NoisySumAuthority(MaskedAverageAuthority):
@@ -46,13 +46,20 @@ def open_noisy_mean(
     Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
     claim.check_weights(1)
+    total = claim.union.scatter(keys.open(claim.total))
+    return mean_of_shares(total, claim, noise.steps_per_unit, context)
+
+
+def mean_of_shares(
+    total: NDArray[np.float64], claim: MixedTotal, steps_per_unit: float, context: RoleContext
+) -> NDArray[np.float64]:
+    """Return the same mean of a total (N,) that is open."""
     positions = claim.positions.resized(min(claim.positions.size, context.plan.parameters))
-    total = claim.union.scatter(keys.open(claim.total))[: positions.size]
     mean = np.zeros(positions.size)
     values = mean_of_total(
-        positions.gather(total),
+        positions.gather(total[: positions.size]),
         clients=claim.total.clients,
-        steps_per_unit=noise.steps_per_unit,
+        steps_per_unit=steps_per_unit,
         rotation_seed=rotation_seed(context.keys.session, claim.total.round),
         threads=context.threads,
     )

@@ -135,10 +135,13 @@ class NoisySumAverage(SumNoised):
         encryption = None
         if settings.asked_noise is not None:
             parameters = zone.resized(plan.parameters)
-            zone, sends_rest = parameters.resized(plan.update_size), False
             settings, encryption = self._noise_sums(
                 settings, plan, dimension=parameters.count, delta=settings.delta
             )
+            # A count is one position more, behind the parameters.
+            counted = self.noise is not None and self.noise.count_steps > 0
+            encrypted = parameters.resized(parameters.size + counted, chosen=True)
+            zone, sends_rest = encrypted.resized(encrypted.size + plan.buffers), False
             self.aggregator_sees = "ciphertexts and their number"
         super().__init__(name, settings, plan, zone, encryption=encryption, sends_rest=sends_rest)
 

@@ -14,7 +14,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.noise_share import mean_of_total, noise_share
+from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
 from shieldfl.training.local_update import FloatVector
 
@@ -29,17 +29,27 @@ class NoiseSharing(MaskedAverageClient):
 
     _sum_noise: SumNoise
 
+    @property
+    def _clip_norm(self) -> float:
+        """What is clipped to in the round that runs."""
+        return self._sum_noise.clip_norm
+
     def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
         raise NotImplementedError
 
     def _share_of(self, values: FloatVector) -> NDArray[np.float64]:
         """Return the whole numbers (n,) that stand for so many values."""
+        sent, _ = self._noised(values)
+        return sent.astype(np.float64)
+
+    def _noised(self, values: FloatVector) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+        """Return the same numbers, and what it learns on the way."""
         noise = self._sum_noise
-        sent, _ = noise_share(
+        return noise_share(
             values,
-            clip_norm=noise.clip_norm,
-            steps_per_unit=noise.steps_per_unit,
+            clip_norm=self._clip_norm,
+            steps_per_unit=noise.steps_per_unit_at(self._clip_norm),
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
             norm_bound_squared=noise.norm_bound_squared,
             most_rounded=noise.most_rounded,
@@ -47,14 +57,13 @@ class NoiseSharing(MaskedAverageClient):
             table=noise.table,
             threads=self.context.threads,
         )
-        return sent.astype(np.float64)
 
     def _values_of(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what a sum of this share (n,) alone would be read as."""
         return mean_of_total(
             np.ascontiguousarray(share),
             clients=1,
-            steps_per_unit=self._sum_noise.steps_per_unit,
+            steps_per_unit=self._sum_noise.steps_per_unit_at(self._clip_norm),
             rotation_seed=rotation_seed(self.context.keys.session, self.round),
             threads=self.context.threads,
         )

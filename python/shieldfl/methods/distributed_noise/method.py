@@ -3,17 +3,31 @@
 Sources: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
 Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
 Learning" (NeurIPS 2021). There a sum wraps around a modulus of secure aggregation; here it has room for whatever is
-drawn, and buffers stay with the client.
+drawn, and buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar, McMahan and Ramaswamy,
+"Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
+from shieldfl.methods.distributed_noise.adaptive_client import AdaptiveClient
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, NoisySumAverage
-from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
+from shieldfl.methods.distributed_noise.settings import OF_ADAPTIVE_CLIPPING, DdpFedAvgSettings
+from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy.clip_rule import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
+
+if TYPE_CHECKING:
+    from shieldfl.methods.protocol.steps import AuthoritySteps
+    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["DdpFedAvg"]
 
@@ -46,4 +60,52 @@ class DdpFedAvg(NoisySumAverage):
     noise: SumNoise
 
     def __init__(self, name: str, settings: DdpFedAvgSettings, plan: FederationPlan) -> None:
+        self._rule = _clip_rule(settings)
         super().__init__(name, settings, plan, Mask.full(plan.update_size))
+        if self.noise.count_multiplier < self.noise.noise_multiplier:
+            self.notes.append(
+                f"{name}: most of ε is spent on counting clients within the clipping norm, whose noise has a "
+                f"multiplier of {self.noise.count_multiplier:.3g}: raise clip_count_noise, or min_clients"
+            )
+
+    @property
+    def positions(self) -> int:
+        """How many an update has as it is sent: one more than the model's where clients are counted."""
+        return self.plan.update_size + (self._rule is not None)
+
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> MaskedAverageClient:
+        if self._rule is None or self.zone is None:
+            return super()._client(context, index, weight, initial, shared_secret)
+        return AdaptiveClient(index, initial, context, self.zone, self.noise, rule=self._rule)
+
+    def _authority_steps(
+        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
+    ) -> AuthoritySteps:
+        if self._rule is None or self.zone is None:
+            return super()._authority_steps(initial, context, keys, shared_secret)
+        from shieldfl.methods.distributed_noise.adaptive_authority import AdaptiveSumAuthority
+
+        return AdaptiveSumAuthority(context, initial, keys, self.zone, self.noise, rule=self._rule)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the settings, with what they come to; of the clipping norm only what matters."""
+        stated = super().settings(weights)
+        if self._rule is not None:
+            return stated | {"noise_multiplier_with_count": self.noise.multiplier_with_count}
+        return {name: value for name, value in stated.items() if name not in OF_ADAPTIVE_CLIPPING}
+
+
+def _clip_rule(settings: DdpFedAvgSettings) -> ClipRule | None:
+    """Return how the clipping norm moves; None where it does not. Raises ParameterError for one that cannot."""
+    if settings.clipping == "fixed":
+        return None
+    if not LEAST_FIRST_NORM <= settings.clip_norm <= MOST_FIRST_NORM:
+        raise ParameterError("a clipping norm that moves must be from 2^-84 to 2^84 in the first round")
+    return ClipRule(settings.clip_norm, settings.clip_quantile, settings.clip_learning_rate)

@@ -17,7 +17,16 @@ from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
-__all__ = ["AskedNoise", "DdpFedAvgSettings", "FullEncryptionSettings", "SumNoiseOption"]
+__all__ = [
+    "OF_ADAPTIVE_CLIPPING",
+    "AskedNoise",
+    "DdpFedAvgSettings",
+    "FullEncryptionSettings",
+    "SumNoiseOption",
+]
+
+OF_ADAPTIVE_CLIPPING = ("clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise")
+"""Names of settings that say nothing where the clipping norm stays as it is."""
 
 Colluders = Annotated[int, Meta(ge=1, lt=2**31)]
 
@@ -33,6 +42,8 @@ class AskedNoise:
     clip_norm: float
     mechanism: Distribution
     colluders: int
+    count_deviation: float | None = None
+    """Of the noise on the share of the clients within ``clip_norm``; None where nobody counts them."""
 
     def planned(
         self,
@@ -60,6 +71,7 @@ class AskedNoise:
                 dimension=dimension,
                 honest_clients=honest,
                 unit=unit,
+                count_deviation=self.count_deviation,
             )
 
         multiplier = self.multiplier
@@ -89,6 +101,27 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         Delta,
         about("Of the stated epsilon; a thousandth of it is for draws that are off their distribution."),
     ] = 1e-5
+    clipping: Annotated[
+        Literal["fixed", "adaptive"],
+        about(
+            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised counts, "
+            "which are charged for."
+        ),
+    ] = "fixed"
+    clip_quantile: Annotated[
+        Delta, about("Of adaptive clipping: the share of the clients that is to be within C.", symbol="γ")
+    ] = 0.5
+    clip_learning_rate: Annotated[
+        Positive,
+        about("Of adaptive clipping: C moves by a factor of exp(-η (share within C - γ)).", symbol="η"),
+    ] = 0.2
+    clip_count_noise: Annotated[
+        Positive,
+        about(
+            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are within C, over "
+            "their number."
+        ),
+    ] = 0.05
     mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
         "skellam"
     )
@@ -108,7 +141,12 @@ class DdpFedAvgSettings(DpFedAvgSettings):
     def asked_noise(self) -> AskedNoise:
         """What noise sums are to have."""
         return AskedNoise(
-            self.noise_multiplier, self.target_epsilon, self.clip_norm, self.mechanism, self.colluders
+            self.noise_multiplier,
+            self.target_epsilon,
+            self.clip_norm,
+            self.mechanism,
+            self.colluders,
+            self.clip_count_noise if self.clipping == "adaptive" else None,
         )
 
     def with_multiplier(self, multiplier: float) -> Self:

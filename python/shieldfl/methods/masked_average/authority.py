@@ -47,6 +47,7 @@ class MaskedAverageAuthority(RoundAuthority):
         super().__init__(context, keys)
         self.zone = self._settled = zone
         self.model = self._initial = initial
+        self._size = context.plan.update_size if zone is None else zone.size
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
         self._is_replaced = False
@@ -56,14 +57,18 @@ class MaskedAverageAuthority(RoundAuthority):
         """Raise WireFormatError for a model unlike the first, and a zone of another size or than is settled."""
         super().check_changed()
         refuse_unless(self.model.is_like(self._initial))
-        refuse_unless(self.zone is None or self.zone.size == self.context.plan.update_size)
+        refuse_unless(self.zone is None or self.zone.size == self._size)
         refuse_unless(self._settled is None or self.zone == self._settled)
 
     def _first_model(self) -> Message:
         return self._initial.to_message()
 
     def _keeps(self, model: Message) -> bool:
-        return model == self.model.to_message()
+        return model == self._kept_message()
+
+    def _kept_message(self) -> Message:
+        """Return what is kept, as the next round starts from it: the model."""
+        return self.model.to_message()
 
     def newest_model(self) -> Message:
         """Return what the next round starts from."""
@@ -89,8 +94,8 @@ class MaskedAverageAuthority(RoundAuthority):
     def _decide(self, phase: str, message: Message) -> Message:
         """Open the total of the update; other phases are for methods that agree on the zone."""
         number = message.number("round")
-        size = self.context.plan.update_size
-        claim = MixedTotal.read(message, "", self.context.parameters, size, number, has_rest=self._sends_rest)
+        parameters, has_rest = self.context.parameters, self._sends_rest
+        claim = MixedTotal.read(message, "", parameters, self._size, number, has_rest=has_rest)
         zone = self._zone_of(number)
         if zone is not None and claim.positions != zone:
             raise WireFormatError("the total covers other positions than those that were agreed on")
@@ -102,7 +107,7 @@ class MaskedAverageAuthority(RoundAuthority):
             mean = self._open_mean(claim, keys, message)
         self.model = self.model.moved_finite(mean, self._learning_rate)
         self._is_replaced = False
-        return self.model.to_message()
+        return self._kept_message()
 
     def _zone_of(self, round_number: int) -> Mask | None:
         """Return the positions that the round's total must cover."""

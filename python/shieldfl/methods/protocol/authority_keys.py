@@ -22,6 +22,7 @@ __all__ = ["made_authority_keys"]
 def made_authority_keys(
     purposes: Mapping[str, SchemeParameters[Any, Any]],
     plan: FederationPlan,
+    positions: int,
     most_weight: int,
     threads: int | None,
     store: str | PathLike[str] | None,
@@ -35,6 +36,7 @@ def made_authority_keys(
     ----------
     purposes : what is encrypted, and how.
     plan, most_weight : of the federation.
+    positions : the most that an update has.
     threads : for the core; None for as many as the work is worth.
     store : the path of the memory's file, where clients enrol; None for none.
     check : of a federation that was set up before; None makes new keys.
@@ -49,7 +51,7 @@ def made_authority_keys(
             purposes,
             plan.min_clients,
             weight_bounds=bounds,
-            most_values=plan.update_size,
+            most_values=positions,
             clients=plan.clients,
             aggregator_opens=plan.opener == "aggregator",
             threads=threads,

@@ -75,6 +75,11 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         """The largest that a client counts."""
         return 1 if self.weighs_all_alike else self.plan.most_weight
 
+    @property
+    def positions(self) -> int:
+        """How many an update has as it is sent: N, where nothing but the model's values is."""
+        return self.plan.update_size
+
     def authority_setup(
         self,
         initial: GlobalModel,
@@ -132,7 +137,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
     def _made_round_keys(self, *how: Any) -> RoundSigner:
         from shieldfl.methods.protocol.authority_keys import made_authority_keys  # holds secrets: only here
 
-        return made_authority_keys(self.purposes, self.plan, self.most_weight, *how)
+        return made_authority_keys(self.purposes, self.plan, self.positions, self.most_weight, *how)
 
     def _bound_authority(
         self,
@@ -156,7 +161,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         else:
             steps = self._authority_steps(initial, context, keys, shared_secret)
             secret = self._bound_secret(shared_secret)
-        steps.bind(setup.digest, "key authority", self.plan.update_size, secret)
+        steps.bind(setup.digest, "key authority", self.positions, secret)
         return steps
 
     def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
@@ -201,7 +206,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         if self.clients_open:
             steps.open_by(self._opener(initial, context, shared_secret))
         secret = self._bound_secret(shared_secret)
-        steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.plan.update_size, secret)
+        steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.positions, secret)
         return steps
 
     def granted_client_steps(
@@ -260,7 +265,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
                     "this aggregator opens sums and begins rounds: give it the initial model"
                 )
             steps.open_by(self._opener(initial, context, None))
-        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.plan.update_size)
+        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
         return steps
 
     @abc.abstractmethod

@@ -1,0 +1,264 @@
+"""Clipping that follows a quantile: every party has the same norm, by counts that are charged for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from methods.golden_rounds import noise_from_seeds
+from methods.method_conformance import SteppedRun, initial_model, resigned
+from methods.small_plan import small_plan
+from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
+from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
+from shieldfl.methods.distributed_noise.clip_part import CLIP_EXPONENT, clip_part, read_clip_exponent
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
+from shieldfl.privacy.sum_noise import rotation_seed
+from shieldfl.reference.distributed_noise import rotated
+from shieldfl.roles.message import Message
+from shieldfl.scheme.registry import encryptions
+
+OPENERS = ("authority", "clients", "aggregator")
+# Noise that moves no count by a client in a million.
+EXACT = {**FAINT_IN_SUMS, "clip_norm": 1.9, "clip_count_noise": 1e-6, "clip_learning_rate": 0.5}
+LOUD = {"noise_multiplier": 4.0, "clip_norm": 0.25, "clip_count_noise": 0.5}
+
+
+def run_of(opener="authority", *, rounds=8, changes=EXACT, **others):
+    variant = labelled("ddp-fedavg").with_others(**{"clipping": "adaptive", **changes})
+    made = Variant(variant.method, variant.settings, "adaptive", variant.others, opener)
+    return SteppedRun(made, rounds=rounds, **others)
+
+
+def exponent(model) -> int:
+    return read_clip_exponent(model)
+
+
+def differences(run):
+    return {
+        one: (run.updates[one].parameters - run.starts[one].parameters).astype(np.float64)
+        for one in run.updates
+    }
+
+
+@pytest.mark.parametrize(
+    "encryption",
+    [
+        pytest.param(one, marks=[pytest.mark.slow] if one.startswith("paillier") else [])
+        for one in encryptions()
+    ],
+)
+def test_the_norm_follows_the_share_within_and_the_model_the_mean_of_clipped(encryption):
+    """A twin in real numbers, without noise: C exp(-eta (b - gamma)), and updates clipped to C."""
+    size = labelled("ddp-fedavg").with_others(encryption=encryption).size
+    norm, shares = 1.9 * math.sqrt(size / PARAMETERS), []
+    run = run_of(changes={**EXACT, "clip_norm": norm, "encryption": encryption})
+    for _ in range(3):
+        before = run.parameters
+        run.run_round()
+        own = differences(run)
+        lengths = {one: np.linalg.norm(update) for one, update in own.items()}
+        clipped = [update * min(1.0, norm / lengths[one]) for one, update in own.items()]
+        np.testing.assert_allclose(run.parameters - before, np.mean(clipped, axis=0), rtol=2e-5, atol=1e-6)
+        shares.append(np.mean([one <= norm for one in lengths.values()]))
+        norm *= math.exp(-0.5 * (shares[-1] - 0.5))
+        assert run.method._rule.norm_at(exponent(run.model)) == pytest.approx(norm, rel=2e-5)
+    assert len(set(shares)) > 1, "some rounds have others within the norm"
+
+
+def test_a_twin_of_what_is_sent_comes_to_the_same_exponent_and_count():
+    """With noise: the count of whole numbers that clients have sent, by the reference's rotation."""
+    run = run_of(changes=LOUD)
+    sent = {}
+    for client in run.clients:
+        original = client._vector
+        client._vector = lambda answer, one=client.index, original=original: sent.setdefault(
+            one, original(answer)
+        )
+    noise, expected = run.method.noise, 0
+    rule = ClipRule(0.25, 0.5, 0.2)
+    for number in (1, 2):
+        sent.clear()
+        run.run_round()
+        counts = np.array([one[PARAMETERS] for one in sent.values()])
+        assert np.array_equal(counts, np.rint(counts))
+        assert np.abs(counts).max() <= noise.most_sent
+        (total,) = rotated(np.array([counts.sum()]), rotation_seed(run.setup.session, number), inverse=True)
+        share = (total / noise.count_steps / CLIENTS + 1.0) / 2.0
+        expected = rule.moved(expected, share)
+        assert exponent(run.model) == expected
+    assert expected != 0
+
+
+def test_whoever_opens_and_also_resumed_runs_come_to_the_same_model_and_norm():
+    """Of the same draws. Clients that were not in the rounds before get the norm with the model, or by its sums."""
+    found = []
+    for opener, restarts in [*((one, False) for one in OPENERS), ("clients", True), ("aggregator", True)]:
+        run, rounds = run_of(opener, changes=LOUD, restarts_roles=restarts), []
+        with noise_from_seeds():
+            for participants in ([0, 1, 2, 3], [0, 1], [1, 2, 3]):
+                run.run_round(participants)
+                assert len({run.clients[one]._clip_exponent for one in participants}) == 1
+                rounds.append((exponent(run.model), run.parameters.tobytes()))
+        found.append(rounds)
+    assert all(one == found[0] for one in found)
+    assert len({clip for clip, _ in found[0]}) == 3
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_every_sum_is_charged_with_its_count_whatever_the_norm_is(opener):
+    run = run_of(opener, changes=LOUD)
+    for _ in range(3):
+        run.run_round()
+    noise = run.method.noise
+    assert noise.charge.norm_bound_squared == noise.norm_bound_squared + noise.count_steps**2
+    assert run.account.spent().epsilon == epsilon_of({noise.charge: 3}, 1e-5)
+    settings = run.settings()
+    assert settings["clipping"] == "adaptive"
+    assert settings["noise_multiplier_with_count"] < noise.noise_multiplier
+    (note,) = [one for one in run.account.notes if "leads to" in one]
+    assert note.endswith(f"round 3 leads to is {run.method._rule.norm_at(exponent(run.model)):.4g}")
+    fixed = SteppedRun(labelled("ddp-fedavg"))
+    assert not {"clipping", "clip_quantile", "noise_multiplier_with_count"} & fixed.settings().keys()
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "ckks"])
+def test_a_model_without_buffers_has_room_for_the_count(encryption):
+    initial = GlobalModel(initial_model().parameters, np.empty(0, np.float32))
+    run = run_of(changes={**EXACT, "encryption": encryption}, initial=initial)
+    run.run_round()
+    assert exponent(run.model) != 0
+
+
+@pytest.mark.parametrize("sent", [-1.0, 1.0])
+def test_a_client_that_lies_of_its_norm_moves_it_by_a_round_at_most(sent):
+    run = run_of(changes={**LOUD, "clip_count_noise": 0.01})
+    liar, most = run.clients[2], run.method.noise.most_sent
+    original = liar._vector
+
+    def lying(answer):
+        vector = original(answer)
+        vector[PARAMETERS] = sent * most
+        return vector
+
+    liar._vector = lying
+    run.run_round()
+    rule = run.method._rule
+    assert rule.moved(0, 1.0) <= exponent(run.model) <= rule.moved(0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        None,
+        b"",
+        bytes(7),
+        bytes(9),
+        np.float64(math.nan).tobytes(),
+        np.int64(MOST_EXPONENT + 1).tobytes(),
+        np.int64(-MOST_EXPONENT - 1).tobytes(),
+    ],
+)
+def test_a_client_refuses_a_norm_that_no_round_has_before_it_trains(part):
+    run = run_of()
+    run.run_round()
+    first = run.begin_round(2)
+    changed = {name: value for name, value in first.items() if name != CLIP_EXPONENT}
+    if part is not None:
+        changed[CLIP_EXPONENT] = part
+    client = run.clients[1]
+    before = client._clip_exponent
+    with pytest.raises(WireFormatError):
+        client.begin_round(2, CLIENTS, resigned(run, changed))
+    assert (client.round, client._clip_exponent) == (1, before)
+    client.begin_round(2, CLIENTS, first)
+    assert client._clip_exponent == exponent(first)
+
+
+@pytest.mark.parametrize("opener", ["authority", "aggregator"])
+def test_a_client_refuses_another_norm_than_was_signed(opener):
+    run = run_of(opener)
+    run.run_round()
+    first = run.begin_round(2)
+    changed = Message({**first, **clip_part(exponent(first) + 1)})
+    with pytest.raises(KeyMismatchError):
+        run.clients[1].begin_round(2, CLIENTS, changed)
+    run.clients[1].begin_round(2, CLIENTS, first)
+
+
+def test_a_sum_that_the_model_cannot_take_leaves_the_norm_as_it_is(monkeypatch):
+    run = run_of()
+    run.run_round()
+    before = run.authority.newest_model()
+
+    def refused(model, mean, learning_rate):
+        raise RangeError("not finite")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GlobalModel, "moved_finite", refused)
+        with pytest.raises(RangeError):
+            run.run_round()
+    assert run.authority.newest_model() == before
+    assert run.authority._clip_exponent == exponent(before)
+
+
+@pytest.mark.parametrize("role", ["clients", "authority"])
+def test_a_state_of_a_norm_that_no_round_has_is_refused(role):
+    run, key = run_of(), None
+    run.run_round()
+    one = run.clients[0] if role == "clients" else run.authority
+    key = bytes(32) if one.needs_sealing else None
+    one._clip_exponent = MOST_EXPONENT + 1
+    state = one.state(key)
+    fresh = run.new_client(0) if role == "clients" else run.new_authority()
+    with pytest.raises(WireFormatError):
+        fresh.restore(state, key)
+
+
+def test_an_optimiser_of_the_server_cannot_take_the_place_of_a_round():
+    run = run_of("aggregator")
+    run.run_round()
+    with pytest.raises(ParameterError, match="more than a model's numbers"):
+        run.aggregator.replace_model(GlobalModel(initial_model().parameters, np.empty(0, np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clip_norm": 2.0**-90}, r"from 2\^-84 to 2\^84"),
+        ({"clip_norm": 2.0**90}, r"from 2\^-84 to 2\^84"),
+        ({"clipping": "other"}, "clipping"),
+        ({"clip_quantile": 1.0}, "clip_quantile"),
+        ({"clip_count_noise": 0.0}, "clip_count_noise"),
+        ({"target_epsilon": 0.5}, "raise clip_count_noise"),
+    ],
+)
+def test_what_no_norm_can_follow_is_refused_before_there_are_keys(changes, words):
+    def made():
+        settings = MethodSettings().changed("ddp-fedavg", {"clipping": "adaptive", **changes})
+        return make_method("ddp-fedavg", settings, small_plan())
+
+    with pytest.raises(ParameterError, match=words):
+        made()
+
+
+def test_a_count_that_costs_more_than_updates_is_said_to():
+    for noise, is_said in ((0.05, True), (4.0, False)):
+        run = run_of(changes={**LOUD, "clip_count_noise": noise})
+        assert any("raise clip_count_noise" in one for one in run.account.notes) == is_said
+
+
+def test_a_target_is_met_with_the_count_in_it():
+    run = run_of(rounds=5, changes={"target_epsilon": 6.0, "clip_count_noise": 4.0})
+    for _ in range(5):
+        run.run_round()
+    assert 0.9 * 6.0 <= run.account.spent().epsilon <= 6.0
+    again = make_method(
+        "ddp-fedavg", MethodSettings().changed("ddp-fedavg", run.setup.settings), run.setup.plan
+    )
+    assert again.noise == run.method.noise
