@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 
 import numpy as np
@@ -24,7 +25,9 @@ from shieldfl.roles.sum_key_authority import SumKeyAuthority
 ENCRYPTED = ("ciphertexts", "votes", "scores")
 
 
+@functools.cache
 def encrypting() -> list:
+    """Return those that have an authority for keys; once, since a run is set up for each."""
     with ready_keys():
         return [one for one in variants() if SteppedRun(one).authority is not None]
 
