@@ -94,9 +94,9 @@ hugging-face: build/hf/packages  ## examples/flower/lora_text, with transformers
 	$(call install_wheel,hf)
 	OMP_NUM_THREADS=1 $(call OWN_PYTHON,hf) -m pytest -p no:cacheprovider tests/flower/test_lora_text.py
 
-test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
+test-verify: build/verify/configured  ## C++ tests, with all that they may try at random, in a build that checks the ranges and lengths that kernels rely on
 	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames freed_memory
-	$(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
+	SHIELDFL_ALL_TRIALS=1 $(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.
