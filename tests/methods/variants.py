@@ -297,18 +297,15 @@ def by_turns(test_name: str, of: Sequence[Variant], slow: Iterable[str] = STEPS_
     return parameters
 
 
-def every_variant(test: Test) -> Test:
-    """Try a test with every variant, see :func:`by_turns`."""
-    return pytest.mark.parametrize("variant", by_turns(test.__name__, variants()))(test)
+def every_one_of(of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> Callable[[Test], Test]:
+    """Return what tries a test with each of these, see :func:`by_turns`."""
+
+    def tried(test: Test) -> Test:
+        return pytest.mark.parametrize("variant", by_turns(test.__name__, of, slow))(test)
+
+    return tried
 
 
-def every_variant_and_twin(test: Test) -> Test:
-    """Try a test with every variant and its twin, see :func:`by_turns`."""
-    late = (*STEPS_OF_ANOTHER, *_slow_twins())
-    of = variants() + twins(variants())
-    return pytest.mark.parametrize("variant", by_turns(test.__name__, of, late))(test)
-
-
-every_enrolling_variant = pytest.mark.parametrize(
-    "variant", [one for one in variants() if one.enrols], ids=lambda variant: variant.label
-)
+every_variant = every_one_of(variants())
+every_variant_and_twin = every_one_of(variants() + twins(variants()), (*STEPS_OF_ANOTHER, *_slow_twins()))
+every_enrolling_variant = every_one_of([one for one in variants() if one.enrols])
