@@ -6,7 +6,7 @@ CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f -not -path 'cpp/te
 # Without make's own flags: Ninja would look for a jobserver that its parents do not hand on.
 BUILD_PATH := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 JOBS := $(shell nproc)
-# One more than there are cores: a test of a deployment waits for most of its time.
+# One more than there are cores: tests of several processes wait for some of their time.
 TESTS_AT_ONCE := $(shell expr $$(nproc) + 1)
 # Targets that may run at once, each with its output in one piece.
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
@@ -94,9 +94,9 @@ hugging-face: build/hf/packages  ## examples/flower/lora_text, with transformers
 	$(call install_wheel,hf)
 	OMP_NUM_THREADS=1 $(call OWN_PYTHON,hf) -m pytest -p no:cacheprovider tests/flower/test_lora_text.py
 
-test-verify: build/verify/configured  ## C++ tests in a build that checks the ranges and lengths that kernels rely on
+test-verify: build/verify/configured  ## C++ tests, with all that they may try at random, in a build that checks the ranges and lengths that kernels rely on
 	$(BUILD_PATH) cmake --build build/verify --target core_tests fuzz_frames freed_memory
-	$(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
+	SHIELDFL_ALL_TRIALS=1 $(BUILD_PATH) ctest --test-dir build/verify --output-on-failure --parallel $(JOBS) --exclude-regex sampler_statistics
 
 # The interpreter is not built for sanitizers, so their runtime has to be loaded before it; -S keeps the installed
 # package, which has no sanitizers either, from being found first.

@@ -38,8 +38,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$" AND SHIELDFL_LINKS_STATICAL
   shieldfl_warnings(constant_time_trace)
   # As the C++ tests' own code: what is followed is the library's, compiled as it is shipped.
   target_compile_options(constant_time_trace PRIVATE $<$<CONFIG:Release>:-O1>)
-  shieldfl_precompiled(constant_time_trace <algorithm> <functional> <memory> <optional> <random> <span> <string>
-                       <string_view> <unordered_map> <vector>)
+  shieldfl_precompiled_by(core_tests constant_time_trace)
   add_test(NAME constant_time_trace_short COMMAND constant_time_trace --short)
   # It takes longest, on one core: it begins first. The C library's memory functions go without their instructions that
   # repeat, of which each byte would be a step; which ones they take depends on lengths alone.

@@ -22,8 +22,12 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def import_graph() -> Graph:
-    """Which files of the package each file imports, also in functions; what the package itself gathers is no way."""
+    """Which files of the package each file imports, also in functions; what the package itself gathers is no way.
+
+    All files are read once: nobody changes what is returned.
+    """
     files = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
     del files["shieldfl"]
     known = files.keys() | {f"shieldfl.{GENERATED}"}

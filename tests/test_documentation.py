@@ -50,7 +50,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-LONG_EXAMPLES = ("docs/paillier.md-0",)
+LONG_EXAMPLES = ("docs/paillier.md-0", "docs/own-task.md-1")
 """Of several seconds each."""
 EXAMPLES = [
     pytest.param(code, id=name, marks=pytest.mark.slow if name in LONG_EXAMPLES else ())

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <functional>
 #include <sstream>
@@ -45,6 +46,16 @@ struct Registration {
   std::ostringstream message;
   message << file << ":" << line << ": " << what;
   throw std::runtime_error(message.str());
+}
+
+// Whether all that a test tries is tried, as the long form of the checks does (SHIELDFL_ALL_TRIALS).
+inline bool all_are_tried() {
+  return std::getenv("SHIELDFL_ALL_TRIALS") != nullptr;
+}
+
+// How often something random is tried: a fifth, where not all are.
+inline int trials(int all) {
+  return all_are_tried() ? all : all / 5;
 }
 
 // Whether a name begins with one of the prefixes, or there are none.

@@ -153,7 +153,7 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
     assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
 
 
-@pytest.mark.parametrize("method", ["alt-fl-si-he", "alt-fl-si-dp"])
+@pytest.mark.parametrize("method", ["alt-fl-si-he", pytest.param("alt-fl-si-dp", marks=pytest.mark.slow)])
 def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
     settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
     result = run_audit(

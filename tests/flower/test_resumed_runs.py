@@ -47,12 +47,12 @@ PLACES = [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"),
 @pytest.mark.parametrize(
     ("settings", "group", "kind"),
     [
-        # Of every method one place, and of the one that all others are made like, every place.
+        # Of every method one place, and of the one that all others are made like, two: in a round and between two.
         pytest.param(
             settings,
             *place,
             id=f"{', '.join(settings.values()) or 'full-he'}, {' '.join(place)}",
-            marks=() if not settings or place == PLACES[2] else pytest.mark.slow,
+            marks=() if place == PLACES[2] or (not settings and place == PLACES[1]) else pytest.mark.slow,
         )
         for settings in SETTINGS
         for place in PLACES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun, contraction
-from methods.variants import BUFFERS, Variant, labelled, variants
+from methods.variants import BUFFERS, Variant, every_one_of, labelled, variants
 from shieldfl import paillier
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import layer_ranges
@@ -183,7 +183,7 @@ def check_update(
         assert run.batch(message["ciphertexts"]).count == stated.encrypted.count + buffers
 
 
-@pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
+@every_one_of(disclosing_variants())
 def test_a_disclosure_says_what_really_left(variant):
     trained: dict[int, Trained] = {}
     before: dict[int, np.ndarray] = {}
@@ -236,7 +236,7 @@ def test_a_disclosure_says_what_really_left(variant):
             assert run.clients[client].disclosure == messages[-1][2]
 
 
-@pytest.mark.parametrize("variant", disclosing_variants(), ids=lambda variant: variant.label)
+@every_one_of(disclosing_variants())
 def test_a_disclosure_is_of_the_clients_own_round(variant):
     run = SteppedRun(variant)
     client, model = run.clients[0], run.method.message_for(0, run.begin_round(1, [0, 1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from methods.honest_outcome import honest_outcome
 from methods.keys_made_once import ready_keys
 from methods.method_conformance import SteppedRun, contraction, run_of
-from methods.variants import CLIENTS, every_enrolling_variant, twins, variants
+from methods.variants import CLIENTS, every_enrolling_variant, every_one_of, twins, variants
 from shieldfl import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
@@ -24,7 +25,9 @@ from shieldfl.roles.sum_key_authority import SumKeyAuthority
 ENCRYPTED = ("ciphertexts", "votes", "scores")
 
 
+@functools.cache
 def encrypting() -> list:
+    """Return those that have an authority for keys; once, since a run is set up for each."""
     with ready_keys():
         return [one for one in variants() if SteppedRun(one).authority is not None]
 
@@ -37,11 +40,9 @@ def keys_of(run: SteppedRun) -> RoundSigner:
     return run.authority.keys
 
 
-every_encrypting_variant = pytest.mark.parametrize("variant", encrypting(), ids=lambda variant: variant.label)
-every_variant_with_round_keys = pytest.mark.parametrize(
-    "variant",
-    [one for one in encrypting() + twins(variants()) if not one.enrols],
-    ids=lambda variant: variant.label,
+every_encrypting_variant = every_one_of(encrypting())
+every_variant_with_round_keys = every_one_of(
+    [one for one in encrypting() + twins(variants()) if not one.enrols]
 )
 
 

@@ -14,6 +14,7 @@ from methods.variants import (
     FAINT_TOLERANCE,
     TWINS_OF_EACH_KIND,
     Variant,
+    by_turns,
     every_variant,
     labelled,
     opened_by_aggregator,
@@ -71,14 +72,14 @@ class TestMethodsOfThisPackage(MethodConformance):
     """Roles that last and roles that are restored take turns, from variant to variant and from test to test.
 
     So each variant meets both, and so does each test. Few and many bits behind the point take turns from variant to
-    variant. The other half of all pairs is slow.
+    variant. The other half of all pairs is slow, and so is what :func:`by_turns` says.
     """
 
     takes_the_other_turn = False
 
-    @pytest.fixture(params=TRIED, ids=lambda variant: variant.label)
-    def variant(self, request):
-        return request.param
+    def pytest_generate_tests(self, metafunc):
+        if "variant" in metafunc.fixturenames:
+            metafunc.parametrize("variant", by_turns(metafunc.function.__name__, TRIED, ()))
 
     @pytest.fixture
     def case(self, variant):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ LAYER_OFFSETS = (0, 200, 320, PARAMETERS)
 FEW_PARAMETERS = 70
 FEW_LAYER_OFFSETS = (0, 42, 67, FEW_PARAMETERS)
 CLIENTS = 4
+
+Test = TypeVar("Test", bound=Callable[..., None])
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,8 @@ STEPS_OF_ANOTHER = (
 )
 # One of each kind of method.
 TWINS_OF_EACH_KIND = ("full-he", "fedml-he", "mask-crypt", "dict-pfl", "selective-shield/encrypted")
+# With one that encrypts nothing, and one under each of Paillier's packings.
+ONE_OF_EACH_KIND = (*TWINS_OF_EACH_KIND, "fedavg", "batch-crypt", "sense-crypt/single")
 
 
 def each_as_parameter(of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> list[Any]:
@@ -272,10 +277,35 @@ def _slow_twins() -> list[str]:
     return [twin.label for twin in twins(others)]
 
 
-every_variant = pytest.mark.parametrize("variant", each_as_parameter(variants()))
-every_variant_and_twin = pytest.mark.parametrize(
-    "variant", each_as_parameter(variants() + twins(variants()), (*STEPS_OF_ANOTHER, *_slow_twins()))
-)
-every_enrolling_variant = pytest.mark.parametrize(
-    "variant", [one for one in variants() if one.enrols], ids=lambda variant: variant.label
-)
+_TURNS = 4
+
+
+def by_turns(test_name: str, of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> list[Any]:
+    """Return parameters of a test: one of each kind of method and, by turns, a quarter of the others; the rest is slow.
+
+    What a test asks of methods is mostly code that those of a kind have in common. Which quarter it is goes by the
+    test's name, so that each variant is in a quarter of all tests at least.
+    """
+    turn, late, place = zlib.crc32(test_name.encode()), set(slow), 0
+    parameters = []
+    for one in of:
+        fast = one.label in ONE_OF_EACH_KIND
+        if not fast and one.label.partition("/opened")[0] not in late:
+            fast = (place + turn) % _TURNS == 0
+            place += 1
+        parameters.append(pytest.param(one, id=one.label, marks=[] if fast else [pytest.mark.slow]))
+    return parameters
+
+
+def every_one_of(of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> Callable[[Test], Test]:
+    """Return what tries a test with each of these, see :func:`by_turns`."""
+
+    def tried(test: Test) -> Test:
+        return pytest.mark.parametrize("variant", by_turns(test.__name__, of, slow))(test)
+
+    return tried
+
+
+every_variant = every_one_of(variants())
+every_variant_and_twin = every_one_of(variants() + twins(variants()), (*STEPS_OF_ANOTHER, *_slow_twins()))
+every_enrolling_variant = every_one_of([one for one in variants() if one.enrols])

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "common/cpu_features.h"
 #include "tests/check.h"
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/mask/mask_cases.h"
@@ -85,10 +86,14 @@ void check_sums(const typename Types::ParameterRequest& request, Kind kind, std:
 
 TEST_OF_BOTH(sums_are_exact) {
   std::mt19937_64 generator(401);
+  // Extremes of both signs alone where the process has chosen less than the best instruction set: the kernels
+  // of all sets are held to give the same numbers.
+  const bool all_kinds = instruction_set() == best_instruction_set() || tests::all_are_tried();
   for (const auto& request : requests<Types>()) {
     const auto parameters = Types::PublicKey::Scheme::Parameters::derive(request);
     const std::size_t block = parameters->facts().values_per_block();
-    for (const Kind kind : {Kind::kRandom, Kind::kLargest, Kind::kSmallest, Kind::kMixedExtremes}) {
+    for (const Kind kind : {Kind::kMixedExtremes, Kind::kRandom, Kind::kLargest, Kind::kSmallest}) {
+      if (kind != Kind::kMixedExtremes && !all_kinds) break;
       const bool is_long = block > 40'000;
       for (const std::size_t size : {std::size_t{1}, block - 1, block + 1}) {
         if (is_long && request.max_clients > 10 && size != block + 1) continue;

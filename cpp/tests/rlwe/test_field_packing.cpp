@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/cpu_features.h"
 #include "kahe/parameters.h"
 #include "ring/modulus.h"
 #include "rlwe/field_packing.h"
@@ -150,10 +151,15 @@ TEST(the_largest_sums_are_read_through_the_largest_noise) {
 TEST(what_no_sum_is_is_found_in_every_field) {
   std::mt19937_64 generator(522);
   std::vector<double> sums;
+  // Every third and the last where the process has chosen less than the best instruction set: the kernels of
+  // all sets are held to give the same numbers.
+  const unsigned step_of_fields =
+      instruction_set() == best_instruction_set() || tests::all_are_tried() ? 1 : 3;
   for (const auto& [request, fields] : cases()) {
     Packed packed(request, fields);
     const std::size_t last = packed.degree() - 1;
     for (unsigned field = 0; field < packed.shape.fields; ++field) {
+      if (field % step_of_fields != 0 && field + 1 != packed.shape.fields) continue;
       const unsigned shift = packed.shape.log2_scale + field * packed.shape.field_bits;
       for (const bool negative : {false, true}) {
         const std::int64_t step = negative ? -1 : 1;

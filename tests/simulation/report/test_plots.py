@@ -62,7 +62,7 @@ def test_plots_of_any_run(plot, result: RunResult, theme: Theme, shape: Shape) -
 
 @pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
-@pytest.mark.parametrize("methods", [3, 16])
+@pytest.mark.parametrize("methods", [pytest.param(3, marks=pytest.mark.slow), 16])
 @both_shapes
 def test_letters_are_large_and_colours_few(plot, methods: int, shape: Shape) -> None:
     result = run_of_sixteen() if methods == 16 else run_of("fedavg", "selective-shield", "full-he")
