@@ -80,7 +80,6 @@ def shared_secret_in(store):
     return next((one for one in found if one), None)
 
 
-@pytest.mark.slow
 def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes):
     done = two_nodes.run(f"{SEEDED} rounds=1")
     assert done.status == "finished:completed"
