@@ -77,6 +77,18 @@ def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mecha
     assert there == pytest.approx(1.0, abs=0.12)
 
 
+def test_the_shares_of_a_round_s_noise_are_as_large_as_its_clipping_norm_is(digits, small):
+    adaptive = {"noise_multiplier": 3.0, "clip_norm": 8.0, "clipping": "adaptive", "clip_learning_rate": 2.0}
+    settings = MethodSettings().changed("ddp-fedavg", adaptive | {"clip_count_noise": 1e-3})
+    trial = Trial("ddp-fedavg", settings, replace(small, rounds=2), digits, 0)
+    sums = [one for one in trial.changes(party_named("client"), 0) if one.source == "sum"]
+    # All of a first round whose norm is large are within it, and half are to be.
+    before, after = (known.deviation.max() for known in sums)
+    assert after / before == pytest.approx(np.exp(-1.0), rel=0.01)
+    there = np.std((sums[1].change - trained(trial, sums[1])) / after)
+    assert there == pytest.approx(1.0, abs=0.12)
+
+
 @pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
 def test_shares_are_stated_where_settings_ask_for_them_and_in_rounds_that_encrypt(digits, small, method):
     strong = {"noise_multiplier": 10.0} if method == "alt-fl-pi" else {}

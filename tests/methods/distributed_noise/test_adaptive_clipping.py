@@ -262,3 +262,15 @@ def test_a_target_is_met_with_the_count_in_it():
         "ddp-fedavg", MethodSettings().changed("ddp-fedavg", run.setup.settings), run.setup.plan
     )
     assert again.noise == run.method.noise
+
+
+def test_what_an_epsilon_is_of_names_the_count_where_there_is_one():
+    plan = small_plan()
+    fixed, adaptive = (
+        make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", {"clipping": clipping}), plan)
+        for clipping in ("fixed", "adaptive")
+    )
+    assert "count" not in fixed.privacy_reading.neighbours
+    assert "count" in adaptive.privacy_reading.neighbours
+    assert "count" in adaptive.privacy_reading.meaning
+    assert "count" in adaptive.privacy_reading.if_participation_hidden

@@ -143,6 +143,7 @@ class RecordedFederation(EmbeddedFederation):
 
         def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:
             self.record.own_shares[index, client.round] = client.in_the_mean(vector)
+            self.record.deviations[index, client.round] = client.deviation_of_share
 
         client.tell_vectors(keep)
 
@@ -171,11 +172,10 @@ class RecordedFederation(EmbeddedFederation):
             stated = self.clients[index].disclosure
             has_share = stated.encrypts_noised and stated.noise is None
             record.disclosures[index, round_number] = stated
-            record.deviations[index, round_number] = (
-                self.method.deviation_of_share
-                if has_share
-                else self.method.noise_deviation(*training, len(participants))
-            )
+            if not has_share:
+                record.deviations[index, round_number] = self.method.noise_deviation(
+                    *training, len(participants)
+                )
         self._keep_models(round_number + 1)
         return traffic
 

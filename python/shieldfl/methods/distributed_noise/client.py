@@ -34,6 +34,12 @@ class NoiseSharing(MaskedAverageClient):
         """What is clipped to in the round that runs."""
         return self._sum_noise.clip_norm
 
+    @property
+    def deviation_of_share(self) -> float:
+        """The deviation of what it draws for each value in the round that runs, in the update's unit."""
+        noise = self._sum_noise
+        return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
+
     def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
         raise NotImplementedError

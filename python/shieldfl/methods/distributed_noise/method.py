@@ -10,6 +10,7 @@ drawn, and buffers stay with the client. A clipping norm that moves is after And
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shieldfl.errors import ParameterError
@@ -23,6 +24,7 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.clip_rule import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
+from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import SumNoise
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
     from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["DdpFedAvg"]
+
+_OF_COUNTED_SUMS = replace(
+    OF_NOISY_SUMS,
+    neighbours="all that a client adds to sums is zeroed out, its part in the count too, K stays",
+    meaning=f"{OF_NOISY_SUMS.meaning}. Zeros stand for its part in the count of clients within the clipping norm, too: "
+    "not for a client that sends an update of zeros, which counts as within it",
+    if_participation_hidden=f"{OF_NOISY_SUMS.if_participation_hidden}. Zeros stand for its part in the count, too",
+)
+"""Where the clipping norm moves by a count."""
 
 
 class DdpFedAvg(NoisySumAverage):
@@ -67,6 +78,11 @@ class DdpFedAvg(NoisySumAverage):
                 f"{name}: most of ε is spent on counting clients within the clipping norm, whose noise has a "
                 f"multiplier of {self.noise.count_multiplier:.3g}: raise clip_count_noise, or min_clients"
             )
+
+    @classmethod
+    def reading_with(cls, settings: DdpFedAvgSettings) -> PrivacyReading:
+        """Return how its figures are to be read: where clients are counted, what is zeroed out is more."""
+        return OF_NOISY_SUMS if settings.clipping == "fixed" else _OF_COUNTED_SUMS
 
     @property
     def positions(self) -> int:
