@@ -92,7 +92,7 @@ def named_method(name: str) -> NamedMethod:
 
 
 def names_with_epsilon(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those of some methods that say whose data an epsilon of theirs is for. Raises as :func:`method_class`."""
+    """Return those of some methods that have an epsilon under default settings. Raises as :func:`method_class`."""
     return tuple(name for name in names if method_class(name).privacy_reading.unit is not None)
 
 

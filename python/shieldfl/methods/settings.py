@@ -82,8 +82,10 @@ class MethodSettings:
         settings = self
         for name in methods:
             entry = settings.of(name)
-            if not hasattr(entry, "asked_noise"):
-                raise ParameterError(f"{name} {method_class(name).why_no_sum_noise}")
+            if (why := method_class(name).why_no_sum_noise(name)) is not None:
+                raise ParameterError(f"{name} {why}")
+            if entry.asked_noise is not None and entry.asked_noise.target_epsilon is not None:
+                raise ParameterError(f"{name}: give a noise multiplier or {entry.target_setting}, not both")
             settings = settings.replaced(name, entry.with_multiplier(multiplier))
         return settings
 

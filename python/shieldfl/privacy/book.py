@@ -51,7 +51,7 @@ _UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """What a run has spent. How to read it, for whom and against whom, a method declares on its class.
+    """What a run has spent. How to read it, for whom and against whom, a method declares: see ``privacy_reading``.
 
     Attributes
     ----------

@@ -162,7 +162,9 @@ class EncryptedUpload:
 class NoiseShareUpload:
     """Values of an update left a client, encrypted, with the client's share of the noise that their sum has.
 
-    What the sum tells once it is opened is charged here already, so that no opened one is missed.
+    What the sum tells once it is opened is charged here already, so that no opened one is missed. Whoever states it of
+    one client supposes that in its round all clients encrypt the same positions, or none: a sum of a round of which all
+    that is known is readable, with noise or synthetic, then holds nothing else.
     """
 
     round: int

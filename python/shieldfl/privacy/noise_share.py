@@ -34,7 +34,7 @@ _MOST_SENT = 2**31 - 1
 
 
 class NoiseShareFacts(NamedTuple):
-    """What a client learns on the way. All of it depends on its data without noise: never to be uploaded."""
+    """What a client learns on the way. All of it depends on its data without noise: never to be uploaded so."""
 
     original_norm: float
     """L2 norm of the update, in float64."""

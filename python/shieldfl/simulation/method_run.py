@@ -131,7 +131,7 @@ class MethodRun:
             layout=layout,
             account=self._account,
             kept=None if kept is None else kept.federation,
-            clients_keep_nothing=_keeps_nothing(model, self._objective) and not method.holds_back,
+            clients_keep_nothing=_keeps_nothing(model, self._objective) and method.clients_keep_nothing,
         )
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""

@@ -57,7 +57,7 @@ def check_shares(run: SteppedRun, participants: Sequence[int]) -> None:
         assert set(shares) == {"encrypted", "personalised", "noise", "clear"}
         assert all(0.0 <= share <= 1.0 for share in shares.values())
         assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-12)
-        if type(run.method).hides_all:
+        if run.method.hides_all:
             assert not stated.clear.count
             assert not stated.noised.count
             assert set(stated.parts) <= set(PUBLIC_PARTS)
@@ -117,8 +117,8 @@ def check_costs(run: SteppedRun) -> None:
     """Check after one round: encryption gets no epsilon, and nothing that can be read costs nothing."""
     spent = run.account.spent()
     # Where the aggregator opens sums it reads them. What hides all and has an epsilon has one of its opened sums.
-    kind = type(run.method)
-    shows = not kind.hides_all or run.method.aggregator_opens or run.method.privacy_reading.unit is not None
+    method = run.method
+    shows = not method.hides_all or method.aggregator_opens or method.privacy_reading.unit is not None
     assert spent.rounds == 1
     assert (spent.epsilon > 0.0) == shows
     assert math.isnan(spent.epsilon) != shows

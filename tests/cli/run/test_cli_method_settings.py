@@ -105,7 +105,9 @@ def test_noise_on_the_sums_of_all_methods(asked: dict[str, Any]) -> None:
     ("method", "words"),
     [
         ("full-he,selective-shield", "selective-shield has no noise on sums: who encrypts a position"),
-        ("fedavg", "fedavg encrypts nothing, or sends something made of the data in the clear"),
+        ("fedavg", "fedavg has no setting for noise on sums"),
+        ("alt-fl-mp", "alt-fl-mp trains by DP-SGD in every round"),
+        ("alt-fl-si-dp", "alt-fl-si-dp encrypts nothing"),
     ],
 )
 def test_noise_on_sums_that_bounds_nothing_is_wrong_usage(
@@ -115,3 +117,13 @@ def test_noise_on_sums_that_bounds_nothing_is_wrong_usage(
     assert result.exit_code == 2
     assert not asked
     assert words in " ".join(re.sub(r"[│\n]", " ", result.output).split())
+
+
+@pytest.mark.parametrize("given", ["ddp-fedavg.target_epsilon=8", "full-he.sum_noise_multiplier=0"])
+def test_noise_on_sums_beside_other_noise_of_one_method_is_wrong_usage(
+    asked: dict[str, Any], given: str
+) -> None:
+    result = invoke("--method", "ddp-fedavg,full-he", "--sum-noise", "1", "--set", given)
+    assert result.exit_code == 2
+    assert not asked
+    assert "has other noise by --set" in " ".join(re.sub(r"[│\n]", " ", result.output).split())

@@ -181,7 +181,7 @@ def test_what_is_pruned_follows_from_noised_sums_alone(opener):
     # Nobody's charge is for fewer values than there may be.
     assert run.method.noise.charge.dimension == PARAMETERS
     # What a client holds back would tell in which rounds it was.
-    assert run.method.holds_back
+    assert not run.method.clients_keep_nothing
     assert run.method.privacy_reading.if_participation_hidden is None
     without = run_of("dict-pfl", opener, sum_noise_multiplier=0.0)
     without.run_round()
@@ -250,13 +250,32 @@ def test_alternating_rounds_with_buffers_are_refused():
 
 @pytest.mark.parametrize("method", BUILT_IN)
 def test_noise_on_all_sums_is_for_methods_that_can_have_it(method):
-    able = (*WHOLE, *BY_TURNS, "plain-he", "ddp-fedavg", "alt-fl-mp", "alt-fl-si-dp")
+    able = (*WHOLE, *BY_TURNS, "plain-he", "ddp-fedavg")
     if method not in able:
-        with pytest.raises(ParameterError, match=r"would stay|would leave"):
+        with pytest.raises(ParameterError, match=r"leave (it|noise on sums) out|leave out noise on sums"):
             MethodSettings().with_sum_noise(3.0, [method])
         return
     asked = MethodSettings().with_sum_noise(3.0, [method]).of(method).asked_noise
     assert (asked.multiplier, asked.target_epsilon) == (3.0, None)
+
+
+def test_a_target_does_not_give_way_to_a_multiplier_unsaid():
+    aimed = MethodSettings().changed("ddp-fedavg", {"target_epsilon": 8.0})
+    with pytest.raises(ParameterError, match="a noise multiplier or target_epsilon, not both"):
+        aimed.with_sum_noise(3.0, ["ddp-fedavg"])
+
+
+@pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
+def test_settings_that_decide_nothing_are_not_stated(method):
+    # DP-SGD has a delta in any case.
+    deltas = set() if method == "alt-fl-pi" else {"delta"}
+    optional = {"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"}
+    plain = make_method(method, MethodSettings(), small_plan(buffers=0)).settings((1, 1)).keys()
+    noised = method_of(method, small_plan(buffers=0)).settings((1, 1)).keys()
+    assert not plain & (optional | deltas)
+    assert plain >= {"value_bits", "fraction_bits", "sum_noise_multiplier"}
+    assert not noised & {"value_bits", "fraction_bits"}
+    assert noised >= optional | {"delta", "bits_of_a_value"}
 
 
 def test_it_is_said_why_masks_leave_nothing_to_prove():

@@ -217,10 +217,9 @@ class View:
     def _rounding(self) -> float:
         """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated.
 
-        Shares of noise are whole numbers, rounded before the noise: next to it, that is nothing.
+        They are not of values with shares of noise, next to which rounding is nothing.
         """
-        shares = self._method.deviation_of_share > 0.0
-        bits = None if shares else self._method.own_settings.get("fraction_bits")
+        bits = self._method.own_settings.get("fraction_bits")
         return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
 
     def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:

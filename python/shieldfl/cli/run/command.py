@@ -65,6 +65,7 @@ def run(
         of_methods = options.apply_assignments(
             options.apply_sum_noise(given, compared), assignments or (), compared.methods
         )
+        options.check_sum_noise(of_methods, compared)
         _run(context, compared.seeds, config, compared.methods, of_methods, json_file, report)
 
 

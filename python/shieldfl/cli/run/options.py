@@ -26,6 +26,7 @@ __all__ = [
     "apply_scheme",
     "apply_sum_noise",
     "check_one_seed",
+    "check_sum_noise",
     "overrides_of",
     "with_overrides",
 ]
@@ -126,6 +127,16 @@ def apply_sum_noise(settings: MethodSettings, compared: ComparedMethods) -> Meth
         return settings.with_sum_noise(compared.sum_noise, compared.methods)
     except ParameterError as error:
         raise typer.BadParameter(str(error), param_hint="--sum-noise") from None
+
+
+def check_sum_noise(settings: MethodSettings, compared: ComparedMethods) -> None:
+    """Raise typer.BadParameter where a setting of one method takes the place of the noise that ``--sum-noise`` says."""
+    for name in compared.methods if compared.sum_noise is not None else ():
+        entry = settings.of(name)
+        if entry.asked_noise is None or entry.asked_noise.target_epsilon is not None:
+            raise typer.BadParameter(
+                f"{name} has other noise by --set: leave it out of one of both", param_hint="--sum-noise"
+            )
 
 
 def apply_assignments(

@@ -46,11 +46,7 @@ _WITH_NOISY_SUMS = PrivacyReading(
     "all but the key authority together with the aggregator; under ckks and paillier as long as the aggregator adds up "
     "what it says",
 )
-_NOISE_OF_MP = (
-    "alt-fl-mp trains by DP-SGD in every round, so that its sums have noise, and a finite ε with encrypted_share = 1: "
-    "leave out noise on sums"
-)
-_NO_SUM = "so that there is no sum that could have noise: leave it out"
+_NO_SUM = "so that there is no sum that could have noise: leave out noise on sums"
 
 
 class AltFl(SumNoised, AgreedMask):
@@ -111,7 +107,7 @@ class AltFl(SumNoised, AgreedMask):
         self.privacy_reading = self.reading_with(settings)
         if settings.asked_noise is not None:
             noisy = sum(self.rounds.kind(number).encrypts for number in range(1, plan.rounds + 1))
-            _check_noise(name, settings, plan, noisy)
+            self._check_noise(name, settings, plan, noisy)
             settings, encryption = self._noise_sums(
                 settings, plan, dimension=plan.parameters, delta=self.delta, rounds=noisy, unit="sample"
             )
@@ -137,9 +133,36 @@ class AltFl(SumNoised, AgreedMask):
         return rounds_of(name, settings.interleaving_ratio).trains_privately
 
     @classmethod
+    def why_no_sum_noise(cls, name: str) -> str | None:
+        """Say why MP's sums have none of this kind."""
+        if name == "alt-fl-mp":
+            return (
+                "trains by DP-SGD in every round, so that its sums have noise already, and a finite ε with "
+                "encrypted_share = 1: leave out noise on sums"
+            )
+        return super().why_no_sum_noise(name)
+
+    @classmethod
     def reading_with(cls, settings: AltFlSettings) -> PrivacyReading:
         """Return how its figures are to be read under these settings."""
         return cls.privacy_reading if settings.asked_noise is None else _WITH_NOISY_SUMS
+
+    @classmethod
+    def _check_noise(cls, name: str, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int) -> None:
+        """Raise ParameterError where noise on sums would leave epsilon infinite, or where there are no such sums."""
+        if (why := cls.why_no_sum_noise(name)) is not None:
+            raise ParameterError(f"{name} {why}")
+        if settings.encrypted_share < 1.0:
+            raise ParameterError(
+                f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear without "
+                "noise, and so does the mask that says which it is"
+            )
+        if plan.buffers:
+            raise ParameterError(
+                f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
+            )
+        if not noisy_sums:
+            raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return what the noise of all steps comes to, in rounds with DP-SGD."""
@@ -193,11 +216,16 @@ class AltFlWithoutEncryption(DpSgdAveraging):
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         if settings.asked_noise is not None:
-            raise ParameterError(f"{name} encrypts nothing, {_NO_SUM}")
+            raise ParameterError(f"{name} {self.why_no_sum_noise(name)}")
         rounds = rounds_of(name, settings.interleaving_ratio)
         super().__init__(name, settings, plan, rounds)
         self.interleaving = _interleaving(rounds)
         self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
+
+    @classmethod
+    def why_no_sum_noise(cls, name: str) -> str:
+        """Say why there is none."""
+        return f"encrypts nothing, {_NO_SUM}"
 
     @classmethod
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
@@ -215,20 +243,3 @@ def _synthetic_demand(
     if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
         return None
     return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)
-
-
-def _check_noise(name: str, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int) -> None:
-    """Raise ParameterError where noise on sums would leave epsilon infinite, or where there are no such sums."""
-    if name == "alt-fl-mp":
-        raise ParameterError(_NOISE_OF_MP)
-    if settings.encrypted_share < 1.0:
-        raise ParameterError(
-            f"{name}: noise on sums needs encrypted_share = 1: the rest of an update leaves in the clear without "
-            "noise, and so does the mask that says which it is"
-        )
-    if plan.buffers:
-        raise ParameterError(
-            f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
-        )
-    if not noisy_sums:
-        raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")

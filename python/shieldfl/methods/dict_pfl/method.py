@@ -6,9 +6,8 @@ vector holds tables, biases and norms alone. Here P is the size of that vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
@@ -89,20 +88,17 @@ class DictPfl(SumNoised):
 
     needs_shared_secret = True
     schemes = weighing_encryptions()
-    holds_back = True
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
         self.privacy_reading = self.reading_with(settings)
-        self._encryption = EncryptionSettings(
-            settings.value_bits, settings.fraction_bits, settings.encryption
-        )
+        encryption = EncryptionSettings(settings.value_bits, settings.fraction_bits, settings.encryption)
         if settings.asked_noise is not None:
-            settings, self._encryption = self._noise_sums(
+            settings, encryption = self._noise_sums(
                 settings, plan, dimension=plan.parameters, delta=settings.delta
             )
             self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
-        super().__init__(name, settings, plan, None, encryption=self._encryption, sends_rest=False)
+        super().__init__(name, settings, plan, None, encryption=encryption, sends_rest=False)
 
     @classmethod
     def reading_with(cls, settings: DictPflSettings) -> PrivacyReading:
@@ -147,10 +143,6 @@ class DictPfl(SumNoised):
 
         history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
         return DictPflAuthority(context, initial, keys, history, self.noise)
-
-    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with what they come to; not the secret."""
-        return asdict(self._encryption) | super().settings(weights)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:

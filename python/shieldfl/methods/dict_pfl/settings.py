@@ -77,3 +77,8 @@ class DictPflSettings(SumNoiseOption, WeighedEncryption, FactorisationSettings, 
             "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
         ),
     ] = 1e-5
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others: without noise, also what epsilon belongs to."""
+        return super().without_effect | ({"delta"} if self.asked_noise is None else set())

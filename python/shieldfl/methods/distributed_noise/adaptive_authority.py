@@ -7,14 +7,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.authority import NoisySumAuthority, mean_of_shares
 from shieldfl.methods.distributed_noise.clip_part import clip_part
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.noise_share import mean_of_total
-from shieldfl.privacy.sum_noise import rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.stateful import refuse_unless
 
@@ -28,13 +32,23 @@ class AdaptiveSumAuthority(NoisySumAuthority):
 
     Parameters
     ----------
-    rule : of the norm; the other arguments as for :class:`NoisySumAuthority`, with a zone of one position more.
+    context, initial, keys, noise : as for :class:`NoisySumAuthority`.
+    zone : with one position more than there are parameters.
+    rule : of the norm.
     """
 
     changes: ClassVar = {"_clip_exponent": int}
 
-    def __init__(self, *others: Any, rule: ClipRule) -> None:
-        super().__init__(*others)
+    def __init__(
+        self,
+        context: RoleContext,
+        initial: GlobalModel,
+        keys: RoundSigner,
+        zone: Mask,
+        noise: SumNoise,
+        rule: ClipRule,
+    ) -> None:
+        super().__init__(context, initial, keys, zone, noise)
         self._rule = rule
         self._clip_exponent = 0
 

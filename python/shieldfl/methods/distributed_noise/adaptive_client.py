@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.distributed_noise.clip_part import read_clip_exponent
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.noise_share import noise_share
-from shieldfl.privacy.sum_noise import rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
@@ -24,13 +27,23 @@ class AdaptiveClient(NoiseSharingClient):
 
     Parameters
     ----------
-    rule : of the norm; the other arguments as for :class:`NoiseSharingClient`, with a zone of one position more.
+    index, initial, context, noise : as for :class:`NoiseSharingClient`.
+    zone : with one position more than there are parameters.
+    rule : of the norm.
     """
 
     changes: ClassVar = {"_clip_exponent": int}
 
-    def __init__(self, *others: Any, rule: ClipRule) -> None:
-        super().__init__(*others)
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zone: Mask,
+        noise: SumNoise,
+        rule: ClipRule,
+    ) -> None:
+        super().__init__(index, initial, context, zone, noise)
         self._rule = rule
         self._clip_exponent = 0
 

@@ -84,7 +84,6 @@ class SumNoised(MaskedAverage):
             plan, dimension=dimension, delta=delta, rounds=self._noisy_rounds, unit=unit
         )
         self.delta = delta
-        self.deviation_of_share = self.noise.deviation_of_share
         self.weighs_all_alike = True
         key_bits = getattr(settings, "key_bits", DEFAULT_KEY_BITS)
         encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, key_bits)
@@ -96,8 +95,9 @@ class SumNoised(MaskedAverage):
         return f"{self.name} weighs all clients alike: a weight would let one count for more than C"
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with what they come to."""
-        stated = super().settings(weights)
+        """Return the settings that decide something, with what they come to."""
+        unused = self._settings.without_effect
+        stated = {name: value for name, value in super().settings(weights).items() if name not in unused}
         if (noise := self.noise) is None:
             return stated
         alone = noise.epsilon_of_single_uploads(self._noisy_rounds, self.delta)
@@ -127,6 +127,8 @@ class NoisySumAverage(SumNoised):
 
     Raises ParameterError as :meth:`AskedNoise.planned` does.
     """
+
+    clients_keep_nothing = True
 
     def __init__(
         self, name: str, settings: Any, plan: FederationPlan, zone: Mask, *, sends_rest: bool = True

@@ -17,7 +17,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.adaptive_client import AdaptiveClient
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, NoisySumAverage
-from shieldfl.methods.distributed_noise.settings import OF_ADAPTIVE_CLIPPING, DdpFedAvgSettings
+from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -111,11 +111,11 @@ class DdpFedAvg(NoisySumAverage):
         return AdaptiveSumAuthority(context, initial, keys, self.zone, self.noise, rule=self._rule)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with what they come to; of the clipping norm only what matters."""
+        """Return the settings that decide something, with what they come to."""
         stated = super().settings(weights)
-        if self._rule is not None:
-            return stated | {"noise_multiplier_with_count": self.noise.multiplier_with_count}
-        return {name: value for name, value in stated.items() if name not in OF_ADAPTIVE_CLIPPING}
+        if self._rule is None:
+            return stated
+        return stated | {"noise_multiplier_with_count": self.noise.multiplier_with_count}
 
 
 def _clip_rule(settings: DdpFedAvgSettings) -> ClipRule | None:

@@ -18,15 +18,15 @@ from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encry
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
 __all__ = [
-    "OF_ADAPTIVE_CLIPPING",
     "AskedNoise",
     "DdpFedAvgSettings",
     "FullEncryptionSettings",
     "SumNoiseOption",
 ]
 
-OF_ADAPTIVE_CLIPPING = ("clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise")
-"""Names of settings that say nothing where the clipping norm stays as it is."""
+_OF_ADAPTIVE_CLIPPING = frozenset({"clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise"})
+_OF_OPTIONAL_NOISE = frozenset({"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"})
+_OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits"})
 
 Colluders = Annotated[int, Meta(ge=1, lt=2**31)]
 
@@ -36,7 +36,7 @@ class AskedNoise:
     """The noise that sums are to have, under whatever names a method's settings ask for it."""
 
     multiplier: float
-    """Of the fewest honest clients' sum, over ``clip_norm``; no matter where a target is given."""
+    """Of the fewest honest clients' sum, over ``clip_norm``; unused where a target is given."""
     target_epsilon: float | None
     """What the noised sums of all rounds may cost together."""
     clip_norm: float
@@ -149,6 +149,11 @@ class DdpFedAvgSettings(DpFedAvgSettings):
             self.clip_count_noise if self.clipping == "adaptive" else None,
         )
 
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others."""
+        return _OF_ADAPTIVE_CLIPPING if self.clipping == "fixed" else frozenset()
+
     def with_multiplier(self, multiplier: float) -> Self:
         """Return settings that ask for this noise, and have no target."""
         return replace(self, noise_multiplier=multiplier, target_epsilon=None)
@@ -205,6 +210,11 @@ class SumNoiseOption(Settings):
             self.sum_colluders,
         )
 
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others: bits of a value follow from the noise."""
+        return _OF_OPTIONAL_NOISE if self.asked_noise is None else _OF_FIXED_POINT
+
     def with_multiplier(self, multiplier: float) -> Self:
         """Return settings that ask for this noise, and have no target."""
         return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
@@ -220,3 +230,8 @@ class FullEncryptionSettings(SumNoiseOption, EncryptionSettings):
             "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
         ),
     ] = 1e-5
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others: without noise, also what epsilon belongs to."""
+        return super().without_effect | ({"delta"} if self.asked_noise is None else set())

@@ -63,7 +63,7 @@ class MaskedAverageClient(TrainingClient):
         self._tell_vector: Callable[[NDArray[Any]], None] = lambda vector: None
 
     def tell_vectors(self, told: Callable[[NDArray[Any]], None]) -> None:
-        """Have ``told`` get what is averaged of each update from now on (N,): in an audit, which may be this client."""
+        """Have ``told`` get what is averaged of each update from now on (N,), as an audit does."""
         self._tell_vector = told
 
     def check_changed(self) -> None:

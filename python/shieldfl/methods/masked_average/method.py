@@ -72,7 +72,7 @@ class MaskedAverage(Method):
             plan.clients,
             chosen,
             count=count if zone is None else zone.count,
-            most_count=plan.update_size,
+            most_count=self.positions,
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
             key_bits=chosen.key_bits,

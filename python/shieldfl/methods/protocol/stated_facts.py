@@ -37,14 +37,10 @@ class StatedFacts:
     """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
     hides_all: bool = False
     """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
-    holds_back: ClassVar[bool] = False
-    """Whether what a client trained in one round may leave it in a later one."""
-
-    why_no_sum_noise: ClassVar[str] = (
-        "encrypts nothing, or sends something made of the data in the clear, so that noise on its sums would leave ε "
-        "infinite"
-    )
-    """What is said of a method whose settings cannot ask for noise on sums."""
+    clients_keep_nothing: ClassVar[bool] = False
+    """Whether what clients send in a round follows from the model that they get and their data, and not from which
+    rounds they were in before: of the method, whatever the model keeps. Only then is there an epsilon against outsiders
+    alone."""
 
     scores: str | None = None
     """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
@@ -56,8 +52,6 @@ class StatedFacts:
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
-    deviation_of_share: float = 0.0
-    """The deviation of the share of a sum's noise that a client adds to each value before it encrypts; 0 for none."""
 
     @property
     def states_epsilon(self) -> bool:
@@ -75,6 +69,16 @@ class StatedFacts:
         return False
 
     @classmethod
+    def why_no_sum_noise(cls, name: str) -> str | None:
+        """Say why the sums of a method of this name cannot have noise, as what follows its name; None where they can.
+
+        They can where its settings ask for noise, by ``asked_noise``.
+        """
+        if hasattr(cls.named(name).settings, "asked_noise"):
+            return None
+        return "has no setting for noise on sums: leave it out, or take full-he or ddp-fedavg"
+
+    @classmethod
     def reading_with(cls, settings: Any) -> PrivacyReading:
         """Return how its figures are to be read under these settings: that of the class where they decide nothing."""
         return cls.privacy_reading
@@ -82,7 +86,7 @@ class StatedFacts:
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
 
-        What has a share of a sum's noise alone is not meant, see ``deviation_of_share``.
+        What has a share of a sum's noise alone is not meant: its client states it for each round.
 
         Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
         from how many clients take part.

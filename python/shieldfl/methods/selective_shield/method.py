@@ -67,10 +67,6 @@ class SelectiveShield(Method):
     )
     aggregator_sees = "noised values and their positions, every client's mask or the negotiated zone"
 
-    why_no_sum_noise = (
-        "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may have the "
-        "shares of few clients, for whom none is sized, and masks tell of the data without noise: ε would stay infinite"
-    )
     weighs_all_alike = True
     schemes = weighing_encryptions()
     averages_all = False
@@ -79,6 +75,15 @@ class SelectiveShield(Method):
         Phase("negotiate", answered_by_authority=False),
         Phase("update", answered_by_authority=True),
     )
+
+    @classmethod
+    def why_no_sum_noise(cls, name: str) -> str:
+        """Say why its sums cannot have noise."""
+        return (
+            "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may have the "
+            "shares of few clients, for whom none is sized, and masks tell of the data without noise: ε would stay "
+            "infinite; leave it out, or take full-he or ddp-fedavg"
+        )
 
     def __init__(self, name: str, settings: SelectiveShieldSettings, plan: FederationPlan) -> None:
         if isinstance(settings.threshold, tuple) and len(settings.threshold) != plan.clients:
