@@ -52,6 +52,9 @@ struct Avx2 {
 
   static Vector even_lanes(Vector x) { return _mm256_blend_epi32(x, _mm256_setzero_si256(), 0xcc); }
   static Vector pairs_before(Vector before, Vector x) { return _mm256_permute2x128_si256(before, x, 0x21); }
+  // Not by operators: those of this type are of signed numbers, which must not overflow.
+  static Vector sum(Vector a, Vector b) { return _mm256_add_epi64(a, b); }
+  static Vector difference(Vector a, Vector b) { return _mm256_sub_epi64(a, b); }
   static bool any_negative(Vector x) { return _mm256_movemask_pd(_mm256_castsi256_pd(x)) != 0; }
 };
 

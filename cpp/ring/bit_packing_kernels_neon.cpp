@@ -51,6 +51,8 @@ struct Neon {
 
   static Vector even_lanes(Vector x) { return vzip1q_u64(x, broadcast(0)); }
   static Vector pairs_before(Vector before, Vector /*x*/) { return before; }
+  static Vector sum(Vector a, Vector b) { return vaddq_u64(a, b); }
+  static Vector difference(Vector a, Vector b) { return vsubq_u64(a, b); }
   static bool any_negative(Vector x) { return (vgetq_lane_u64(x, 0) | vgetq_lane_u64(x, 1)) >> 63 != 0; }
 };
 

@@ -4,7 +4,7 @@
 // linkage, so each of them compiles a version of its own.
 //
 // `Lanes` is a type of the including file:
-//   Vector                          64-bit lanes, with +, -, & and |
+//   Vector                          64-bit lanes, with & and |
 //   kFields                         how many: two for each pair in it
 //   broadcast(word), load(from), store(to, vector)
 //   load_first(from, count), store_first(to, count, vector)
@@ -18,6 +18,7 @@
 //                                   each lane by a lane of `shifts`
 //   even_lanes(vector)              with zero in the odd lanes
 //   pairs_before(before, vector)    the pairs of both, from the last of `before` on
+//   sum(a, b), difference(a, b)     lane by lane, modulo 2^64
 //   any_negative(vector)            whether a lane's top bit is set
 #pragma once
 
@@ -159,7 +160,7 @@ struct BitPackingPairs {
                        std::uint64_t* sums) {
     if (wide(bits)) return kBitPackingKernelsScalar.subtract(in, count, bits, dropped_bits, sums);
     for_each_vector(in, count, bits, dropped_bits, [=](std::size_t i, Vector residues, auto lanes) {
-      lanes.write(sums + i, lanes.read(sums + i) - residues);
+      lanes.write(sums + i, Lanes::difference(lanes.read(sums + i), residues));
     });
   }
 
@@ -167,7 +168,7 @@ struct BitPackingPairs {
   class RangeCheck {
    public:
     explicit RangeCheck(std::uint64_t largest) : largest_(Lanes::broadcast(largest)) {}
-    void add(Vector residues) { signs_ = signs_ | (largest_ - residues); }
+    void add(Vector residues) { signs_ = signs_ | Lanes::difference(largest_, residues); }
     bool passed() const { return !Lanes::any_negative(signs_); }
 
    private:
@@ -183,7 +184,7 @@ struct BitPackingPairs {
     RangeCheck check((largest_field << dropped_bits) | middle);
     for_each_vector(in, count, bits, dropped_bits, [=, &check](std::size_t i, Vector residues, auto lanes) {
       check.add(residues);
-      lanes.write(sums + i, lanes.read(sums + i) + residues);
+      lanes.write(sums + i, Lanes::sum(lanes.read(sums + i), residues));
     });
     return check.passed();
   }

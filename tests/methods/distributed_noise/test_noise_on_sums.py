@@ -293,3 +293,16 @@ def test_the_last_layer_alone_is_encrypted_and_charged_for():
     before, after = (untouched.gather(one) for one in (run.initial.parameters, run.parameters))
     np.testing.assert_array_equal(before, after)
     assert run.clients[0].disclosure.clear == Mask.empty(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_said"),
+    [
+        ({}, False),
+        ({"small_percent": 97.0}, True),
+        ({"ranked": "sent"}, True),
+        ({"ranked": "sent", "small_percent": 0.0}, False),
+    ],
+)
+def test_pruning_to_few_positions_is_said_to_cut_values(changes, is_said):
+    assert any("are cut" in note for note in method_of("dict-pfl", **changes).notes) == is_said

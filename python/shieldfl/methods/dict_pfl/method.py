@@ -64,6 +64,10 @@ class DictPflAggregator(MaskedAverageAggregator):
         return Message({"round": Message.from_number(self.round)})
 
 
+_MOST_PERCENT_THAT_FIT = 96.0
+"""Of positions that may be pruned: rotated values of a 25th still fit the bits planned for all."""
+
+
 class DictPfl(SumNoised):
     """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
 
@@ -99,6 +103,12 @@ class DictPfl(SumNoised):
             self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
         super().__init__(name, settings, plan, None, encryption=encryption, sends_rest=False)
+        few_may_stay = settings.small_percent > (0.0 if settings.ranked == "sent" else _MOST_PERCENT_THAT_FIT)
+        if self.noise is not None and few_may_stay:
+            self.notes.append(
+                "dict-pfl: pruning may leave so few positions that their values do not fit the bits planned for all, "
+                "and are cut; this costs accuracy, and no epsilon"
+            )
 
     @classmethod
     def reading_with(cls, settings: DictPflSettings) -> PrivacyReading:
