@@ -55,7 +55,7 @@ Evidence = NDArray[np.float64]
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
     """Return the norm that a method with these settings clips to; None where it has none.
 
-    Of Alt-FL it is that of gradients, which are clipped in more rounds than sums are.
+    Of Alt-FL it is that of gradients, in rounds with DP-SGD.
     """
     names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
     return next((float(settings[name]) for name in names if name in settings), None)
