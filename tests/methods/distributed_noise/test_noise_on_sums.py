@@ -82,7 +82,7 @@ def test_the_mean_has_the_noise_of_all_who_are_in_it(method, mechanism):
     assert run.method.noise.honest_clients == 1
     deviation = 4.0 * 0.25 / math.sqrt(CLIENTS)
     assert noise.std() == pytest.approx(deviation, rel=6.0 / math.sqrt(2 * noise.size))
-    assert run.method.deviation_of_share == pytest.approx(4.0 * 0.25, rel=1e-6)
+    assert run.method.noise.deviation_of_share == pytest.approx(4.0 * 0.25, rel=1e-6)
 
 
 def test_full_encryption_with_noise_is_what_ddp_fedavg_is():
@@ -270,7 +270,8 @@ def test_settings_that_decide_nothing_are_not_stated(method):
     # DP-SGD has a delta in any case.
     deltas = set() if method == "alt-fl-pi" else {"delta"}
     optional = {"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"}
-    plain = make_method(method, MethodSettings(), small_plan(buffers=0)).settings((1, 1)).keys()
+    known = MethodSettings().changed(method, {"delta": DELTA})
+    plain = make_method(method, known, small_plan(buffers=0)).settings((1, 1)).keys()
     noised = method_of(method, small_plan(buffers=0)).settings((1, 1)).keys()
     assert not plain & (optional | deltas)
     assert plain >= {"value_bits", "fraction_bits", "sum_noise_multiplier"}

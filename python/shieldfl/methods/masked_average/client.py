@@ -60,7 +60,7 @@ class MaskedAverageClient(TrainingClient):
         self.zone = self._settled = zone
         self._sends_rest = sends_rest
         self._upload: MixedUpload | None = None
-        self._tell_vector: Callable[[NDArray[Any]], None] = lambda vector: None
+        self._tell_vector: Callable[[NDArray[Any]], None] | None = None
 
     def tell_vectors(self, told: Callable[[NDArray[Any]], None]) -> None:
         """Have ``told`` get what is averaged of each update from now on (N,), as an audit does."""
@@ -94,7 +94,8 @@ class MaskedAverageClient(TrainingClient):
             raise ParameterError("the update needs the zone that the phase before decides")
         with self.clock.stage("merge"):
             vector = self._vector(answer)
-            self._tell_vector(vector)
+            if self._tell_vector is not None:
+                self._tell_vector(vector)
         with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)
