@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -270,16 +269,6 @@ def test_a_client_that_cannot_start(profile, monkeypatch, tmp_path):
     monkeypatch.setattr(client_processes.sys, "executable", str(program))
     with pytest.raises(DataError, match=r"client '.*' ended while it started: no such"):
         measure_fleet(fleet_with(), profile, asked("fedavg"))
-
-
-def test_what_a_client_said_is_read_without_moving_where_others_write():
-    processes = object.__new__(ClientProcesses)
-    with tempfile.TemporaryFile("w+") as errors:
-        processes._errors = errors
-        os.write(errors.fileno(), b"first\nlast\n")
-        os.lseek(errors.fileno(), 6, os.SEEK_SET)
-        assert processes._last_words() == "last"
-        assert os.lseek(errors.fileno(), 0, os.SEEK_CUR) == 6
 
 
 def test_a_sum_that_was_opened_wrongly_is_an_error(profile, monkeypatch):
