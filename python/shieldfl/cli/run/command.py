@@ -61,10 +61,8 @@ def run(
         _require_packages(report)
         if config.dataset == "digits" and config.task is None:
             require("sklearn")
-        given = options.apply_scheme(MethodSettings(selective_shield=shield), compared)
-        of_methods = options.apply_assignments(
-            options.apply_sum_noise(given, compared), assignments or (), compared.methods
-        )
+        given = options.apply_to_all(MethodSettings(selective_shield=shield), compared)
+        of_methods = options.apply_assignments(given, assignments or (), compared.methods)
         options.check_sum_noise(of_methods, compared)
         _run(context, compared.seeds, config, compared.methods, of_methods, json_file, report)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +24,7 @@ __all__ = [
     "ExperimentFile",
     "Report",
     "apply_assignments",
-    "apply_scheme",
-    "apply_sum_noise",
+    "apply_to_all",
     "check_one_seed",
     "check_sum_noise",
     "overrides_of",
@@ -109,24 +109,26 @@ Report = Annotated[
 ]
 
 
-def apply_scheme(settings: MethodSettings, compared: ComparedMethods) -> MethodSettings:
-    """Return the settings with the scheme that ``--scheme`` names. Raises typer.BadParameter where one refuses it."""
-    if compared.scheme is None:
-        return settings
-    try:
-        return settings.encrypted_by(compared.scheme, compared.methods)
-    except ParameterError as error:
-        raise typer.BadParameter(str(error), param_hint="--scheme") from None
+def apply_to_all(settings: MethodSettings, compared: ComparedMethods) -> MethodSettings:
+    """Return the settings with what ``--scheme`` and ``--sum-noise`` ask of all methods.
+
+    Raises typer.BadParameter where one refuses it.
+    """
+    if compared.scheme is not None:
+        with _refused_as("--scheme"):
+            settings = settings.encrypted_by(compared.scheme, compared.methods)
+    if compared.sum_noise is not None:
+        with _refused_as("--sum-noise"):
+            settings = settings.with_sum_noise(compared.sum_noise, compared.methods)
+    return settings
 
 
-def apply_sum_noise(settings: MethodSettings, compared: ComparedMethods) -> MethodSettings:
-    """Return the settings with the noise that ``--sum-noise`` asks for. Raises typer.BadParameter where one refuses."""
-    if compared.sum_noise is None:
-        return settings
+@contextmanager
+def _refused_as(option: str) -> Iterator[None]:
     try:
-        return settings.with_sum_noise(compared.sum_noise, compared.methods)
+        yield
     except ParameterError as error:
-        raise typer.BadParameter(str(error), param_hint="--sum-noise") from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def check_sum_noise(settings: MethodSettings, compared: ComparedMethods) -> None:

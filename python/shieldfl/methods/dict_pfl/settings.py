@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shieldfl.methods.distributed_noise.settings import SumNoiseOption
+from shieldfl.methods.distributed_noise.settings import OnlySumNoiseOption
 from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
-from shieldfl.settings import Count, Delta, Probability, Settings, Share, about
+from shieldfl.settings import Count, Probability, Settings, Share, about
 
 __all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]
 
@@ -68,17 +68,5 @@ class FactorisationSettings(Settings):
 
 
 @dataclass(frozen=True)
-class DictPflSettings(SumNoiseOption, WeighedEncryption, FactorisationSettings, PruningSettings):
+class DictPflSettings(OnlySumNoiseOption, WeighedEncryption, FactorisationSettings, PruningSettings):
     """How layers are factorised, positions pruned and values encrypted, and whether sums have noise."""
-
-    delta: Annotated[
-        Delta,
-        about(
-            "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
-        ),
-    ] = 1e-5
-
-    @property
-    def without_effect(self) -> frozenset[str]:
-        """Names of settings that decide nothing beside the others: without noise, also what epsilon belongs to."""
-        return super().without_effect | ({"delta"} if self.asked_noise is None else set())

@@ -21,6 +21,7 @@ __all__ = [
     "AskedNoise",
     "DdpFedAvgSettings",
     "FullEncryptionSettings",
+    "OnlySumNoiseOption",
     "SumNoiseOption",
 ]
 
@@ -221,8 +222,8 @@ class SumNoiseOption(Settings):
 
 
 @dataclass(frozen=True)
-class FullEncryptionSettings(SumNoiseOption, EncryptionSettings):
-    """How updates are encrypted, and whether their sums have noise: then the bits of a value follow from it."""
+class OnlySumNoiseOption(SumNoiseOption):
+    """The same for methods that have no other noise, and so no delta of another."""
 
     delta: Annotated[
         Delta,
@@ -235,3 +236,8 @@ class FullEncryptionSettings(SumNoiseOption, EncryptionSettings):
     def without_effect(self) -> frozenset[str]:
         """Names of settings that decide nothing beside the others: without noise, also what epsilon belongs to."""
         return super().without_effect | ({"delta"} if self.asked_noise is None else set())
+
+
+@dataclass(frozen=True)
+class FullEncryptionSettings(OnlySumNoiseOption, EncryptionSettings):
+    """How updates are encrypted, and whether their sums have noise: then the bits of a value follow from it."""
