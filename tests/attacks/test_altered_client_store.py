@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 import shieldfl as sf
@@ -89,14 +89,14 @@ def test_a_key_that_has_gone_on_does_not_come_back(tmp_path):
 
 
 def test_lost_or_overwritten_bytes_give_an_error_or_the_same_frame(whole, tmp_path):
-    content, half = whole.read_bytes(), 2048
+    half, random = 2048, np.random.default_rng(0)
     with opened(whole) as store:
         frame = kept(store, 2)
     content = whole.read_bytes()
     damaged = [content[:length] for length in range(0, len(content), half)]
     for start in range(0, len(content), half):
         damaged += [
-            content[:start] + new + content[start + half :] for new in (bytes(half), os.urandom(half))
+            content[:start] + new + content[start + half :] for new in (bytes(half), random.bytes(half))
         ]
     refused = 0
     for number, data in enumerate(damaged):
@@ -108,3 +108,20 @@ def test_lost_or_overwritten_bytes_give_an_error_or_the_same_frame(whole, tmp_pa
         except (WireFormatError, KeyMismatchError):
             refused += 1
     assert refused > len(damaged) / 2
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param("87ecf7c79f00005c000000008b9ae3c0" + 47 * "00", id="a length over SQLite's limit"),
+        pytest.param("ff00fb0037003b" + 52 * "00" + "471346bd", id="a name that is no text"),
+    ],
+)
+def test_a_table_that_cannot_be_is_damage(whole, tmp_path, record):
+    content, record = bytearray(whole.read_bytes()), bytes.fromhex(record)
+    start = int.from_bytes(content[108:110], "big")  # of the first record of the first page
+    content[start : start + len(record)] = record
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    with pytest.raises(WireFormatError, match="is damaged, or no store at all"):
+        opened(path)

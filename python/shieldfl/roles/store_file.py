@@ -1,4 +1,4 @@
-"""The SQLite file of a store: held by one process, written for good, its errors in our words."""
+"""The SQLite file of a store: held by one process, written for good."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from shieldfl.errors import (
-    CapacityError,
-    DataError,
-    ParameterError,
-    PolicyError,
-    ShieldError,
-    WireFormatError,
-)
-from shieldfl.roles.held_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.roles.held_file import NO_PATH, HeldFile, sync_folder
+from shieldfl.roles.store_errors import damaged, in_our_words
 from shieldfl.stateful import Uncopied
 
 __all__ = ["MEMORY", "StoreFile", "StoreLayout", "create_content", "create_file"]
@@ -58,45 +52,6 @@ _PRAGMAS = (
     "cell_size_check=ON",
     "mmap_size=0",
 )
-
-_DAMAGED = (
-    WireFormatError,
-    "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
-    "sessions",
-)
-_PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
-    sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
-    sqlite3.SQLITE_CANTOPEN: (DataError, CANNOT_BE_OPENED),
-    sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
-    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
-    sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_READONLY: (
-        DataError,
-        "cannot be written: make file, folder and disk writable, then try again",
-    ),
-    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
-}
-_PROBLEMS[sqlite3.SQLITE_LOCKED] = _PROBLEMS[sqlite3.SQLITE_BUSY]
-_PROBLEMS[sqlite3.SQLITE_PERM] = _PROBLEMS[sqlite3.SQLITE_CANTOPEN]
-
-
-@contextlib.contextmanager
-def _in_our_words(path: Path, layout: StoreLayout) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is None and isinstance(error, sqlite3.OperationalError):
-            code = sqlite3.SQLITE_CORRUPT  # text that is none, which SQLite has read and Python has not
-        elif code is None:
-            code = sqlite3.SQLITE_MISUSE
-        known = _PROBLEMS | {sqlite3.SQLITE_CONSTRAINT: (PolicyError, layout.taken)}
-        kind, words = known.get(
-            code & 0xFF, (ShieldError, "was not understood by SQLite: see the error before this")
-        )
-        raise kind(f"the store {path} {words}. {layout.nothing}") from error
-
 
 _ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
 
@@ -151,7 +106,10 @@ def _filled(
 
 def create_content(layout: StoreLayout, fill: Callable[[sqlite3.Connection], None]) -> bytes:
     """Return what a store in memory begins with."""
-    with _in_our_words(MEMORY, layout), contextlib.closing(_connected(MEMORY)) as connection:
+    with (
+        in_our_words(MEMORY, layout.nothing, layout.taken),
+        contextlib.closing(_connected(MEMORY)) as connection,
+    ):
         _filled(connection, layout, fill)
         return bytes(connection.serialize())
 
@@ -167,7 +125,10 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
     except ValueError as error:
         raise ParameterError(NO_PATH) from error
     try:
-        with _in_our_words(path, layout), contextlib.closing(_connected(path)) as connection:
+        with (
+            in_our_words(path, layout.nothing, layout.taken),
+            contextlib.closing(_connected(path)) as connection,
+        ):
             _filled(connection, layout, fill)
         # SQLite sees to its own files' places in the folder; this one was there before it came.
         sync_folder(path)
@@ -234,9 +195,16 @@ class StoreFile(Uncopied):
             self._give_up()
 
     def _in_our_words(self) -> contextlib.AbstractContextManager[None]:
-        return _in_our_words(self._path, self._layout)
+        return in_our_words(self._path, self._layout.nothing, self._layout.taken)
 
     def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._checked()
+        except (UnicodeDecodeError, sqlite3.DataError) as error:
+            # A length beyond SQLite's limit, or a name that is no text: nothing of what a store begins with has one.
+            raise damaged(self._path, self._layout.nothing) from error
+
+    def _checked(self) -> sqlite3.Connection:
         connection = _connected(self._path)
         try:
             if self._path is MEMORY:
@@ -253,8 +221,7 @@ class StoreFile(Uncopied):
             # Also whether the order of tables and indexes is right, by which rows are looked for.
             (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if finding != "ok":
-                kind, words = _DAMAGED
-                raise kind(f"the store {self._path} {words}. {self._layout.nothing}")
+                raise damaged(self._path, self._layout.nothing)
             self._check(connection)
             connection.execute("COMMIT")
         except BaseException:
