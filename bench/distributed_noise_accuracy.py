@@ -1,4 +1,4 @@
-"""What noise costs in accuracy at the same epsilon: 1,000 clients, about 100 in each round.
+"""What noise costs in accuracy at the same epsilon: 1,000 clients, about 100 in each round, or exactly.
 
     export SHIELDFL_DATA=...
     python bench/distributed_noise_accuracy.py select --results cells.json      # training, on held-out data
@@ -14,6 +14,9 @@ noise as hides every single update from its aggregator, too, which the others do
 round, on a sixth of the training samples, which no client then has, with a seed that is none of those measured, at an
 epsilon of 8. All methods and epsilons get what was chosen. The model, and where the grid lies, come of trials on the
 same held-out samples. The test samples are looked at by ``measure`` alone.
+
+**Who takes part**: by default each client with a probability of a tenth, and shares are sized for 90 clients; with
+``--draws exactly`` 100 of them, for whom shares are sized.
 """
 
 from __future__ import annotations
@@ -49,12 +52,16 @@ from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset, load_dataset
+from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.torch_bridge import flatten, parameter_layout
 
-CLIENTS, SHARE, ROUNDS, MIN_CLIENTS, DELTA = 1_000, 0.1, 100, 90, 1e-5
+CLIENTS, SHARE, ROUNDS, DELTA = 1_000, 0.1, 100, 1e-5
+EXACTLY = 100
+MIN_CLIENTS = {"each": 90, "exactly": EXACTLY}
+"""By how clients are drawn: the fewest of a round, for whom shares of noise are sized."""
 LOCAL_EPOCHS, BATCH_SIZE = 1, 16
 EPSILONS = (8.0, 4.0, 2.0, 1.0)
 SEEDS = (0, 1, 2)
@@ -111,13 +118,27 @@ def without_test(dataset: Dataset) -> Dataset:
     )
 
 
-def schedule(seed: int) -> list[np.ndarray]:
-    """Return who takes part in each round, as :class:`EmbeddedFederation` draws them."""
+class ExactDraws(EmbeddedFederation):
+    """Draws as many clients for each round, of whom nothing is counted as hidden."""
+
+    def draw(self, sample_rate: float, min_clients: int) -> list[int]:
+        """Draw ``min_clients`` of the clients."""
+        chosen = sorted(self._sampling.choice(len(self.clients), min_clients, replace=False))
+        self.account.charge_draw(len(chosen), None)
+        return [int(index) for index in chosen]
+
+
+def schedule(seed: int, draws: str) -> list[np.ndarray]:
+    """Return who takes part in each round, as :class:`EmbeddedFederation` or :class:`ExactDraws` draws them."""
     generator = np.random.default_rng([seed, CLIENTS])
     found: list[np.ndarray] = []
     while len(found) < ROUNDS:
-        chosen = generator.random(CLIENTS) < SHARE
-        if chosen.sum() >= MIN_CLIENTS:
+        if draws == "exactly":
+            chosen = np.zeros(CLIENTS, bool)
+            chosen[generator.choice(CLIENTS, EXACTLY, replace=False)] = True
+        else:
+            chosen = generator.random(CLIENTS) < SHARE
+        if chosen.sum() >= MIN_CLIENTS[draws]:
             found.append(chosen)
     return found
 
@@ -138,7 +159,9 @@ def made(name: str, epsilon: float | None, most: int, clip_norm: float, plan: Fe
     return methods[name](name, settings, plan)
 
 
-def measured(dataset: Dataset, name: str, epsilon: float | None, seed: int, choice: Choice) -> dict[str, Any]:
+def measured(
+    dataset: Dataset, name: str, epsilon: float | None, seed: int, choice: Choice, draws: str
+) -> dict[str, Any]:
     """Run one cell, and return its figures.
 
     Raises RuntimeError where another schedule was run than noise was sized for, or more was spent.
@@ -148,7 +171,7 @@ def measured(dataset: Dataset, name: str, epsilon: float | None, seed: int, choi
         clients=CLIENTS,
         sample_rate=SHARE,
         rounds=ROUNDS,
-        min_clients=MIN_CLIENTS,
+        min_clients=MIN_CLIENTS[draws],
         local_epochs=LOCAL_EPOCHS,
         batch_size=BATCH_SIZE,
         learning_rate=choice.learning_rate,
@@ -160,19 +183,20 @@ def measured(dataset: Dataset, name: str, epsilon: float | None, seed: int, choi
         None,
         clients=CLIENTS,
         rounds=ROUNDS,
-        min_clients=MIN_CLIENTS,
+        min_clients=MIN_CLIENTS[draws],
         server_learning_rate=config.server_learning_rate,
         parameters=flatten(model).size,
         layer_offsets=parameter_layout(model).offsets,
         samples=len(dataset.train_labels),
     )
-    drawn = schedule(seed)
+    drawn = schedule(seed, draws)
     most = int(sum(drawn).max())  # type: ignore[arg-type]
     method = made(name, epsilon, most, choice.clip_norm, plan)
     parts = dirichlet_partition(dataset.train_labels.numpy(), CLIENTS, config.alpha, seed)
     load, start = os.getloadavg()[0], time.perf_counter()
     with torch_threads(1):
-        run = MethodRun(method, config, dataset, deepcopy(model), parts, None, None)
+        federation = ExactDraws if draws == "exactly" else None
+        run = MethodRun(method, config, dataset, deepcopy(model), parts, None, None, federation=federation)
         run.run(None)
     records = run.records
     if [record.participants for record in records] != [int(one.sum()) for one in drawn]:
@@ -189,6 +213,7 @@ def measured(dataset: Dataset, name: str, epsilon: float | None, seed: int, choi
         "method": name,
         "epsilon": epsilon,
         "seed": seed,
+        "draws": draws,
         "accuracy": records[-1].accuracy,
         "best_accuracy": max(record.accuracy for record in records),
         "spent": spent,
@@ -249,7 +274,7 @@ def select(results: Results, dataset_name: str) -> None:
     for choice in grid():
         if any(asdict(choice).items() <= one.items() for one in results.tried_on(dataset_name)):
             continue
-        found = measured(dataset, "central-dp-fedavg", SELECTION_EPSILON, SELECTION_SEED, choice)
+        found = measured(dataset, "central-dp-fedavg", SELECTION_EPSILON, SELECTION_SEED, choice, "each")
         results.tried.append(found)
         results.write()
         print(f"{choice}: {found['accuracy']:.4f} in {found['seconds']:.0f} s", flush=True)
@@ -267,20 +292,24 @@ def cells() -> Iterator[tuple[str, float | None, int]]:
                     yield name, None, seed
 
 
-def measure(results: Results, dataset_name: str, minutes: float) -> None:
+def measure(
+    results: Results, dataset_name: str, minutes: float, draws: str, epsilons: Sequence[float]
+) -> None:
     """Run the cells that are missing, as long as there is time. Raises SystemExit before all was tried."""
     choice = results.chosen(dataset_name)
     if choice is None:
         raise SystemExit("training is not chosen yet: run select first")
     dataset, end = pooled(dataset_name), time.monotonic() + 60 * minutes
     for name, epsilon, seed in cells():
-        key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed}
+        if epsilon is not None and epsilon not in epsilons:
+            continue
+        key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws}
         if any(key.items() <= one.items() for one in results.cells):
             continue
         if time.monotonic() > end:
             print("no time is left: the rest is missing")
             return
-        found = measured(dataset, name, epsilon, seed, choice)
+        found = measured(dataset, name, epsilon, seed, choice, draws)
         results.cells.append(found)
         results.write()
         print(
@@ -295,12 +324,12 @@ def with_deviation(values: Sequence[float], sign: str = "") -> str:
     return f"{100 * mean(values):{sign}.2f}{spread}"
 
 
-def table(results: Results, dataset_name: str) -> str:
+def table(results: Results, dataset_name: str, draws: str) -> str:
     """Return the Markdown table: means over seeds, and differences of the same seed."""
     by_cell = {
         (one["method"], one["epsilon"], one["seed"]): one["accuracy"]
         for one in results.cells
-        if one["dataset"] == dataset_name
+        if one["dataset"] == dataset_name and one["draws"] == draws
     }
     heads = ["ε", *(f"`{name}`" for name in METHODS), "`ddp-fedavg` less `central-dp-fedavg`"]
     lines = [heads, ["---:"] * len(heads)]
@@ -335,14 +364,18 @@ def main() -> None:
     )
     parser.add_argument("--dataset", choices=("mnist", "cifar10"), default="mnist")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no cell after so long")
+    parser.add_argument("--draws", choices=tuple(MIN_CLIENTS), default="each", help="clients of a round")
+    parser.add_argument(
+        "--epsilons", type=float, nargs="+", default=EPSILONS, help="measure these; default: 8 4 2 1"
+    )
     given = parser.parse_args()
     results = Results(given.results)
     if given.what == "select":
         select(results, given.dataset)
     elif given.what == "measure":
-        measure(results, given.dataset, given.minutes)
+        measure(results, given.dataset, given.minutes, given.draws, given.epsilons)
     else:
-        print(table(results, given.dataset))
+        print(table(results, given.dataset, given.draws))
 
 
 if __name__ == "__main__":
