@@ -8,6 +8,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower.digits_app import DigitsRun
 from flower.loopback_grid import LoopbackGrid
+from methods.golden_rounds import noise_from_seeds
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.roles.granted_keys import GrantedKeys
@@ -48,17 +49,27 @@ VARIANTS = {
     "fedml-he": ("fedml-he", {}, {}),
     "batch-crypt": ("batch-crypt", {}, {}),
     "batch norm": ("full-he", {}, {"model": "simple-cnn"}),
+    "ddp-fedavg": ("ddp-fedavg", {}, {}),
+    "ddp-fedavg, adaptive": ("ddp-fedavg", {"clipping": "adaptive", "clip_norm": 0.3}, {}),
+    "full-he, noised sums": ("full-he", {"sum_noise_multiplier": 1.0}, {}),
+    "full-he, noised sums, authority": ("full-he", {"sum_noise_multiplier": 1.0}, {"opener": "authority"}),
+    "top-2, noised sums": ("top-2", {"sum_noise_multiplier": 1.0}, {}),
+    "dict-pfl, noised sums": ("dict-pfl", {"sum_noise_multiplier": 1.0}, {}),
 }
 
 
 SLOW = (
     "alt-fl-pi",
     "batch-crypt",
+    "ddp-fedavg",
+    "dict-pfl, noised sums",
     "fedml-he",
     "full-he, authority",
     "full-he, ckks",
+    "full-he, noised sums, authority",
     "mask-crypt",
     "sense-crypt",
+    "top-2, noised sums",
 )
 
 
@@ -76,9 +87,10 @@ def test_a_run_is_the_one_without_flower(label, monkeypatch):
         GrantedKeys, "shared_secret", lambda keys: secrets.append(derive(keys)) or secrets[-1]
     )
     strategy = ShieldStrategy(FedAvg(min_available_nodes=3), run.run_config())
-    result = strategy.start(grid, run.arrays(), num_rounds=run.rounds, timeout=10)
+    with noise_from_seeds():
+        result = strategy.start(grid, run.arrays(), num_rounds=run.rounds, timeout=10)
+        expected = run.embedded(secrets[0] if secrets else None)
     assert set(result.evaluate_metrics_clientapp) == {1, 2}
-    expected = run.embedded(secrets[0] if secrets else None)
     for number, of_clients in enumerate(expected):
         got = models[number * run.clients : (number + 1) * run.clients]
         for one, own in zip(got, of_clients, strict=True):

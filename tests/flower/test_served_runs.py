@@ -11,6 +11,7 @@ from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import VectorRun
 from shieldfl.errors import KeyMismatchError, PolicyError, UnreachableError
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.roles.private_file import write_private_file
 
@@ -95,6 +96,23 @@ def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(strict, tmp_path, 
     with served(strict) as one:
         deployment = Deployment(one, tmp_path / "nodes", method=method, opener=opener)
         deployment.check_model()
+
+
+@pytest.mark.parametrize("opener", ["", "aggregator"])
+def test_sums_that_a_served_authority_answers_have_the_noise_that_is_charged(strict, tmp_path, opener):
+    with served(strict) as one:
+        deployment = Deployment(one, tmp_path / "nodes", opener=opener)
+        run = deployment.run
+        run.config |= {f"shieldfl.settings.{name}": 1.0 for name in ("sum_noise_multiplier", "sum_clip_norm")}
+        run.start()
+    spent, charge = run.strategy.privacy_spent, run.strategy.session.method.noise.charge
+    assert spent.epsilon == pytest.approx(epsilon_of({charge: 3}, spent.delta))
+    exact = run.expected({1: ALL, 2: ALL, 3: ALL})["weight"]
+    models = [arrays["weight"] for arrays in run.evaluated.values()]
+    assert len(models) == len(ALL)
+    assert all(np.array_equal(model, models[0]) for model in models)
+    # Four shares for two honest clients, three times.
+    assert np.std(models[0] - exact) == pytest.approx(np.sqrt(3 * 4 / 2) / 4, rel=0.3)
 
 
 def test_an_authority_that_is_restarted_in_a_run_is_gone_on_with(strict, tmp_path):

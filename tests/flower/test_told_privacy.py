@@ -6,6 +6,7 @@ import logging
 import math
 
 import msgspec
+import numpy as np
 import pytest
 
 from flower.test_messages_that_fail import ALL, loses, number_of
@@ -54,14 +55,29 @@ def test_a_run_with_noise_says_what_it_has_cost_and_for_whom(caplog):
     assert "against everybody else" in said
 
 
-def test_a_run_whose_sums_have_noise_says_what_they_cost():
-    run = noised_run("ddp-fedavg", (("noise_multiplier", SIGMA),))
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("ddp-fedavg", {"noise_multiplier": SIGMA}),
+        ("ddp-fedavg", {"noise_multiplier": SIGMA, "clipping": "adaptive", "clip_norm": 0.3}),
+        ("full-he", {"sum_noise_multiplier": SIGMA}),
+        ("top-2", {"sum_noise_multiplier": SIGMA}),
+        ("dict-pfl", {"sum_noise_multiplier": SIGMA}),
+    ],
+)
+def test_a_run_whose_sums_have_noise_says_what_they_cost(method, settings):
+    run = noised_run(method, settings.items())
     run.start()
     session = run.strategy.session
     assert session.method.opener == "clients"
     charge = session.method.noise.charge
     assert run.strategy.privacy_spent.epsilon == pytest.approx(epsilon_of({charge: 3}, DELTA))
     assert session._told.taken() == dict.fromkeys(ALL, 3)
+    models = list(run.evaluated.values())
+    assert len(models) == len(ALL)
+    for name, one in models[0].items():
+        assert np.isfinite(one).all()
+        assert all(np.array_equal(other[name], one) for other in models)
 
 
 def test_a_client_that_was_left_out_is_charged_for_what_it_sent():

@@ -38,6 +38,7 @@ WEIGHTS = (3, 1, 4, 1, 5)
 # By round: who takes part, and who of them leaves before the last phase.
 ROUNDS = (([0, 1, 2, 3, 4], []), ([0, 1, 2, 3, 4], [1]), ([0, 2, 3, 4], [3]))
 NOISED = {"noise_multiplier": 0.8, "clip_norm": 0.3}
+NOISED_SUMS = {"sum_noise_multiplier": 0.8, "sum_clip_norm": 0.3}
 
 
 def golden_variants() -> list[Variant]:
@@ -50,6 +51,11 @@ def golden_variants() -> list[Variant]:
     for label in ("dp-fedavg", "ddp-fedavg"):
         noised = by_label[label].with_others(**NOISED)
         found.append(dataclasses.replace(noised, label=f"{label}/noised"))
+    adaptive = by_label["ddp-fedavg"].with_others(**NOISED, clipping="adaptive", clip_count_noise=0.5)
+    found.append(dataclasses.replace(adaptive, label="ddp-fedavg/adaptive"))
+    for label in ("full-he", "top-2", "dict-pfl"):
+        noised = by_label[label].with_others(**NOISED_SUMS)
+        found.append(dataclasses.replace(noised, label=f"{label}/noised-sums"))
     return found + twins(found)
 
 
