@@ -293,7 +293,12 @@ def cells() -> Iterator[tuple[str, float | None, int]]:
 
 
 def measure(
-    results: Results, dataset_name: str, minutes: float, draws: str, epsilons: Sequence[float]
+    results: Results,
+    dataset_name: str,
+    minutes: float,
+    draws: str,
+    epsilons: Sequence[float],
+    methods: Sequence[str],
 ) -> None:
     """Run the cells that are missing, as long as there is time. Raises SystemExit before all was tried."""
     choice = results.chosen(dataset_name)
@@ -301,7 +306,7 @@ def measure(
         raise SystemExit("training is not chosen yet: run select first")
     dataset, end = pooled(dataset_name), time.monotonic() + 60 * minutes
     for name, epsilon, seed in cells():
-        if epsilon is not None and epsilon not in epsilons:
+        if name not in methods or epsilon not in (None, *epsilons):
             continue
         key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws}
         if any(key.items() <= one.items() for one in results.cells):
@@ -368,12 +373,15 @@ def main() -> None:
     parser.add_argument(
         "--epsilons", type=float, nargs="+", default=EPSILONS, help="measure these; default: 8 4 2 1"
     )
+    parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, default=METHODS, help="measure these; default: all"
+    )
     given = parser.parse_args()
     results = Results(given.results)
     if given.what == "select":
         select(results, given.dataset)
     elif given.what == "measure":
-        measure(results, given.dataset, given.minutes, given.draws, given.epsilons)
+        measure(results, given.dataset, given.minutes, given.draws, given.epsilons, given.methods)
     else:
         print(table(results, given.dataset, given.draws))
 
