@@ -19,12 +19,19 @@ Ciphertext = list[Half]
 """c0 and c1."""
 
 
+def _crc32c_of_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+_CRC32C_OF_BYTES = [_crc32c_of_byte(byte) for byte in range(256)]
+
+
 def crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = (crc >> 8) ^ _CRC32C_OF_BYTES[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 
 

@@ -58,6 +58,7 @@ def test_what_the_tutorial_says_to_type_is_there(tmp_path):
             place = place[part]
 
 
+@pytest.mark.slow  # a second for each of the programs to start
 @pytest.mark.parametrize(
     "program", ["flower-superlink", "flower-supernode", "flwr run", "flwr supernode register"]
 )

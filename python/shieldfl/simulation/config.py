@@ -141,7 +141,7 @@ class RunConfig(TrainingSettings):
     threads: Annotated[
         Threads | None,
         about(
-            "Threads of training and of the core; default as many as the work is worth.",
+            "Most threads of training and of the core; a small model trains on one. Default: as many as work is worth.",
             panel=_FEDERATION,
             beside_file=True,
         ),

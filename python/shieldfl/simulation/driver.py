@@ -111,10 +111,14 @@ def run_methods(
         task is not None,
         config.alpha if task is None else task.concentration(dataset, config.alpha),
     )
-    worth = partial(
-        threads_worth, model, dataset.feature_shape, config.batch_size, dataset.train_features.dtype
+    threads = threads_worth(
+        model,
+        dataset.feature_shape,
+        config.batch_size,
+        config.threads or torch.get_num_threads(),
+        dataset.train_features.dtype,
     )
-    with torch_threads(config.threads or worth()):
+    with torch_threads(threads):
         return _run_methods(
             config,
             methods,

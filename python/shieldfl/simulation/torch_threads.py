@@ -15,7 +15,7 @@ _WORTH_SHARING = 50_000_000
 
 torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine that also
 does other things, for one that does not run. A step of the MLP on MNIST (7.5 million products) is faster on one thread
-even where nothing else runs, and many times as fast where it is not alone.
+even where nothing else runs, and many times as fast where it is not alone. Threads that wait take the core's time, too.
 """
 
 
@@ -33,15 +33,19 @@ def torch_threads(threads: int | None) -> Iterator[None]:
 
 
 def threads_worth(
-    model: nn.Module, sample_shape: tuple[int, ...], batch_size: int, dtype: torch.dtype = torch.float32
+    model: nn.Module,
+    sample_shape: tuple[int, ...],
+    batch_size: int,
+    most: int,
+    dtype: torch.dtype = torch.float32,
 ) -> int:
-    """Return how many threads a training step is worth: torch's own number, or 1 for a small model.
+    """Return how many threads a training step is worth: the most that there may be, or 1 for a small model.
 
     Decided by model and batch alone, not by what the machine is doing, so that a run can be repeated: torch's sums may
     depend on the number of threads.
     """
     products = batch_size * forward_products(model, sample_shape, dtype)
-    return torch.get_num_threads() if products >= _WORTH_SHARING else 1
+    return most if products >= _WORTH_SHARING else 1
 
 
 def forward_products(
