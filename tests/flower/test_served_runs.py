@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from authority_service.served import KEYS, made_folder, served
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import VectorRun
+from methods.golden_rounds import noise_from_seeds
 from shieldfl.errors import KeyMismatchError, PolicyError, UnreachableError
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.privacy.accountant import epsilon_of
@@ -104,7 +105,8 @@ def test_sums_that_a_served_authority_answers_have_the_noise_that_is_charged(str
         deployment = Deployment(one, tmp_path / "nodes", opener=opener)
         run = deployment.run
         run.config |= {f"shieldfl.settings.{name}": 1.0 for name in ("sum_noise_multiplier", "sum_clip_norm")}
-        run.start()
+        with noise_from_seeds():
+            run.start()
     spent, charge = run.strategy.privacy_spent, run.strategy.session.method.noise.charge
     assert spent.epsilon == pytest.approx(epsilon_of({charge: 3}, spent.delta))
     exact = run.expected({1: ALL, 2: ALL, 3: ALL})["weight"]
