@@ -35,11 +35,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
-import torch
-from torch import nn
-
 from central_dp_fedavg import CentralDpFedAvg
+from distributed_noise_draws import DRAWS, Draws
+from distributed_noise_task import SELECTION_SEED, built, pooled, without_test
 from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.methods.distributed_noise.method import DdpFedAvg
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
@@ -51,26 +49,20 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import dirichlet_partition
 from shieldfl.simulation.torch_threads import torch_threads
 from shieldfl.torch_bridge import flatten, parameter_layout
 
-CLIENTS, SHARE, ROUNDS, DELTA = 1_000, 0.1, 100, 1e-5
-EXACTLY = 100
-MIN_CLIENTS = {"each": 90, "exactly": EXACTLY}
-"""By how clients are drawn: the fewest of a round, for whom shares of noise are sized."""
+DELTA = 1e-5
 LOCAL_EPOCHS, BATCH_SIZE = 1, 16
 EPSILONS = (8.0, 4.0, 2.0, 1.0)
 SEEDS = (0, 1, 2)
-SELECTION_SEED, SELECTION_EPSILON = 100, 8.0
+SELECTION_EPSILON = 8.0
 METHODS = ("fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg")
 LEARNING_RATES = (0.1, 0.2)
 CLIP_NORMS = (0.6,)
-HELD_OUT = 6
-"""One of so many training samples is held out while training is chosen."""
 
 
 @dataclass(frozen=True)
@@ -85,62 +77,6 @@ def grid() -> Iterator[Choice]:
     """Yield what there is to choose from; without noise nothing is clipped, so that C is chosen with it."""
     for values in itertools.product(LEARNING_RATES, CLIP_NORMS):
         yield Choice(*values)
-
-
-def built(dataset: Dataset, seed: int) -> nn.Module:
-    """Return a model that is small, since noise grows with it: a convolution of 8 channels and a linear layer."""
-    channels, side, _ = dataset.feature_shape
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        convolved = [nn.Conv2d(channels, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()]
-        return nn.Sequential(*convolved, nn.Linear(8 * ((side + 1) // 2) ** 2, dataset.classes))
-
-
-def pooled(name: str) -> Dataset:
-    """Return a data set of which every image is the means of its squares of 2 x 2 pixels."""
-    dataset = load_dataset(name)
-    small = [nn.functional.avg_pool2d(one, 2) for one in (dataset.train_features, dataset.test_features)]
-    return replace(dataset, train_features=small[0], test_features=small[1])
-
-
-def without_test(dataset: Dataset) -> Dataset:
-    """Return the training samples alone: of those, the last are what models are measured on."""
-    count = len(dataset.train_labels)
-    order = torch.from_numpy(np.random.default_rng(SELECTION_SEED).permutation(count))
-    kept, held = order[count // HELD_OUT :], order[: count // HELD_OUT]
-    features, labels = dataset.train_features, dataset.train_labels
-    return replace(
-        dataset,
-        train_features=features[kept],
-        train_labels=labels[kept],
-        test_features=features[held],
-        test_labels=labels[held],
-    )
-
-
-class ExactDraws(EmbeddedFederation):
-    """Draws as many clients for each round, of whom nothing is counted as hidden."""
-
-    def draw(self, sample_rate: float, min_clients: int) -> list[int]:
-        """Draw ``min_clients`` of the clients."""
-        chosen = sorted(self._sampling.choice(len(self.clients), min_clients, replace=False))
-        self.account.charge_draw(len(chosen), None)
-        return [int(index) for index in chosen]
-
-
-def schedule(seed: int, draws: str) -> list[np.ndarray]:
-    """Return who takes part in each round, as :class:`EmbeddedFederation` or :class:`ExactDraws` draws them."""
-    generator = np.random.default_rng([seed, CLIENTS])
-    found: list[np.ndarray] = []
-    while len(found) < ROUNDS:
-        if draws == "exactly":
-            chosen = np.zeros(CLIENTS, bool)
-            chosen[generator.choice(CLIENTS, EXACTLY, replace=False)] = True
-        else:
-            chosen = generator.random(CLIENTS) < SHARE
-        if chosen.sum() >= MIN_CLIENTS[draws]:
-            found.append(chosen)
-    return found
 
 
 def made(name: str, epsilon: float | None, most: int, clip_norm: float, plan: FederationPlan) -> Method:
@@ -160,7 +96,7 @@ def made(name: str, epsilon: float | None, most: int, clip_norm: float, plan: Fe
 
 
 def measured(
-    dataset: Dataset, name: str, epsilon: float | None, seed: int, choice: Choice, draws: str
+    dataset: Dataset, name: str, epsilon: float | None, seed: int, choice: Choice, draws: Draws
 ) -> dict[str, Any]:
     """Run one cell, and return its figures.
 
@@ -168,10 +104,10 @@ def measured(
     """
     config = RunConfig(
         dataset=dataset.name,
-        clients=CLIENTS,
-        sample_rate=SHARE,
-        rounds=ROUNDS,
-        min_clients=MIN_CLIENTS[draws],
+        clients=draws.clients,
+        sample_rate=draws.share,
+        rounds=draws.rounds,
+        min_clients=draws.min_clients,
         local_epochs=LOCAL_EPOCHS,
         batch_size=BATCH_SIZE,
         learning_rate=choice.learning_rate,
@@ -181,22 +117,23 @@ def measured(
     model = built(dataset, seed)
     plan = FederationPlan.for_weights(
         None,
-        clients=CLIENTS,
-        rounds=ROUNDS,
-        min_clients=MIN_CLIENTS[draws],
+        clients=draws.clients,
+        rounds=draws.rounds,
+        min_clients=draws.min_clients,
         server_learning_rate=config.server_learning_rate,
         parameters=flatten(model).size,
         layer_offsets=parameter_layout(model).offsets,
         samples=len(dataset.train_labels),
     )
-    drawn = schedule(seed, draws)
+    drawn = draws.schedule(seed)
     most = int(sum(drawn).max())  # type: ignore[arg-type]
     method = made(name, epsilon, most, choice.clip_norm, plan)
-    parts = dirichlet_partition(dataset.train_labels.numpy(), CLIENTS, config.alpha, seed)
+    parts = dirichlet_partition(dataset.train_labels.numpy(), draws.clients, config.alpha, seed)
     load, start = os.getloadavg()[0], time.perf_counter()
     with torch_threads(1):
-        federation = ExactDraws if draws == "exactly" else None
-        run = MethodRun(method, config, dataset, deepcopy(model), parts, None, None, federation=federation)
+        run = MethodRun(
+            method, config, dataset, deepcopy(model), parts, None, None, federation=draws.federation
+        )
         run.run(None)
     records = run.records
     if [record.participants for record in records] != [int(one.sum()) for one in drawn]:
@@ -213,7 +150,7 @@ def measured(
         "method": name,
         "epsilon": epsilon,
         "seed": seed,
-        "draws": draws,
+        "draws": draws.name,
         "accuracy": records[-1].accuracy,
         "best_accuracy": max(record.accuracy for record in records),
         "spent": spent,
@@ -274,7 +211,9 @@ def select(results: Results, dataset_name: str) -> None:
     for choice in grid():
         if any(asdict(choice).items() <= one.items() for one in results.tried_on(dataset_name)):
             continue
-        found = measured(dataset, "central-dp-fedavg", SELECTION_EPSILON, SELECTION_SEED, choice, "each")
+        found = measured(
+            dataset, "central-dp-fedavg", SELECTION_EPSILON, SELECTION_SEED, choice, DRAWS["each"]
+        )
         results.tried.append(found)
         results.write()
         print(f"{choice}: {found['accuracy']:.4f} in {found['seconds']:.0f} s", flush=True)
@@ -296,7 +235,7 @@ def measure(
     results: Results,
     dataset_name: str,
     minutes: float,
-    draws: str,
+    draws: Draws,
     epsilons: Sequence[float],
     methods: Sequence[str],
 ) -> None:
@@ -308,7 +247,7 @@ def measure(
     for name, epsilon, seed in cells():
         if name not in methods or epsilon not in (None, *epsilons):
             continue
-        key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws}
+        key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws.name}
         if any(key.items() <= one.items() for one in results.cells):
             continue
         if time.monotonic() > end:
@@ -369,7 +308,7 @@ def main() -> None:
     )
     parser.add_argument("--dataset", choices=("mnist", "cifar10"), default="mnist")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no cell after so long")
-    parser.add_argument("--draws", choices=tuple(MIN_CLIENTS), default="each", help="clients of a round")
+    parser.add_argument("--draws", choices=tuple(DRAWS), default="each", help="clients of a round")
     parser.add_argument(
         "--epsilons", type=float, nargs="+", default=EPSILONS, help="measure these; default: 8 4 2 1"
     )
@@ -381,7 +320,7 @@ def main() -> None:
     if given.what == "select":
         select(results, given.dataset)
     elif given.what == "measure":
-        measure(results, given.dataset, given.minutes, given.draws, given.epsilons, given.methods)
+        measure(results, given.dataset, given.minutes, DRAWS[given.draws], given.epsilons, given.methods)
     else:
         print(table(results, given.dataset, given.draws))
 

@@ -21,17 +21,16 @@ def bench(monkeypatch):
     return importlib.import_module("distributed_noise_accuracy")
 
 
-@pytest.fixture
-def small(bench, monkeypatch):
-    for name, value in {"CLIENTS": 20, "SHARE": 0.4, "ROUNDS": 2, "MIN_CLIENTS": 8}.items():
-        monkeypatch.setattr(bench, name, value)
+@pytest.fixture(params=["each", "exactly"])
+def small(bench, request):
+    return bench.Draws(request.param, 8, clients=20, share=0.4, rounds=2)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg"])
 def test_every_method_spends_no_more_than_the_epsilon_of_its_column(bench, small, name):
     epsilon = None if name == "fedavg" else 8.0
     dataset = bench.without_test(load_dataset("digits"))
-    cell = bench.measured(dataset, name, epsilon, 3, bench.Choice(0.1, 0.6))
+    cell = bench.measured(dataset, name, epsilon, 3, bench.Choice(0.1, 0.6), small)
     assert 0.0 < cell["accuracy"] <= 1.0
     if epsilon is not None:
         # Noise is for the client that takes part most often, and not for more.
@@ -47,24 +46,25 @@ def test_a_trusted_aggregator_noises_the_sum_of_clipped_updates_once(bench, smal
         return gaussian_noise(total, deviation, **others)
 
     monkeypatch.setattr("central_dp_fedavg.gaussian_noise", recorded)
-    cell = bench.measured(load_dataset("digits"), "central-dp-fedavg", 8.0, 3, bench.Choice(0.1, 0.05))
-    counts = [int(one.sum()) for one in bench.schedule(3)]
+    cell = bench.measured(load_dataset("digits"), "central-dp-fedavg", 8.0, 3, bench.Choice(0.1, 0.05), small)
+    counts = [int(one.sum()) for one in small.schedule(3)]
+    assert counts == [8, 8] or small.name == "each"
     assert [deviation for _, deviation in noised] == [pytest.approx(cell["noise_multiplier"] * 0.05)] * 2
     assert all(0.0 < norm <= 0.05 * count * 1.001 for (norm, _), count in zip(noised, counts, strict=True))
 
 
 def test_another_schedule_than_noise_was_sized_for_ends_it(bench, small, monkeypatch):
-    drawn = bench.schedule(3)
-    monkeypatch.setattr(bench, "schedule", lambda seed: [~one for one in drawn])
+    drawn = small.schedule(3)
+    monkeypatch.setattr(bench.Draws, "schedule", lambda draws, seed: [~one for one in drawn])
     with pytest.raises(RuntimeError, match="other clients"):
-        bench.measured(load_dataset("digits"), "fedavg", None, 3, bench.Choice(0.1, 0.6))
+        bench.measured(load_dataset("digits"), "fedavg", None, 3, bench.Choice(0.1, 0.6), small)
 
 
 def test_held_out_samples_are_training_samples_that_no_client_has(bench):
     dataset = load_dataset("digits")
     parted = bench.without_test(dataset)
     whole = len(dataset.train_labels)
-    assert len(parted.test_labels) == whole // bench.HELD_OUT
+    assert len(parted.test_labels) == whole // 6
     assert len(parted.train_labels) + len(parted.test_labels) == whole
     found = np.concatenate([parted.train_features.numpy(), parted.test_features.numpy()]).reshape(whole, -1)
     own = dataset.train_features.numpy().reshape(whole, -1)
@@ -75,12 +75,12 @@ def test_a_table_takes_differences_seed_by_seed_and_says_what_is_missing(bench, 
     results = bench.Results(tmp_path / "cells.json")
     for name, accuracies in {"central-dp-fedavg": (0.9, 0.8, 0.7), "ddp-fedavg": (0.91, 0.82, 0.73)}.items():
         for seed, accuracy in enumerate(accuracies):
-            results.cells.append(
-                {"dataset": "mnist", "method": name, "epsilon": 8.0, "seed": seed, "accuracy": accuracy}
-            )
+            cell = {"dataset": "mnist", "method": name, "epsilon": 8.0, "seed": seed, "draws": "each"}
+            results.cells.append(cell | {"accuracy": accuracy})
+            results.cells.append(cell | {"accuracy": 0.1, "draws": "exactly"})
     results.cells.append({**results.cells[0], "epsilon": 4.0})
     results.write()
-    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist").splitlines()
+    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist", "each").splitlines()
     assert (
         rows[2] == "| 8 | missing (0 of 3) | 80.00 ± 10.00 | missing (0 of 3) | 82.00 ± 9.00 | +2.00 ± 1.00 |"
     )

@@ -111,14 +111,8 @@ def run_methods(
         task is not None,
         config.alpha if task is None else task.concentration(dataset, config.alpha),
     )
-    threads = threads_worth(
-        model,
-        dataset.feature_shape,
-        config.batch_size,
-        config.threads or torch.get_num_threads(),
-        dataset.train_features.dtype,
-    )
-    with torch_threads(threads):
+    most, dtype = config.threads or torch.get_num_threads(), dataset.train_features.dtype
+    with torch_threads(threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)):
         return _run_methods(
             config,
             methods,
