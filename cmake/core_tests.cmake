@@ -31,6 +31,7 @@ shieldfl_warnings(core_tests)
 target_compile_options(core_tests PRIVATE $<$<CONFIG:Release>:-O1>)
 shieldfl_precompiled(core_tests <algorithm> <cmath> <cstdint> <functional> <map> <memory> <optional> <random> <span>
                      <sstream> <string> <vector>)
+shieldfl_compiled_together(core_tests 12)
 
 foreach(source IN LISTS test_sources)
   string(REGEX REPLACE "^.*/([a-z]+)/test_([a-z0-9_]+)\\.cpp$" "\\1_\\2" shard "${source}")

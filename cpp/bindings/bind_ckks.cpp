@@ -8,6 +8,7 @@
 #include "rlwe/moduli.h"
 
 namespace shieldfl::bindings {
+namespace ckks_bindings {
 namespace {
 
 using ckks::CiphertextView;
@@ -119,8 +120,10 @@ void bind_ciphertexts(py::module_& module) {
 }
 
 }  // namespace
+}  // namespace ckks_bindings
 
 void bind_ckks(py::module_& module) {
+  using namespace ckks_bindings;
   bind_parameters(module);
   bind_keys(module);
   bind_encryptor(module);

@@ -8,6 +8,7 @@
 #include "rlwe/moduli.h"
 
 namespace shieldfl::bindings {
+namespace kahe_bindings {
 namespace {
 
 using kahe::Parameters;
@@ -62,8 +63,10 @@ struct Kahe {
 };
 
 }  // namespace
+}  // namespace kahe_bindings
 
 void bind_kahe(py::module_& module) {
+  using namespace kahe_bindings;
   bind_parameters(module);
   bind_enrolled<Kahe>(module, "Kahe");
 }

@@ -7,6 +7,7 @@
 #include "pads/sum_key.h"
 
 namespace shieldfl::bindings {
+namespace pads_bindings {
 namespace {
 
 using pads::Parameters;
@@ -55,8 +56,10 @@ struct Pads {
 };
 
 }  // namespace
+}  // namespace pads_bindings
 
 void bind_pads(py::module_& module) {
+  using namespace pads_bindings;
   bind_parameters(module);
   bind_enrolled<Pads>(module, "Pads");
 }

@@ -11,6 +11,7 @@
 #include "paillier/union_order.h"
 
 namespace shieldfl::bindings {
+namespace paillier_bindings {
 namespace {
 
 using paillier::CiphertextView;
@@ -235,8 +236,10 @@ void bind_mixed(py::class_<paillier::Aggregator>& aggregator) {
 }
 
 }  // namespace
+}  // namespace paillier_bindings
 
 void bind_paillier(py::module_& module) {
+  using namespace paillier_bindings;
   module.def("gmp_version", &paillier::loaded_gmp_version);
   module.def("paillier_engine", [] { return engine_name(fastest_engine()); });
   bind_parameters(module);

@@ -13,13 +13,6 @@
 #include "rlwe/packed_digits.h"
 
 namespace shieldfl::ckks {
-namespace {
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kParameter, message);
-}
-
-}  // namespace
 
 unsigned ParameterFacts::guard_bits() const {
   return static_cast<unsigned>(std::bit_width(max_clients - 1));

@@ -27,4 +27,16 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+[[noreturn]] inline void fail_parameter(const std::string& message) {
+  throw Error(ErrorCode::kParameter, message);
+}
+
+[[noreturn]] inline void fail_wire_format(const std::string& message) {
+  throw Error(ErrorCode::kWireFormat, message);
+}
+
+inline void require(bool condition, const std::string& message) {
+  if (!condition) fail_parameter(message);
+}
+
 }  // namespace shieldfl

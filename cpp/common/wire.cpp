@@ -26,10 +26,6 @@ Id load_id(std::span<const std::uint8_t> bytes, std::size_t offset) {
 constexpr const char* kWrongChecksum =
     "the frame's checksum does not fit: it was damaged on the way, ask for it again";
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
 bool checksum_fits(std::span<const std::uint8_t> frame) {
   return crc32c(frame.first(frame.size() - kFrameTrailerBytes)) == FrameReader::stated_checksum(frame);
 }
@@ -164,10 +160,10 @@ std::vector<std::uint8_t> FrameWriter::finish(std::uint32_t checksum) {
 
 FrameReader::FrameReader(std::span<const std::uint8_t> bytes, FrameKind expected, Checksum checksum) {
   const FrameSummary summary = summarise_envelope(bytes, checksum);
-  if (!summary.problem.empty()) fail(summary.problem);
+  if (!summary.problem.empty()) fail_wire_format(summary.problem);
   if (summary.kind != static_cast<std::uint16_t>(expected)) {
-    fail(std::string("expected a ") + frame_kind_name(static_cast<std::uint16_t>(expected)) +
-         " frame, got a " + frame_kind_name(summary.kind) + " frame");
+    fail_wire_format(std::string("expected a ") + frame_kind_name(static_cast<std::uint16_t>(expected)) +
+                     " frame, got a " + frame_kind_name(summary.kind) + " frame");
   }
   header_ = {expected, summary.parameter_id, summary.key_id};
   body_ = bytes.subspan(kFrameHeaderBytes, bytes.size() - kFrameHeaderBytes - kFrameTrailerBytes);
@@ -182,11 +178,13 @@ void FrameReader::check_checksum(std::span<const std::uint8_t> frame) {
 }
 
 void FrameReader::fail_checksum() {
-  fail(kWrongChecksum);
+  fail_wire_format(kWrongChecksum);
 }
 
 std::span<const std::uint8_t> FrameReader::take_bytes(std::size_t size) {
-  if (size > remaining()) fail("the frame's body ends before its fields do: it is truncated or was altered");
+  if (size > remaining()) {
+    fail_wire_format("the frame's body ends before its fields do: it is truncated or was altered");
+  }
   const auto bytes = body_.subspan(position_, size);
   position_ += size;
   return bytes;
@@ -197,7 +195,7 @@ Id FrameReader::take_id() {
 }
 
 void FrameReader::expect_end() const {
-  if (remaining() != 0) fail("the frame's body goes on after its last field: it was altered");
+  if (remaining() != 0) fail_wire_format("the frame's body goes on after its last field: it was altered");
 }
 
 FrameSummary summarise_frame(std::span<const std::uint8_t> bytes) {

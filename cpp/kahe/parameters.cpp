@@ -18,10 +18,6 @@ bool is_degree(std::uint32_t degree) {
   return degree == 2048 || degree == 4096 || degree == 8192;
 }
 
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kParameter, message);
-}
-
 }  // namespace
 
 unsigned ParameterFacts::guard_bits() const {

@@ -17,18 +17,14 @@ const WordKernels& kernels() {
   return word_kernels(instruction_set());
 }
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kParameter, what);
-}
-
 void check_words(const WordVector& words, std::uint64_t size) {
   check_size(size);
   if (words.size() != words_for(size)) {
-    fail("a mask of " + std::to_string(size) + " positions takes " + std::to_string(words_for(size)) +
-         " words, not " + std::to_string(words.size()));
+    fail_parameter("a mask of " + std::to_string(size) + " positions takes " +
+                   std::to_string(words_for(size)) + " words, not " + std::to_string(words.size()));
   }
   if (!words.empty() && (words.back() & ~tail_bits(size)) != 0) {
-    fail("the mask has bits set past its " + std::to_string(size) + " positions");
+    fail_parameter("the mask has bits set past its " + std::to_string(size) + " positions");
   }
 }
 
@@ -36,15 +32,15 @@ void check_words(const WordVector& words, std::uint64_t size) {
 
 void check_size(std::uint64_t size) {
   if (size > kMaxPositions) {
-    fail("a mask of " + std::to_string(size) + " positions is too large: the limit is " +
-         std::to_string(kMaxPositions));
+    fail_parameter("a mask of " + std::to_string(size) + " positions is too large: the limit is " +
+                   std::to_string(kMaxPositions));
   }
 }
 
 void check_same_size(std::uint64_t left, std::uint64_t right) {
   if (left != right) {
-    fail("the masks have " + std::to_string(left) + " and " + std::to_string(right) +
-         " positions: use masks over the same parameters");
+    fail_parameter("the masks have " + std::to_string(left) + " and " + std::to_string(right) +
+                   " positions: use masks over the same parameters");
   }
 }
 
@@ -97,13 +93,14 @@ Bitset Bitset::from_indices(std::span<const std::int64_t> indices, std::uint64_t
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const auto position = static_cast<std::uint64_t>(indices[i]);  // negative ones become too large
     if (position >= size) {
-      fail("entry " + std::to_string(i) + " of the indices is outside the mask's " + std::to_string(size) +
-           " positions");
+      fail_parameter("entry " + std::to_string(i) + " of the indices is outside the mask's " +
+                     std::to_string(size) + " positions");
     }
     std::uint64_t& word = words[position / kWordBits];
     const std::uint64_t bit = std::uint64_t{1} << (position % kWordBits);
     if ((word & bit) != 0) {
-      fail("entry " + std::to_string(i) + " of the indices repeats an earlier one: give each index once");
+      fail_parameter("entry " + std::to_string(i) +
+                     " of the indices repeats an earlier one: give each index once");
     }
     word |= bit;
   }
@@ -139,16 +136,16 @@ Id Bitset::content_id() const {
 
 bool Bitset::test(std::uint64_t position) const {
   if (position >= size_) {
-    fail("position " + std::to_string(position) + " is outside the mask's " + std::to_string(size_) +
-         " positions");
+    fail_parameter("position " + std::to_string(position) + " is outside the mask's " +
+                   std::to_string(size_) + " positions");
   }
   return ((words_[position / kWordBits] >> (position % kWordBits)) & 1) != 0;
 }
 
 void Bitset::to_bools(std::span<std::uint8_t> out) const {
   if (out.size() != size_) {
-    fail("the output has " + std::to_string(out.size()) + " entries and the mask " + std::to_string(size_) +
-         " positions");
+    fail_parameter("the output has " + std::to_string(out.size()) + " entries and the mask " +
+                   std::to_string(size_) + " positions");
   }
   const std::size_t whole = size_ / kWordBits;
   kernels().to_bytes(words_.data(), out.data(), whole);
@@ -162,8 +159,8 @@ void Bitset::to_bools(std::span<std::uint8_t> out) const {
 
 void Bitset::to_indices(std::span<std::int64_t> out) const {
   if (out.size() != count_) {
-    fail("the output has " + std::to_string(out.size()) + " entries and the mask " + std::to_string(count_) +
-         " chosen positions");
+    fail_parameter("the output has " + std::to_string(out.size()) + " entries and the mask " +
+                   std::to_string(count_) + " chosen positions");
   }
   std::int64_t* next = out.data();
   for (std::size_t w = 0; w < words_.size(); ++w) {

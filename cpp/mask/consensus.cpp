@@ -15,9 +15,6 @@
 namespace shieldfl::mask {
 namespace {
 
-// What a thread must have to do before it is worth its start.
-constexpr std::size_t kGrainWords = 64 * kVoteBlockWords;
-
 // The masks of one negotiation and the votes that a position needs.
 struct Ballot {
   Ballot(std::span<const Bitset* const> masks, double rho) : needed(votes_needed(rho, masks.size())) {
@@ -56,7 +53,7 @@ Bitset negotiate(std::span<const Bitset* const> masks, double rho, std::size_t t
   const Ballot ballot(masks, rho);
   WordVector encrypted(words_for(ballot.size));
   std::atomic<std::uint64_t> encrypted_count = 0;
-  parallel_for(encrypted.size(), resolve_threads(threads), kGrainWords,
+  parallel_for(encrypted.size(), resolve_threads(threads), kVoteGrainWords,
                [&](std::size_t begin, std::size_t end) {
                  std::uint64_t part = 0;
                  for (std::size_t first = begin; first < end; first += kVoteBlockWords) {
@@ -76,7 +73,7 @@ NegotiatedZones negotiate_zones(std::span<const Bitset* const> masks, double rho
   std::vector<OpenZones> clients;
   for (std::size_t client = 0; client < masks.size(); ++client) clients.emplace_back(words);
   std::mutex counts_mutex;
-  parallel_for(words, resolve_threads(threads), kGrainWords, [&](std::size_t begin, std::size_t end) {
+  parallel_for(words, resolve_threads(threads), kVoteGrainWords, [&](std::size_t begin, std::size_t end) {
     std::uint64_t part_encrypted = 0;
     std::vector<std::uint64_t> part_personalised(clients.size());
     for (std::size_t first = begin; first < end; first += kVoteBlockWords) {

@@ -15,10 +15,6 @@ namespace {
 
 constexpr std::size_t kFixedBytes = 8 + 8 + 1 + 1;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
 struct Choice {
   MaskEncoding encoding;
   unsigned log2_divisor;
@@ -42,7 +38,8 @@ Choice choose(std::uint64_t size, std::uint64_t count) {
 
 MaskInfo take_info(FrameReader& reader) {
   if (reader.header().parameter_id != Id{} || reader.header().key_id != Id{}) {
-    fail("a mask frame belongs to no parameters and no key, and this one names some: it was altered");
+    fail_wire_format(
+        "a mask frame belongs to no parameters and no key, and this one names some: it was altered");
   }
   MaskInfo info{};
   info.size = reader.take<std::uint64_t>();
@@ -51,22 +48,26 @@ MaskInfo take_info(FrameReader& reader) {
   info.log2_divisor = reader.take<std::uint8_t>();
   info.payload_bytes = reader.remaining();
   if (info.size > kMaxPositions) {
-    fail("the mask states " + std::to_string(info.size) + " positions: the limit is " +
-         std::to_string(kMaxPositions));
+    fail_wire_format("the mask states " + std::to_string(info.size) + " positions: the limit is " +
+                     std::to_string(kMaxPositions));
   }
-  if (info.count > info.size) fail("the mask states more chosen positions than it has: it was altered");
+  if (info.count > info.size) {
+    fail_wire_format("the mask states more chosen positions than it has: it was altered");
+  }
   const Choice choice = choose(info.size, info.count);
   if (encoding != static_cast<std::uint8_t>(choice.encoding) || info.log2_divisor != choice.log2_divisor) {
-    fail("the mask's encoding is not the one for its size and count: it was altered");
+    fail_wire_format("the mask's encoding is not the one for its size and count: it was altered");
   }
   info.encoding = choice.encoding;
 
   // The payload's length is checked against what the codes take at least, and a bitmap takes exactly.
   if (choice.encoding == MaskEncoding::kBitmap) {
-    if (info.payload_bytes != bitmap_bytes(info.size)) fail("the mask's bitmap has the wrong length");
+    if (info.payload_bytes != bitmap_bytes(info.size)) {
+      fail_wire_format("the mask's bitmap has the wrong length");
+    }
   } else if (info.payload_bytes <
              (coded_positions(info.size, info.count) * (info.log2_divisor + 1) + 7) / 8) {
-    fail("the mask's code is shorter than its count allows: it was altered");
+    fail_wire_format("the mask's code is shorter than its count allows: it was altered");
   }
   return info;
 }
@@ -109,8 +110,8 @@ Bitset decode_mask(std::span<const std::uint8_t> frame, std::optional<std::uint6
   FrameReader reader(frame, FrameKind::kMask);
   const MaskInfo info = take_info(reader);
   if (expected_size && info.size != *expected_size) {
-    fail("the mask has " + std::to_string(info.size) + " positions and " + std::to_string(*expected_size) +
-         " were expected: use masks over the same parameters");
+    fail_wire_format("the mask has " + std::to_string(info.size) + " positions and " +
+                     std::to_string(*expected_size) + " were expected: use masks over the same parameters");
   }
   const auto payload = reader.take_bytes(info.payload_bytes);
   reader.expect_end();
@@ -119,7 +120,7 @@ Bitset decode_mask(std::span<const std::uint8_t> frame, std::optional<std::uint6
   if (info.encoding == MaskEncoding::kBitmap) {
     if (!payload.empty()) std::memcpy(words.data(), payload.data(), payload.size());
     if (!words.empty() && (words.back() & ~tail_bits(info.size)) != 0) {
-      fail("the mask has bits set past its positions: it was altered");
+      fail_wire_format("the mask has bits set past its positions: it was altered");
     }
   } else {
     rice_decode(payload, info.size, coded_positions(info.size, info.count), info.log2_divisor, words);
@@ -129,7 +130,9 @@ Bitset decode_mask(std::span<const std::uint8_t> frame, std::optional<std::uint6
     }
   }
   Bitset mask = Bitset::from_words(std::move(words), info.size);
-  if (mask.count() != info.count) fail("the mask's count does not fit its positions: it was altered");
+  if (mask.count() != info.count) {
+    fail_wire_format("the mask's count does not fit its positions: it was altered");
+  }
   return mask;
 }
 

@@ -15,10 +15,6 @@ constexpr std::uint64_t low_bits(unsigned count) {
   return (std::uint64_t{1} << count) - 1;
 }
 
-[[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
 // Looks at a code 57 bits or more at a time, at any bit. Past its end there are zeros.
 class BitWindow {
  public:
@@ -100,7 +96,7 @@ void rice_decode(std::span<const std::uint8_t> code, std::uint64_t size, std::ui
     std::uint64_t bits = window.at(bit);
     while (bits == 0) {  // a long quotient, or the end
       bit += BitWindow::kBits;
-      if (bit >= code_bits) fail("the mask's code ends before its last position: it was altered");
+      if (bit >= code_bits) fail_wire_format("the mask's code ends before its last position: it was altered");
       bits = window.at(bit);
     }
     const auto zeros = static_cast<unsigned>(std::countr_zero(bits));
@@ -111,15 +107,17 @@ void rice_decode(std::span<const std::uint8_t> code, std::uint64_t size, std::ui
     const std::uint64_t rest =
         zeros + 1 + log2_divisor <= BitWindow::kBits ? bits >> (zeros + 1) : window.at(bit);
     bit += log2_divisor;
-    if (bit > code_bits) fail("the mask's code ends before its last position: it was altered");
+    if (bit > code_bits) fail_wire_format("the mask's code ends before its last position: it was altered");
 
     const std::uint64_t position = next + (quotient << log2_divisor | (rest & low_bits(log2_divisor)));
-    if (position >= size) fail("the mask's code leaves the mask: it was altered");
+    if (position >= size) fail_wire_format("the mask's code leaves the mask: it was altered");
     words[position / kWordBits] |= std::uint64_t{1} << (position % kWordBits);
     next = position + 1;
   }
-  if ((bit + 7) / 8 != code.size()) fail("the mask's code goes on after its last position: it was altered");
-  if (window.at(bit) != 0) fail("the padding of the mask's code is not zero: it was altered");
+  if ((bit + 7) / 8 != code.size()) {
+    fail_wire_format("the mask's code goes on after its last position: it was altered");
+  }
+  if (window.at(bit) != 0) fail_wire_format("the padding of the mask's code is not zero: it was altered");
 }
 
 }  // namespace shieldfl::mask

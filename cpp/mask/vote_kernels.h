@@ -14,6 +14,8 @@ namespace shieldfl::mask {
 
 // A block of each of a few planes stays in the first-level cache.
 inline constexpr std::size_t kVoteBlockWords = 256;
+// What a thread must have to do before it is worth its start.
+inline constexpr std::size_t kVoteGrainWords = 64 * kVoteBlockWords;
 // Counters of 32 bits.
 inline constexpr std::size_t kMaxPlanes = 32;
 

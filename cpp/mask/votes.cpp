@@ -16,9 +16,6 @@
 namespace shieldfl::mask {
 namespace {
 
-// What a thread must have to do before it is worth its start.
-constexpr std::size_t kGrainWords = 64 * kVoteBlockWords;
-
 std::size_t planes_for(std::uint64_t voters) {
   return static_cast<std::size_t>(std::bit_width(voters));
 }
@@ -26,15 +23,11 @@ std::size_t planes_for(std::uint64_t voters) {
 // Calls body(first word, number of words) for blocks that cover all words, on several threads.
 template <typename Body>
 void for_each_block(std::size_t words, std::size_t threads, Body body) {
-  parallel_for(words, resolve_threads(threads), kGrainWords, [&](std::size_t begin, std::size_t end) {
+  parallel_for(words, resolve_threads(threads), kVoteGrainWords, [&](std::size_t begin, std::size_t end) {
     for (std::size_t first = begin; first < end; first += kVoteBlockWords) {
       body(first, std::min(kVoteBlockWords, end - first));
     }
   });
-}
-
-const VoteKernels& kernels() {
-  return vote_kernels(instruction_set());
 }
 
 // The first `positions` counters of a block.
@@ -100,7 +93,7 @@ void Votes::add(const Bitset& mask, std::size_t threads) {
   if (planes_.size() < planes_for(voters_ + 1)) planes_.emplace_back(words.size(), 0);
   for_each_block(words.size(), threads, [&](std::size_t first, std::size_t length) {
     const auto planes = block_of<std::uint64_t>(planes_, first);
-    kernels().add_vote(planes.data(), planes_.size(), words.data() + first, length);
+    vote_kernels(instruction_set()).add_vote(planes.data(), planes_.size(), words.data() + first, length);
   });
   ++voters_;
 }
@@ -124,7 +117,8 @@ Bitset Votes::at_least(std::uint64_t threshold, std::size_t threads) const {
   WordVector words(words_for(size_));
   for_each_block(words.size(), threads, [&](std::size_t first, std::size_t length) {
     const auto planes = block_of<const std::uint64_t>(planes_, first);
-    kernels().counters_at_least(planes.data(), planes_.size(), threshold, words.data() + first, length);
+    vote_kernels(instruction_set())
+        .counters_at_least(planes.data(), planes_.size(), threshold, words.data() + first, length);
   });
   return Bitset::from_words(std::move(words), size_);
 }

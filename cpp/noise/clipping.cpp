@@ -16,7 +16,7 @@ namespace {
 // What makes the bound hold without tolerance. The norm's relative error is below 2^-26 for up to 2^40 values
 // (256 additions in a block, one a block after that, half of it by the square root). Rounding products to
 // float adds 2^-24, or 2^-150 a value below the normal floats, which is below 2^-30 of kLeastClipNorm in all.
-constexpr double kRoundingMargin = 1.0 - 0x1p-23;
+constexpr double kClipRoundingMargin = 1.0 - 0x1p-23;
 
 double l2_norm(std::span<const float> values, std::size_t threads) {
   const NoiseKernels& kernels = noise_kernels(instruction_set());
@@ -50,7 +50,7 @@ Clipping measure_clipping(std::span<const float> values, double clip_norm, std::
     throw Error(ErrorCode::kParameter, "the clipping norm must be finite and at least 2^-100");
   }
   const double norm = l2_norm(values, threads);
-  return {norm, norm > clip_norm ? clip_norm / norm * kRoundingMargin : 1.0};
+  return {norm, norm > clip_norm ? clip_norm / norm * kClipRoundingMargin : 1.0};
 }
 
 Clipping clip(std::span<const float> values, std::span<float> clipped, double clip_norm,

@@ -15,7 +15,7 @@ namespace {
 constexpr double kMostGridNorm = 0x1p50;
 
 // Covers the relative errors of the norm (2^-26) and of each product (2^-53).
-constexpr double kRoundingMargin = 1.0 - 0x1p-23;
+constexpr double kGridRoundingMargin = 1.0 - 0x1p-23;
 
 // The norm that values are clipped to before they are rounded.
 double norm_before_rounding(double clip_norm, unsigned fraction_bits, std::size_t count) {
@@ -34,7 +34,7 @@ double norm_before_rounding(double clip_norm, unsigned fraction_bits, std::size_
                     " values to the grid may move them by more than half of the clipping "
                     "norm: take more fraction bits");
   }
-  return (clip_norm - rounding) * kRoundingMargin;
+  return (clip_norm - rounding) * kGridRoundingMargin;
 }
 
 // To the nearest integer, ties to even.

@@ -18,9 +18,9 @@ namespace shieldfl::noise {
 namespace {
 
 // Rounds and noises blocks, one after the other. Owns what is secret on the way.
-class BlockNoiser {
+class ShareNoiser {
  public:
-  BlockNoiser(const Seed& rounding_seed, const Seed& noise_seed, const NoiseTable& table,
+  ShareNoiser(const Seed& rounding_seed, const Seed& noise_seed, const NoiseTable& table,
               const ShareBounds& bounds)
       : rounding_seed_(rounding_seed),
         noise_seed_(noise_seed),
@@ -75,7 +75,7 @@ ring::UInt128 round_and_noise(std::span<std::int32_t> share, const ShareBounds& 
   std::vector<std::uint64_t> squares((share.size() + kNoiseBlock - 1) / kNoiseBlock);
   const std::size_t used = threads_for(threads, share.size(), kValuesWorthNoise);
   parallel_for(share.size(), used, kNoiseBlock, [&](std::size_t begin, std::size_t end) {
-    BlockNoiser noiser(rounding_seed, noise_seed, table, bounds);
+    ShareNoiser noiser(rounding_seed, noise_seed, table, bounds);
     for (std::size_t start = begin; start < end; start += kNoiseBlock) {
       const auto part = share.subspan(start, std::min(kNoiseBlock, end - start));
       squares[start / kNoiseBlock] = noiser.apply(start / kNoiseBlock, part);

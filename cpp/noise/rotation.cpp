@@ -35,11 +35,13 @@ void scale(const T* in, T* out, std::size_t count, double factor) {
   }
 }
 
+}  // namespace
+
 // The transforms of the largest 2^k values that fit into `size`.
 template <typename T>
-class Transform {
+class RotationTransform {
  public:
-  Transform(std::size_t size, const Seed& public_seed, std::size_t threads)
+  RotationTransform(std::size_t size, const Seed& public_seed, std::size_t threads)
       : seed_(public_seed),
         threads_(threads_for(threads, size, kValuesWorthRotation)),
         kernels_(rotation_kernels<T>(instruction_set())),
@@ -91,13 +93,11 @@ class Transform {
   T norm_;
 };
 
-}  // namespace
-
 template <typename T>
 void rotate(std::span<const T> values, std::span<T> rotated, const Seed& public_seed, double factor,
             std::size_t threads) {
   if (values.empty()) return;
-  const Transform<T> transform(values.size(), public_seed, threads);
+  const RotationTransform<T> transform(values.size(), public_seed, threads);
   const std::size_t cached = transform.cached();
   parallel_for(values.size(), transform.threads(), cached, [&](std::size_t begin, std::size_t end) {
     for (std::size_t start = begin; start < end; start += cached) {
@@ -123,7 +123,7 @@ template <typename T>
 void rotate_back(std::span<const T> rotated, std::span<T> values, const Seed& public_seed, double factor,
                  std::size_t threads) {
   if (values.empty()) return;
-  const Transform<T> transform(values.size(), public_seed, threads);
+  const RotationTransform<T> transform(values.size(), public_seed, threads);
   const std::size_t cached = transform.cached();
   parallel_for(values.size(), transform.threads(), cached, [&](std::size_t begin, std::size_t end) {
     scale(rotated.data() + begin, values.data() + begin, end - begin, factor);

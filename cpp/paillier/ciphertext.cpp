@@ -15,10 +15,6 @@ namespace {
 constexpr std::uint32_t kLeavesOutFlag = 2;
 constexpr std::uint32_t kHoldsClearFlag = 4;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
 std::size_t bitmap_bytes(std::size_t blocks) {
   return (blocks + 7) / 8;
 }
@@ -33,15 +29,18 @@ std::size_t body_bytes(const Parameters& parameters, const Layout& layout, std::
 
 mask::Bitset take_present(FrameReader& reader, std::size_t blocks) {
   const auto bitmap = reader.take_bytes(bitmap_bytes(blocks));
-  if (blocks > mask::kMaxPositions) fail("the frame leaves ciphertexts out of more than there can be");
+  if (blocks > mask::kMaxPositions) {
+    fail_wire_format("the frame leaves ciphertexts out of more than there can be");
+  }
   mask::WordVector words(mask::words_for(blocks), 0);
   if (!bitmap.empty()) std::memcpy(words.data(), bitmap.data(), bitmap.size());
   if (!words.empty() && (words.back() & ~mask::tail_bits(blocks)) != 0) {
-    fail("the frame has ciphertexts past its last value: it was altered");
+    fail_wire_format("the frame has ciphertexts past its last value: it was altered");
   }
   mask::Bitset present = mask::Bitset::from_words(std::move(words), blocks);
-  if (present.count() == blocks)
-    fail("the frame leaves no ciphertext out and says that it does: it was altered");
+  if (present.count() == blocks) {
+    fail_wire_format("the frame leaves no ciphertext out and says that it does: it was altered");
+  }
   return present;
 }
 
@@ -65,11 +64,12 @@ CiphertextView CiphertextView::parse(std::span<const std::uint8_t> frame, FrameK
   const bool leaves_out = (head.flags & kLeavesOutFlag) != 0;
   // A weight is in the last ciphertext, and whoever looks for it has to find it.
   if (leaves_out && view.layout.weighted) {
-    fail("the frame has a weight and leaves ciphertexts out, which no frame does: it was altered");
+    fail_wire_format(
+        "the frame has a weight and leaves ciphertexts out, which no frame does: it was altered");
   }
   const std::uint64_t most_weight = batch || view.layout.weighted ? 1 : parameters.facts().max_weight;
   if (view.total_weight < head.clients || view.total_weight > head.clients * most_weight) {
-    fail("the frame states a sum of weights that its clients cannot have: it was altered");
+    fail_wire_format("the frame states a sum of weights that its clients cannot have: it was altered");
   }
   view.frame_ids = scheme::take_frame_ids(reader, head.clients);
   if (leaves_out) view.present = take_present(reader, block_count(parameters, view.layout));

@@ -9,6 +9,7 @@
 #include "common/random.h"
 #include "common/secure_memory.h"
 #include "common/taint.h"
+#include "paillier/limbs.h"
 
 namespace shieldfl::paillier {
 namespace {
@@ -16,10 +17,6 @@ namespace {
 // A composite passes for a quarter of all bases. Seven times the lanes of the widest engine.
 constexpr std::size_t kBases = 56;
 constexpr std::size_t kApartBits = 100;
-
-mp_size_t limbs_of(std::span<const std::uint64_t> number) {
-  return static_cast<mp_size_t>(number.size());
-}
 
 // 1 where they are equal, 0 otherwise.
 std::uint64_t equal(std::span<const std::uint64_t> left, std::span<const std::uint64_t> right) {
@@ -52,7 +49,7 @@ bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number
   // number - 1 = odd * 2^twos.
   const std::size_t twos = trailing_zeros(minus_one);
   SecretVector<std::uint64_t> odd(minus_one);
-  for (std::size_t i = 0; i < twos; ++i) (void)mpn_rshift(odd.data(), odd.data(), limbs_of(odd), 1);
+  for (std::size_t i = 0; i < twos; ++i) (void)mpn_rshift(odd.data(), odd.data(), limbs_of(odd.size()), 1);
 
   // Of a pair modulo the square, the lower half is all that matters: the number itself modulo `number`. It is
   // drawn from numbers twice as long, and so is nearly uniform.
@@ -85,12 +82,12 @@ bool is_prime_secret(const Engine& engine, std::span<const std::uint64_t> number
 bool is_half_prime_secret(EngineKind engine, std::span<const std::uint64_t> number) {
   SecretVector<std::uint64_t> half(number.size());
   // The lowest bit, which is one, is shifted out.
-  (void)mpn_rshift(half.data(), number.data(), limbs_of(number), 1);
+  (void)mpn_rshift(half.data(), number.data(), limbs_of(number.size()), 1);
   return is_prime_secret(*Engine::make(engine, half), half, 1);
 }
 
 bool are_far_apart(std::span<const std::uint64_t> left, std::span<const std::uint64_t> right) {
-  const mp_size_t limbs = limbs_of(left);
+  const mp_size_t limbs = limbs_of(left.size());
   SecretVector<std::uint64_t> difference(left.size());
   SecretVector<std::uint64_t> opposite(left.size());
   const mp_limb_t borrow = mpn_sub_n(difference.data(), left.data(), right.data(), limbs);

@@ -9,13 +9,6 @@
 #include "common/error.h"
 
 namespace shieldfl::paillier {
-namespace {
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kParameter, message);
-}
-
-}  // namespace
 
 unsigned Parameters::guard_bits() const {
   return static_cast<unsigned>(std::bit_width(max_total_weight() - 1));

@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::uint64_t kSmallFactorLimit = 1U << 16;
 
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kParameter, message);
-}
-
 bool has_small_factor(const BigInteger& number) {
   std::bitset<kSmallFactorLimit> composite;
   for (std::uint64_t divisor = 2; divisor < kSmallFactorLimit; ++divisor) {

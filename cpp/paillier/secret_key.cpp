@@ -8,16 +8,13 @@
 #include "common/taint.h"
 #include "paillier/big_endian.h"
 #include "paillier/factor_checks.h"
+#include "paillier/limbs.h"
 #include "paillier/secret_product.h"
 
 namespace shieldfl::paillier {
 namespace {
 
 using Words = SecretVector<std::uint64_t>;
-
-mp_size_t limbs_of(std::span<const std::uint64_t> number) {
-  return static_cast<mp_size_t>(number.size());
-}
 
 Words product_of(std::span<const std::uint64_t> left, std::span<const std::uint64_t> right) {
   Words product(2 * left.size());
@@ -66,7 +63,7 @@ Words negative_inverse(const SecretModulus& prime, std::span<const std::uint64_t
   if (!prime.invert(residue.data(), inverse.data())) {
     throw Error(ErrorCode::kInternal, "two primes have a factor in common");
   }
-  (void)mpn_sub_n(inverse.data(), prime.data(), inverse.data(), limbs_of(inverse));
+  (void)mpn_sub_n(inverse.data(), prime.data(), inverse.data(), limbs_of(inverse.size()));
   return inverse;
 }
 
@@ -99,7 +96,7 @@ SecretKey::SecretKey(const PublicKey& public_key, SecretVector<std::uint64_t> fa
   // Minus the square of the inverse, whose sign is gone.
   const Words square = reduce(p_.prime, product_of(inverse, inverse));
   Words negative(square.size());
-  (void)mpn_sub_n(negative.data(), p_.prime.data(), square.data(), limbs_of(square));
+  (void)mpn_sub_n(negative.data(), p_.prime.data(), square.data(), limbs_of(square.size()));
   quotient_from_p_ = times_r(p_.prime, negative);
 }
 
@@ -165,7 +162,7 @@ void SecretKey::decrypt(std::span<const std::uint64_t> residues, std::span<std::
 
     p_.prime.multiply(l_p, quotient_from_p_.data(), product.data(), scratch.data());
     p_.prime.multiply(modulo_q.data(), quotient_from_q_.data(), other_product.data(), scratch.data());
-    const auto limbs = limbs_of(product);
+    const auto limbs = limbs_of(product.size());
     p_.prime.fold(product.data(), mpn_add_n(product.data(), product.data(), other_product.data(), limbs));
     (void)p_.prime.montgomery_reduce(product.data(), nullptr, quotient.data());
 

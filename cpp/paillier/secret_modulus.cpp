@@ -6,6 +6,7 @@
 
 #include "common/taint.h"
 #include "common/verify.h"
+#include "paillier/limbs.h"
 #include "paillier/secret_product.h"
 
 namespace shieldfl::paillier {
@@ -14,9 +15,6 @@ namespace {
 
 std::size_t size_of(mp_size_t limbs) {
   return static_cast<std::size_t>(limbs);
-}
-mp_size_t limbs_of(std::size_t words) {
-  return static_cast<mp_size_t>(words);
 }
 
 // Newton's iteration doubles the bits that are right: an odd number is its own inverse modulo 8.

@@ -16,10 +16,6 @@
 namespace shieldfl::paillier {
 namespace {
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
 // Whether a new ascending run begins at this place.
 bool begins_run(std::span<const std::uint32_t> positions, std::size_t place) {
   return place == 0 || positions[place] < positions[place - 1];
@@ -154,34 +150,42 @@ UnionOrder UnionOrder::from_frame(std::span<const std::uint8_t> frame,
                                   std::optional<std::uint64_t> expected_size) {
   FrameReader reader(frame, FrameKind::kUnionOrder);
   if (reader.header().parameter_id != Id{} || reader.header().key_id != Id{}) {
-    fail("a union order belongs to no parameters and no key, and this one names some: it was altered");
+    fail_wire_format(
+        "a union order belongs to no parameters and no key, and this one names some: it was altered");
   }
   const auto mask_bytes = reader.take<std::uint64_t>();
-  if (mask_bytes > reader.remaining()) fail("the union order ends before its mask does: it was altered");
+  if (mask_bytes > reader.remaining()) {
+    fail_wire_format("the union order ends before its mask does: it was altered");
+  }
   const auto mask_frame = reader.take_bytes(mask_bytes);
   const auto levels = reader.take<std::uint32_t>();
   const std::size_t count = mask::inspect_mask(mask_frame).count;
   if (levels > count || (levels == 0) != (count == 0)) {
-    fail("the union order states a number of runs that its positions cannot have: it was altered");
+    fail_wire_format(
+        "the union order states a number of runs that its positions cannot have: it was altered");
   }
   const LevelCode code(std::max(levels, 1U));
   const auto coded = reader.take_bytes(code.bytes(count));
   reader.expect_end();
   // Before it is decoded, for `count` positions cost more memory than the frame.
   const unsigned used = static_cast<unsigned>(count * code.bits % 8);
-  if (used != 0 && coded.back() >> used != 0) fail("the union order's padding is not zero: it was altered");
+  if (used != 0 && coded.back() >> used != 0) {
+    fail_wire_format("the union order's padding is not zero: it was altered");
+  }
 
   const mask::Bitset united = mask::decode_mask(mask_frame, expected_size);
   const std::vector<std::uint32_t> ascending = positions_in(united);
   for (std::size_t i = 0; i < count; ++i) {
-    if (code.get(coded, i) >= levels) fail("the union order has a run past its last one: it was altered");
+    if (code.get(coded, i) >= levels) {
+      fail_wire_format("the union order has a run past its last one: it was altered");
+    }
   }
   std::vector<std::uint32_t> positions(count);
   const std::vector<std::size_t> begins =
       sort_by_level(ascending, levels, [&](std::size_t i) { return code.get(coded, i); }, positions);
   for (std::size_t level = 0; level < levels; ++level) {
     if (begins[level] == begins[level + 1] || !begins_run(positions, begins[level])) {
-      fail("the union order's runs are not the longest ones: it was altered");
+      fail_wire_format("the union order's runs are not the longest ones: it was altered");
     }
   }
   return UnionOrder(united.size(), std::move(positions));

@@ -10,10 +10,6 @@
 namespace shieldfl::scheme {
 namespace {
 
-void require(bool condition, const std::string& message) {
-  if (!condition) throw Error(ErrorCode::kParameter, message);
-}
-
 // A limit for a message, in a few digits whatever its size.
 std::string in_short(double limit) {
   std::ostringstream text;

@@ -6,13 +6,6 @@
 #include "common/error.h"
 
 namespace shieldfl::scheme {
-namespace {
-
-[[noreturn]] void fail(const char* what) {
-  throw Error(ErrorCode::kWireFormat, what);
-}
-
-}  // namespace
 
 FrameHead take_head(FrameReader& reader, const Id& parameter_id, std::uint32_t known_flags,
                     std::uint32_t max_clients) {
@@ -21,7 +14,7 @@ FrameHead take_head(FrameReader& reader, const Id& parameter_id, std::uint32_t k
   layout.parameter_id = reader.header().parameter_id;
   layout.key_id = reader.header().key_id;
   if (layout.parameter_id != parameter_id) {
-    fail("the frame's parameter id is not that of its parameters: it was altered");
+    fail_wire_format("the frame's parameter id is not that of its parameters: it was altered");
   }
   layout.round = reader.take<std::uint64_t>();
   layout.mask_id = reader.take_id();
@@ -30,10 +23,10 @@ FrameHead take_head(FrameReader& reader, const Id& parameter_id, std::uint32_t k
   head.clients = reader.take<std::uint32_t>();
   layout.weighted = (head.flags & kWeightedFlag) != 0;
   if (layout.value_count > kMaxValueCount || (head.flags & ~known_flags) != 0) {
-    fail("the frame states values that no frame has: it was altered");
+    fail_wire_format("the frame states values that no frame has: it was altered");
   }
   if (head.clients < 1 || head.clients > max_clients) {
-    fail("the frame states a number of clients that its parameters do not allow: it was altered");
+    fail_wire_format("the frame states a number of clients that its parameters do not allow: it was altered");
   }
   return head;
 }
@@ -44,7 +37,7 @@ std::vector<Id> take_frame_ids(FrameReader& reader, std::size_t clients) {
   for (std::size_t i = 0; i < clients; ++i)
     std::copy_n(bytes.data() + i * sizeof(Id), sizeof(Id), ids[i].data());
   if (std::ranges::adjacent_find(ids, std::greater_equal<>()) != ids.end()) {
-    fail("the total names the same batch twice, or its batches out of order: it was altered");
+    fail_wire_format("the total names the same batch twice, or its batches out of order: it was altered");
   }
   return ids;
 }

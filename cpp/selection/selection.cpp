@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kDoubleBits = 53;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::kParameter, what);
-}
-
 bool is_positive(double value) {
   return value > 0.0 && std::isfinite(value);
 }
@@ -27,20 +23,23 @@ bool is_positive(double value) {
 // The right-hand side of eq. 7.
 double required_share(const SelectionLimits& limits) {
   if (!is_positive(limits.exposed_share) || !is_positive(limits.exposure_decay)) {
-    fail("exposed_share and exposure_decay must be finite and above 0");
+    fail_parameter("exposed_share and exposure_decay must be finite and above 0");
   }
   const double exposed = limits.exposed_share * std::exp(-limits.exposure_decay * limits.budget);
   if (exposed > 1.0) {
-    fail("exposed_share * e^(-exposure_decay * budget) is above 1: lower exposed_share or raise the others");
+    fail_parameter(
+        "exposed_share * e^(-exposure_decay * budget) is above 1: lower exposed_share or raise the others");
   }
   return 1.0 - exposed;
 }
 
 void check_weights(const SelectionLimits& limits) {
   if (!is_positive(limits.cost_weight) || !is_positive(limits.gain_weight)) {
-    fail("cost_weight and gain_weight must be finite and above 0");
+    fail_parameter("cost_weight and gain_weight must be finite and above 0");
   }
-  if (!(limits.information_bits >= 0.0)) fail("the limit of the mutual information must be at least 0 bits");
+  if (!(limits.information_bits >= 0.0)) {
+    fail_parameter("the limit of the mutual information must be at least 0 bits");
+  }
 }
 
 // How many positions gain more than they cost: gain_weight * score / sum > cost_weight / P.
@@ -90,7 +89,7 @@ typename ScoreRanking<T>::Cut cut_after(const ScoreRanking<T>& ranking, std::uin
 }  // namespace
 
 std::uint64_t positions_in_budget(double budget, std::uint64_t size) {
-  if (!(budget > 0.0 && budget <= 1.0)) fail("the budget must be above 0 and at most 1");
+  if (!(budget > 0.0 && budget <= 1.0)) fail_parameter("the budget must be above 0 and at most 1");
   const auto fits = [=](std::uint64_t count) {
     return static_cast<double>(count) / static_cast<double>(size) <= budget;
   };
@@ -106,10 +105,10 @@ Selection select(std::span<const T> scores, std::span<const T> weights, const Se
                  std::size_t threads) {
   threads = resolve_threads(threads);
   check_weights(limits);
-  if (scores.empty()) fail("there are no scores: pass a vector with at least one");
+  if (scores.empty()) fail_parameter("there are no scores: pass a vector with at least one");
   if (scores.size() != weights.size()) {
-    fail("there are " + std::to_string(scores.size()) + " scores and " + std::to_string(weights.size()) +
-         " weights: pass vectors over the same parameters");
+    fail_parameter("there are " + std::to_string(scores.size()) + " scores and " +
+                   std::to_string(weights.size()) + " weights: pass vectors over the same parameters");
   }
   Selection selection;
   selection.budget_count = positions_in_budget(limits.budget, scores.size());
@@ -140,7 +139,8 @@ template <typename T>
 mask::Bitset top_k(std::span<const T> scores, std::uint64_t k, std::size_t threads) {
   const ScoreRanking<T> ranking(scores, resolve_threads(threads));
   if (k > scores.size()) {
-    fail("cannot choose " + std::to_string(k) + " of " + std::to_string(scores.size()) + " positions");
+    fail_parameter("cannot choose " + std::to_string(k) + " of " + std::to_string(scores.size()) +
+                   " positions");
   }
   if (k == 0) return mask::Bitset(scores.size());
   return ranking.positions_before(cut_after(ranking, k));

@@ -6,6 +6,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/packed/damaged_frames.h"
 
+namespace ckks_aggregator_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::encrypt;
@@ -310,3 +312,5 @@ TEST(tampered_ciphertexts_are_noticed_or_open_to_other_sums) {
   tests::reseal(random);
   CHECK_THROWS(tests::open(keys, random), ErrorCode::kWireFormat);
 }
+
+}  // namespace ckks_aggregator_tests

@@ -9,6 +9,8 @@
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_capacity_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::Int128;
@@ -155,3 +157,5 @@ TEST(errors_up_to_half_the_scale_are_rounded_away) {
     }
   }
 }
+
+}  // namespace ckks_capacity_tests

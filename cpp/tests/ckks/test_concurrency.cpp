@@ -6,6 +6,8 @@
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_concurrency_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::facts_of;
@@ -173,3 +175,5 @@ TEST(encryptors_share_a_mask_and_take_its_id_at_the_same_time) {
   });
   CHECK(right == kThreads);
 }
+
+}  // namespace ckks_concurrency_tests

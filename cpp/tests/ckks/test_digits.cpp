@@ -11,6 +11,8 @@
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_digits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
@@ -159,3 +161,5 @@ TEST(a_batch_is_read_to_within_half_of_what_is_dropped) {
     }
   }
 }
+
+}  // namespace ckks_digits_tests

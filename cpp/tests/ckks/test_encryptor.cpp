@@ -8,6 +8,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/mask/mask_cases.h"
 
+namespace ckks_encryptor_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::Frame;
@@ -121,3 +123,5 @@ TEST(frames_are_the_same_with_every_instruction_set) {
           expected.sums);
   }
 }
+
+}  // namespace ckks_encryptor_tests

@@ -8,6 +8,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/mask/mask_cases.h"
 
+namespace ckks_exact_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::encrypt;
@@ -317,3 +319,5 @@ TEST(two_encryptions_of_one_update_share_nothing) {
   // 30 bits and more of each residue travel: among 2^12 pairs any is equal with probability 2^-18.
   CHECK(same < 4);
 }
+
+}  // namespace ckks_exact_tests

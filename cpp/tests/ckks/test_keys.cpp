@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_keys_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::Frame;
@@ -181,3 +183,5 @@ TEST(a_foreign_or_damaged_secret_is_refused) {
     refuses(longer);
   }
 }
+
+}  // namespace ckks_keys_tests

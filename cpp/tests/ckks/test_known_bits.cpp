@@ -7,6 +7,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/known_bits.h"
 
+namespace ckks_known_bits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using namespace shieldfl::tests;
@@ -60,3 +62,5 @@ TEST(rounds_of_the_exact_packing_have_known_bits) {
                     {"total", "731d66b56753eb3c"},
                     {"opened sums", "d068a0c26b0d98ae"}});
 }
+
+}  // namespace ckks_known_bits_tests

@@ -9,6 +9,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/statistics.h"
 
+namespace ckks_noise_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
@@ -200,3 +202,5 @@ TEST(dropping_bounds_are_what_the_formulas_say) {
     }
   }
 }
+
+}  // namespace ckks_noise_tests

@@ -17,6 +17,8 @@
 #include "rlwe/packed_digits.h"
 #include "tests/check.h"
 
+namespace ckks_parameter_search_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
@@ -214,3 +216,5 @@ TEST(slot_parameters_have_room_for_sums_and_flooding) {
     }
   }
 }
+
+}  // namespace ckks_parameter_search_tests

@@ -9,6 +9,8 @@
 #include "ckks/parameters.h"
 #include "tests/check.h"
 
+namespace ckks_parameters_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 
@@ -152,3 +154,5 @@ TEST(impossible_parameters_are_refused) {
   refuses({Packing::kSlots, 64, 24, 20, 2048});  // flooding alone takes more than the small ring has
   refuses({Packing::kSlots, 64, 40, 40, {}});
 }
+
+}  // namespace ckks_parameters_tests

@@ -12,6 +12,8 @@
 #include "tests/check.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_seal_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
@@ -184,3 +186,5 @@ TEST(what_seal_encrypts_is_summed_and_opened_here) {
           tests::from_fixed_point(facts, expected[i] + tests::fixed_point(facts, ours[i])));
   }
 }
+
+}  // namespace ckks_seal_tests

@@ -9,6 +9,8 @@
 #include "tests/mask/mask_cases.h"
 #include "tests/statistics.h"
 
+namespace ckks_slots_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::encrypt;
@@ -188,3 +190,5 @@ TEST(another_number_of_clients_gets_different_flooding) {
   total.frame_ids.push_back(random_id(seeds));
   CHECK(flooding_seed_for(*keys.secret_key, total).bytes != one.bytes);
 }
+
+}  // namespace ckks_slots_tests

@@ -10,6 +10,8 @@
 #include "tests/ckks/ciphertext_digits.h"
 #include "tests/ckks/ckks_cases.h"
 
+namespace ckks_subtotals_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using ring::UInt128;
@@ -193,3 +195,5 @@ TEST(sums_are_reduced_before_they_overflow) {
     }
   }
 }
+
+}  // namespace ckks_subtotals_tests

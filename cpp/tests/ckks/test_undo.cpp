@@ -7,6 +7,8 @@
 #include "tests/ckks/ckks_cases.h"
 #include "tests/packed/damaged_frames.h"
 
+namespace ckks_undo_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ckks;
 using tests::Frame;
@@ -141,3 +143,5 @@ TEST(more_batches_than_are_added_without_reduction_are_exact) {
     CHECK(value == 4.0 * static_cast<double>(clients / 2));
   }
 }
+
+}  // namespace ckks_undo_tests

@@ -9,6 +9,8 @@
 #include "common/random.h"
 #include "tests/check.h"
 
+namespace common_blake2b_kernels_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -65,3 +67,5 @@ TEST(every_blake2b_kernel_gives_the_digests_of_seal) {
     }
   }
 }
+
+}  // namespace common_blake2b_kernels_tests

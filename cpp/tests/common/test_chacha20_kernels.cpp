@@ -8,6 +8,8 @@
 #include "common/random.h"
 #include "tests/check.h"
 
+namespace common_chacha20_kernels_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -80,3 +82,5 @@ TEST(chacha20_counters_go_on_from_the_last_to_zero) {
     }
   }
 }
+
+}  // namespace common_chacha20_kernels_tests

@@ -8,6 +8,8 @@
 #include "common/crc32c.h"
 #include "tests/check.h"
 
+namespace common_checksum_parts_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -84,3 +86,5 @@ TEST(checksum_parts_come_from_several_threads) {
   }
   CHECK(checksums.after(crc32c(std::span(cut.all).first(cut.head))) == crc32c(cut.all));
 }
+
+}  // namespace common_checksum_parts_tests

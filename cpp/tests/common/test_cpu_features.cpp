@@ -5,6 +5,8 @@
 #include "common/cpu_features.h"
 #include "tests/check.h"
 
+namespace common_cpu_features_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -74,3 +76,5 @@ TEST(the_set_in_use_is_the_one_that_the_environment_names) {
   CHECK(instruction_set() == choose_instruction_set(std::getenv("SHIELDFL_SIMD")));
   CHECK(is_supported(instruction_set()));
 }
+
+}  // namespace common_cpu_features_tests

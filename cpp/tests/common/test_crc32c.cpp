@@ -8,6 +8,8 @@
 #include "common/crc32c_kernels.h"
 #include "tests/check.h"
 
+namespace common_crc32c_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -117,3 +119,5 @@ TEST(crc32c_combine_takes_any_length) {
     CHECK(crc32c_combine(1, 0, 2 * half + 12345) == in_steps);
   }
 }
+
+}  // namespace common_crc32c_tests

@@ -12,6 +12,8 @@
 #include "common/random.h"
 #include "tests/check.h"
 
+namespace common_random_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -240,3 +242,5 @@ TEST(system_seeds_differ_after_fork) {
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   CHECK(source.next().bytes != of_child.bytes);
 }
+
+}  // namespace common_random_tests

@@ -16,6 +16,8 @@
 #include <csignal>
 #endif
 
+namespace common_verify_tests {
+
 using namespace shieldfl;
 
 #ifdef SHIELDFL_VERIFY
@@ -82,3 +84,5 @@ TEST(conditions_of_contracts_hold_up_to_their_bounds) {
   alignas(64) const std::uint64_t aligned[2] = {};
   CHECK(is_aligned(aligned, 64) && !is_aligned(aligned + 1, 64));
 }
+
+}  // namespace common_verify_tests

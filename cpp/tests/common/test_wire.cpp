@@ -10,6 +10,8 @@
 #include "tests/altered_frames.h"
 #include "tests/check.h"
 
+namespace common_wire_tests {
+
 using namespace shieldfl;
 using tests::Frame;
 using tests::reseal;
@@ -228,3 +230,5 @@ TEST(a_summary_tells_what_can_be_told) {
   CHECK(std::string(frame_kind_name(0)) == "unknown");
   CHECK(std::string(frame_kind_name(0xffff)) == "unknown");
 }
+
+}  // namespace common_wire_tests

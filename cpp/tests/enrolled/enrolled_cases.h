@@ -197,10 +197,10 @@ struct SumOffsets {
 // A test that is the same for every such scheme: a template of Types.
 #define TEST_OF_BOTH(name)                                                                  \
   template <typename Types>                                                                 \
-  void check_##name();                                                                      \
+  static void check_##name();                                                               \
   static const ::shieldfl::tests::Registration name##_under_kahe(                           \
       __FILE__, #name "_under_kahe", [] { check_##name<::shieldfl::tests::KaheTypes>(); }); \
   static const ::shieldfl::tests::Registration name##_under_pads(                           \
       __FILE__, #name "_under_pads", [] { check_##name<::shieldfl::tests::PadsTypes>(); }); \
   template <typename Types>                                                                 \
-  void check_##name()
+  static void check_##name()

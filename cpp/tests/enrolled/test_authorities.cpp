@@ -14,6 +14,8 @@
 #include "tests/enrolled/altered_totals.h"
 #include "tests/enrolled/enrolled_cases.h"
 
+namespace enrolled_authorities_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::enrolled;
 using tests::EnrolledSession;
@@ -201,3 +203,5 @@ TEST_OF_BOTH(two_lists_at_two_authorities_tell_neither_a_client_s_update) {
     }
   }
 }
+
+}  // namespace enrolled_authorities_tests

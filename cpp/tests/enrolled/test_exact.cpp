@@ -10,6 +10,8 @@
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/mask/mask_cases.h"
 
+namespace enrolled_exact_tests {
+
 using namespace shieldfl;
 using tests::EnrolledSession;
 using tests::Frame;
@@ -209,3 +211,5 @@ TEST_OF_BOTH(values_out_of_range_are_refused_by_position_or_saturated) {
   const double limit = session.facts().fixed_point().value_limit();
   CHECK(opened.values[20001] == 3 * limit && opened.values[9000] == -3 * limit && opened.values[0] == 1.5);
 }
+
+}  // namespace enrolled_exact_tests

@@ -7,6 +7,8 @@
 #include "tests/enrolled/frame_samples.h"
 #include "tests/known_bits.h"
 
+namespace enrolled_known_bits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 
@@ -97,3 +99,5 @@ TEST(rounds_of_pads_have_known_bits) {
                     {"second answer", "11faba6978d354fa"},
                     {"opened sums", "4c9b4a3956b102dc"}});
 }
+
+}  // namespace enrolled_known_bits_tests

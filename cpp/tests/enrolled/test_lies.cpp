@@ -11,6 +11,8 @@
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/mask/mask_cases.h"
 
+namespace enrolled_lies_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::enrolled;
 using tests::EnrolledSession;
@@ -267,3 +269,5 @@ TEST_OF_BOTH(a_batch_is_added_for_who_sent_it) {
   aggregator.add(round.batches[2], 2);
   CHECK(aggregator.clients() == 2);
 }
+
+}  // namespace enrolled_lies_tests

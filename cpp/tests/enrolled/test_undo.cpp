@@ -8,6 +8,8 @@
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/packed/damaged_frames.h"
 
+namespace enrolled_undo_tests {
+
 using namespace shieldfl;
 using tests::EnrolledSession;
 using tests::Frame;
@@ -134,3 +136,5 @@ TEST_OF_BOTH(what_an_aggregator_refuses_leaves_the_sum_as_it_was) {
   CHECK_THROWS((aggregator.add(batch_of(session, 7, 1, seeds)), 0), ErrorCode::kCapacity);
   CHECK(tests::total_of(aggregator) == full);
 }
+
+}  // namespace enrolled_undo_tests

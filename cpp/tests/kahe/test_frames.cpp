@@ -12,6 +12,8 @@
 #include "tests/kahe/kahe_cases.h"
 #include "tests/packed/damaged_frames.h"
 
+namespace kahe_frames_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::kahe;
 using tests::check_refused;
@@ -279,3 +281,5 @@ TEST(a_sum_key_of_more_clients_than_the_total_has_opens_nothing) {
   CHECK(sum_key.coefficients()[0] == -42 * static_cast<std::int32_t>(kMany));
   CHECK_THROWS(tests::open(frames.session, frames.total, sum_key), ErrorCode::kWireFormat);
 }
+
+}  // namespace kahe_frames_tests

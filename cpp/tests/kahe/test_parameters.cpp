@@ -9,6 +9,8 @@
 #include "rlwe/moduli.h"
 #include "tests/check.h"
 
+namespace kahe_parameters_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::kahe;
 
@@ -79,3 +81,5 @@ TEST(what_cannot_be_is_refused) {
   facts.dropped_bits = static_cast<std::uint8_t>(facts.dropped_bits + 1);
   CHECK_THROWS(Parameters::from_facts(facts), ErrorCode::kParameter);
 }
+
+}  // namespace kahe_parameters_tests

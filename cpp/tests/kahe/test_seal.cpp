@@ -13,6 +13,8 @@
 #include "tests/check.h"
 #include "tests/kahe/kahe_cases.h"
 
+namespace kahe_seal_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::kahe;
 using tests::Frame;
@@ -95,3 +97,5 @@ TEST(seal_opens_sums_of_twenty_clients_with_the_sum_of_their_secrets) {
     for (std::size_t i = 0; i < count; ++i) CHECK(opened.values[i] == facts.fixed_point().to_real(sums[i]));
   }
 }
+
+}  // namespace kahe_seal_tests

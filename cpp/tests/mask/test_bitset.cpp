@@ -14,6 +14,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_bitset_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
@@ -266,3 +268,5 @@ TEST(zones_that_overlap_or_leave_gaps_are_refused) {
   CHECK_THROWS((check_zones({shifted, Bitset(100), ~low}), 0), ErrorCode::kInternal);
   CHECK_THROWS((check_zones({low, Bitset(99), ~low}), 0), ErrorCode::kParameter);
 }
+
+}  // namespace mask_bitset_tests

@@ -15,6 +15,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_codec_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::kDensities;
@@ -281,3 +283,5 @@ TEST(mask_payloads_that_break_the_rules_are_refused) {
     CHECK(!accepted(with_field(padded, last, static_cast<std::uint8_t>(padded[last] | (1U << bit)))));
   }
 }
+
+}  // namespace mask_codec_tests

@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_compaction_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
@@ -79,3 +81,5 @@ TEST(compaction_refuses_an_absurd_number_of_threads) {
   float out = 0;
   CHECK_THROWS((gather(&value, Bitset::full(1), &out, 100'000), 0), ErrorCode::kParameter);
 }
+
+}  // namespace mask_compaction_tests

@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_consensus_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
@@ -81,3 +83,5 @@ TEST(negotiation_refuses_bad_input) {
   for (const double rho : {0.0, -0.5, 1.5}) CHECK_THROWS(negotiate_zones(alone, rho), ErrorCode::kParameter);
   CHECK_THROWS(negotiate_zones(alone, 0.5, 100'000), ErrorCode::kParameter);
 }
+
+}  // namespace mask_consensus_tests

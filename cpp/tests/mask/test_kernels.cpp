@@ -12,6 +12,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::kDensities;
@@ -237,3 +239,5 @@ TEST(vote_kernels_agree_on_zones) {
     }
   }
 }
+
+}  // namespace mask_kernels_tests

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_rank_index_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
@@ -97,3 +99,5 @@ TEST(rank_index_does_not_depend_on_threads) {
     CHECK(positions == expected);
   }
 }
+
+}  // namespace mask_rank_index_tests

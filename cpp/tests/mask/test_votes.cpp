@@ -12,6 +12,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace mask_votes_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using tests::Bools;
@@ -167,3 +169,5 @@ TEST(votes_refuse_bad_input_and_go_on) {
   CHECK_THROWS(negotiate(std::vector<const Bitset*>{&mask, &other}, 0.5), ErrorCode::kParameter);
   CHECK_THROWS(Votes(kMaxPositions + 1), ErrorCode::kParameter);
 }
+
+}  // namespace mask_votes_tests

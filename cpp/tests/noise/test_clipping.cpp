@@ -8,6 +8,8 @@
 #include "noise/clipping.h"
 #include "tests/check.h"
 
+namespace noise_clipping_tests {
+
 using namespace shieldfl;
 using noise::clip;
 using noise::measure_clipping;
@@ -96,3 +98,5 @@ TEST(clipping_refuses_a_bad_norm) {
     CHECK_THROWS(measure_clipping(values, norm, 1), ErrorCode::kParameter);
   }
 }
+
+}  // namespace noise_clipping_tests

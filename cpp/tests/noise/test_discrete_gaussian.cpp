@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/noise/gaussian_statistics.h"
 
+namespace noise_discrete_gaussian_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 using noise::bernoulli_exp_minus_vartime;
@@ -145,3 +147,5 @@ TEST(variances_out_of_range_are_refused) {
     CHECK_THROWS(DiscreteGaussian(variance), ErrorCode::kParameter);
   }
 }
+
+}  // namespace noise_discrete_gaussian_tests

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/noise/gaussian_statistics.h"
 
+namespace noise_gaussian_tests {
+
 using namespace shieldfl;
 using noise::add_gaussian;
 using namespace shieldfl::tests;
@@ -143,3 +145,5 @@ TEST(a_refused_vector_gets_no_noise) {
   CHECK_THROWS(noise::clip_and_add_gaussian(values, noised, 0.0, 1.0, seeds, 2), ErrorCode::kParameter);
   CHECK(noised == std::vector<float>(values.size(), 7.0F));
 }
+
+}  // namespace noise_gaussian_tests

@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/noise/gaussian_statistics.h"
 
+namespace noise_grid_tests {
+
 using namespace shieldfl;
 using noise::clip_and_add_discrete_gaussian_vartime;
 using noise::RationalVariance;
@@ -117,3 +119,5 @@ TEST(grids_that_do_not_fit_the_norm_are_refused) {
   CHECK_THROWS(noised(values, 1.0, 20, {0, 1}, 1), ErrorCode::kParameter);
   CHECK_THROWS(noised({1.0F, std::numeric_limits<float>::infinity()}, 1.0, 20, {1, 1}, 1), ErrorCode::kRange);
 }
+
+}  // namespace noise_grid_tests

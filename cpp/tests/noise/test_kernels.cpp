@@ -10,6 +10,8 @@
 #include "noise/noise_kernels.h"
 #include "tests/check.h"
 
+namespace noise_kernels_tests {
+
 using namespace shieldfl;
 using noise::kGaussianGroup;
 using noise::kRadiusWords;
@@ -182,3 +184,5 @@ TEST(the_sum_of_squares_is_not_finite_exactly_when_a_value_is_not) {
     }
   }
 }
+
+}  // namespace noise_kernels_tests

@@ -11,6 +11,8 @@
 #include "tests/check.h"
 #include "tests/known_bits.h"
 
+namespace noise_known_bits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 
@@ -72,3 +74,5 @@ TEST(rotations_and_shares_have_known_bits) {
       "a share", {{"rotated", bits_of(rotated)}, {"back", bits_of(back)}, {"share", bits_of(share)}},
       {{"rotated", "d4b4b575488e5549"}, {"back", "8c032a33500da6c1"}, {"share", "0e74170e6a29a41f"}});
 }
+
+}  // namespace noise_known_bits_tests

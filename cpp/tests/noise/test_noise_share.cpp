@@ -11,6 +11,8 @@
 #include "tests/known_bits.h"
 #include "tests/statistics.h"
 
+namespace noise_noise_share_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 using noise::NoiseTable;
@@ -162,3 +164,5 @@ TEST(bad_updates_and_bounds_are_refused) {
   CHECK_THROWS(share_of(broken, {1.0, 1.0, kNoBound, 1, 1}, no_noise()), ErrorCode::kRange);
   CHECK(share_of({}, {1.0, 1.0, 0, 1, 1}, some_noise()).values.empty());
 }
+
+}  // namespace noise_noise_share_tests

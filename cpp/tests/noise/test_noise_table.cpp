@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/statistics.h"
 
+namespace noise_noise_table_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 using noise::NoiseTable;
@@ -98,3 +100,5 @@ TEST(tables_that_make_no_sense_are_refused) {
   const std::vector<std::uint64_t> one(1);
   CHECK_THROWS(NoiseTable(one, one, std::vector<std::uint32_t>(1)), ErrorCode::kParameter);
 }
+
+}  // namespace noise_noise_table_tests

@@ -10,6 +10,8 @@
 #include "tests/known_bits.h"
 #include "tests/statistics.h"
 
+namespace noise_rotation_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::tests;
 
@@ -156,3 +158,5 @@ TEST(rotations_do_not_depend_on_threads) {
 TEST(empty_vectors_are_rotated_to_nothing) {
   CHECK(rotated<float>({}, seed_of(1)).empty() && rotated_back<double>({}, seed_of(1)).empty());
 }
+
+}  // namespace noise_rotation_tests

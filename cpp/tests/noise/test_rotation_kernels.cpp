@@ -8,6 +8,8 @@
 #include "noise/rotation_kernels.h"
 #include "tests/check.h"
 
+namespace noise_rotation_kernels_tests {
+
 using namespace shieldfl;
 using noise::rotation_kernels;
 using noise::RotationKernels;
@@ -119,3 +121,5 @@ TEST(signs_are_the_bits_of_their_words) {
   check_signs<float>();
   check_signs<double>();
 }
+
+}  // namespace noise_rotation_kernels_tests

@@ -10,6 +10,8 @@
 #include "tests/check.h"
 #include "tests/statistics.h"
 
+namespace noise_share_kernels_tests {
+
 using namespace shieldfl;
 using noise::kShareGroup;
 using noise::share_kernels;
@@ -154,3 +156,5 @@ TEST(an_equal_half_is_noticed_wherever_it_is) {
     }
   }
 }
+
+}  // namespace noise_share_kernels_tests

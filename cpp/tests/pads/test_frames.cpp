@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/enrolled/frame_samples.h"
 
+namespace pads_frames_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::pads;
 using tests::check_refused;
@@ -162,3 +164,5 @@ TEST(every_block_carries_ninety_bits_of_zeros) {
   CHECK(Parameters::derive({64, 24, 20})->bytes_per_value() < 3.77);
   CHECK_THROWS(Parameters::derive({1U << 15, 40, 0}), ErrorCode::kParameter);
 }
+
+}  // namespace pads_frames_tests

@@ -7,6 +7,8 @@
 #include "pads/pad_kernels.h"
 #include "tests/check.h"
 
+namespace pads_pad_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::pads;
 
@@ -49,3 +51,5 @@ TEST(all_sets_agree_and_are_right) {
     }
   }
 }
+
+}  // namespace pads_pad_kernels_tests

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_aggregator_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -259,3 +261,5 @@ TEST(threads_that_add_at_once_take_turns) {
   }
   CHECK(tests::total_of(aggregator) == total_of(keys, batches));
 }
+
+}  // namespace paillier_aggregator_tests

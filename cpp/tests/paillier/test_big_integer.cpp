@@ -5,6 +5,8 @@
 #include "paillier/big_integer.h"
 #include "tests/check.h"
 
+namespace paillier_big_integer_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 
@@ -87,3 +89,5 @@ TEST(big_integers_are_told_from_primes) {
     CHECK(!BigInteger(composite).is_probable_prime(1));
   }
 }
+
+}  // namespace paillier_big_integer_tests

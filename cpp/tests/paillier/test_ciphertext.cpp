@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_ciphertext_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -223,3 +225,5 @@ TEST(numbers_and_their_bytes_are_of_one_length) {
     CHECK_THROWS((from_big_endian(bytes, words), 0), ErrorCode::kInternal);
   }
 }
+
+}  // namespace paillier_ciphertext_tests

@@ -13,6 +13,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_cases.h"
 
+namespace paillier_decryptor_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -244,3 +246,5 @@ TEST(batches_and_foreign_totals_are_refused) {
   check_refused(same_factors, total_frame(pair, fields), ErrorCode::kKeyMismatch);
   CHECK_THROWS(Decryptor(pair.public_key, same_factors.secret_key), ErrorCode::kKeyMismatch);
 }
+
+}  // namespace paillier_decryptor_tests

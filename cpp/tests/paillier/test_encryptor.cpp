@@ -10,6 +10,8 @@
 #include "tests/mask/mask_cases.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_encryptor_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -276,3 +278,5 @@ TEST(what_does_not_fit_a_union_is_not_encrypted_in_it) {
   CHECK_THROWS(encrypt(11, mask, {}), ErrorCode::kParameter);
   CHECK_THROWS(encrypt(10, mask::Bitset::full(11), {}), ErrorCode::kParameter);
 }
+
+}  // namespace paillier_encryptor_tests

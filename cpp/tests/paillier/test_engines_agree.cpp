@@ -4,6 +4,8 @@
 #include "tests/check.h"
 #include "tests/paillier/engine_cases.h"
 
+namespace paillier_engines_agree_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using namespace shieldfl::tests;
@@ -165,3 +167,5 @@ TEST(engines_give_the_known_answers) {
     CHECK(residue(out) == power);
   }
 }
+
+}  // namespace paillier_engines_agree_tests

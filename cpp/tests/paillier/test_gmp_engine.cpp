@@ -3,6 +3,8 @@
 #include "tests/check.h"
 #include "tests/paillier/engine_cases.h"
 
+namespace paillier_gmp_engine_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using namespace shieldfl::tests;
@@ -196,3 +198,5 @@ TEST(gmp_engine_refuses_what_is_out_of_its_range) {
     CHECK_THROWS(Engine::make(kind, Words{14, 1}), ErrorCode::kParameter);
   }
 }
+
+}  // namespace paillier_gmp_engine_tests

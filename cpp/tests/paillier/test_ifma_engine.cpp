@@ -6,6 +6,8 @@
 #include "tests/check.h"
 #include "tests/paillier/engine_cases.h"
 
+namespace paillier_ifma_engine_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using namespace shieldfl::tests;
@@ -237,3 +239,5 @@ TEST(ifma_engine_raises_a_fixed_base_of_the_length_of_keys) {
   for_each_case({4096},
                 [](const Case& test, std::mt19937_64& random) { check_fixed_base(test, 4096, 1, random); });
 }
+
+}  // namespace paillier_ifma_engine_tests

@@ -6,6 +6,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_cases.h"
 
+namespace paillier_keys_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 
@@ -84,3 +86,5 @@ TEST(factors_that_make_no_key_of_this_size_are_refused) {
   std::copy_n(equal.begin(), equal.size() / 2, equal.begin() + static_cast<std::ptrdiff_t>(equal.size() / 2));
   refused(kShort, equal);
 }
+
+}  // namespace paillier_keys_tests

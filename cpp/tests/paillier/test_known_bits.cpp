@@ -8,6 +8,8 @@
 #include "tests/mask/mask_cases.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_known_bits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using namespace shieldfl::tests;
@@ -89,3 +91,5 @@ TEST(unions_have_known_bits) {
                     {"total", "2b8f03d6e90227d4"},
                     {"opened sums", "545af27c64782fea"}});
 }
+
+}  // namespace paillier_known_bits_tests

@@ -7,6 +7,8 @@
 #include "tests/mask/mask_cases.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_mixed_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -254,3 +256,5 @@ TEST(values_in_the_clear_never_let_a_field_overflow) {
   plain.add(batch_of());
   CHECK(tests::open_integers(keys, tests::total_of(plain)) == expected);
 }
+
+}  // namespace paillier_mixed_tests

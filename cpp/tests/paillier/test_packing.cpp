@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_cases.h"
 
+namespace paillier_packing_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 
@@ -188,3 +190,5 @@ TEST(random_plaintexts_are_refused) {
     CHECK(!opens(parameters, tests::random_integer(random, 40), n, parameters.values_per_ciphertext(), 64));
   }
 }
+
+}  // namespace paillier_packing_tests

@@ -7,6 +7,8 @@
 #include "tests/altered_frames.h"
 #include "tests/check.h"
 
+namespace paillier_parameters_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -138,3 +140,5 @@ TEST(paillier_parameters_have_distinct_identifiers) {
     for (std::size_t j = 0; j < i; ++j) CHECK(Parameters(all[i]).id() != Parameters(all[j]).id());
   }
 }
+
+}  // namespace paillier_parameters_tests

@@ -12,6 +12,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_batches.h"
 
+namespace paillier_pool_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -200,3 +202,5 @@ TEST(a_child_process_finds_the_pool_empty) {
     CHECK(idle.available() == 10);
   }
 }
+
+}  // namespace paillier_pool_tests

@@ -3,6 +3,8 @@
 #include "tests/check.h"
 #include "tests/paillier/engine_cases.h"
 
+namespace paillier_primes_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using namespace shieldfl::tests;
@@ -60,3 +62,5 @@ TEST(safe_primes_below_the_least_size_are_refused) {
   CHECK_THROWS(random_safe_prime(kLeastSafePrimeBits - 1, random), ErrorCode::kParameter);
   CHECK_THROWS(random_safe_prime(0, random), ErrorCode::kParameter);
 }
+
+}  // namespace paillier_primes_tests

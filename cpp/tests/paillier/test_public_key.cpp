@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_cases.h"
 
+namespace paillier_public_key_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::Frame;
@@ -206,3 +208,5 @@ TEST(public_keys_of_the_wrong_length_are_refused) {
   refused(kShort, n, resized(h, 33));
   refused(Parameters({.key_bits = 3072}), resized(n, 48), resized(h, 48));
 }
+
+}  // namespace paillier_public_key_tests

@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/paillier/paillier_cases.h"
 
+namespace paillier_secret_key_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::paillier;
 using tests::factor_words;
@@ -274,3 +276,5 @@ TEST(secret_primality_agrees_with_gmp) {
     }
   }
 }
+
+}  // namespace paillier_secret_key_tests

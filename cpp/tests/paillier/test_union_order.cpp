@@ -11,6 +11,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace paillier_union_order_tests {
+
 using namespace shieldfl;
 using paillier::UnionOrder;
 using tests::Frame;
@@ -172,3 +174,5 @@ TEST(a_short_frame_does_not_state_many_positions) {
   writer.put(std::uint32_t{1});
   CHECK_THROWS(UnionOrder::from_frame(writer.finish()), ErrorCode::kWireFormat);
 }
+
+}  // namespace paillier_union_order_tests

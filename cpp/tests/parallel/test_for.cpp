@@ -10,6 +10,8 @@
 #include "parallel/parallel_for.h"
 #include "tests/check.h"
 
+namespace parallel_for_tests {
+
 using namespace shieldfl;
 
 namespace {
@@ -115,3 +117,5 @@ TEST(parallel_for_counts_the_threads_that_it_starts) {
   CHECK(ranges_of(1000, 4, 1).size() == 4);
   CHECK(threads_started() == before + 3);
 }
+
+}  // namespace parallel_for_tests

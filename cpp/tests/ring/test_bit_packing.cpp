@@ -12,6 +12,8 @@
 #include "ring/bit_packing_kernels.h"
 #include "tests/check.h"
 
+namespace ring_bit_packing_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 
@@ -265,3 +267,5 @@ TEST(sums_tell_rows_that_no_client_packs) {
   Residues none;
   CHECK(accumulate_residues({}, width, modulus, none) && residues_in_range({}, width, modulus, 0));
 }
+
+}  // namespace ring_bit_packing_tests

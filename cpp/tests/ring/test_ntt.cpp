@@ -9,6 +9,8 @@
 #include "ring/ntt.h"
 #include "tests/check.h"
 
+namespace ring_ntt_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 
@@ -146,3 +148,5 @@ TEST(multiplication_by_a_factor_takes_any_word) {
     CHECK(power_vartime(a, q - 1, q) == 1 && power_vartime(a, 0, q) == 1);
   }
 }
+
+}  // namespace ring_ntt_tests

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/ring/ring_cases.h"
 
+namespace ring_ntt_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 using namespace shieldfl::tests;
@@ -108,3 +110,5 @@ TEST(ntt_kernels_multiply_alike_rows_of_any_length) {
     }
   }
 }
+
+}  // namespace ring_ntt_kernels_tests

@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/ring/ring_cases.h"
 
+namespace ring_row_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 using namespace shieldfl::tests;
@@ -131,3 +133,5 @@ TEST(row_kernels_agree_on_digits_and_invert_them) {
     }
   });
 }
+
+}  // namespace ring_row_kernels_tests

@@ -8,6 +8,8 @@
 #include "ring/sampler.h"
 #include "tests/check.h"
 
+namespace ring_sampler_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 
@@ -71,3 +73,5 @@ TEST(a_shorter_sample_is_the_beginning_of_a_longer_one) {
     }
   }
 }
+
+}  // namespace ring_sampler_tests

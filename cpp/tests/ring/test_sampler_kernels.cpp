@@ -9,6 +9,8 @@
 #include "ring/sampler_kernels.h"
 #include "tests/check.h"
 
+namespace ring_sampler_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::ring;
 
@@ -166,3 +168,5 @@ TEST(samplers_reach_the_last_word_of_a_stream) {
     CHECK_THROWS(sample_error_with(*kernels, too_short, out), ErrorCode::kInternal);
   }
 }
+
+}  // namespace ring_sampler_kernels_tests

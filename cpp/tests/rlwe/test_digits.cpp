@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/rlwe/rlwe_cases.h"
 
+namespace rlwe_digits_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::rlwe;
 using tests::BigInteger;
@@ -81,3 +83,5 @@ TEST(sums_of_digits_become_digits_of_the_same_number) {
     }
   }
 }
+
+}  // namespace rlwe_digits_tests

@@ -5,6 +5,8 @@
 #include "rlwe/field_kernels.h"
 #include "tests/check.h"
 
+namespace rlwe_field_kernels_tests {
+
 using namespace shieldfl;
 using ring::Int128;
 using rlwe::FieldKernels;
@@ -86,3 +88,5 @@ TEST(every_field_kernel_rounds_as_the_scalar_one_does) {
     }
   }
 }
+
+}  // namespace rlwe_field_kernels_tests

@@ -12,6 +12,8 @@
 #include "rlwe/field_packing.h"
 #include "tests/check.h"
 
+namespace rlwe_field_packing_tests {
+
 using namespace shieldfl;
 using rlwe::FieldPacking;
 using rlwe::FieldShape;
@@ -192,3 +194,5 @@ TEST(what_no_sum_is_is_found_in_every_field) {
     }
   }
 }
+
+}  // namespace rlwe_field_packing_tests

@@ -6,6 +6,8 @@
 #include "tests/check.h"
 #include "tests/ring/ring_cases.h"
 
+namespace rlwe_moduli_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::rlwe;
 
@@ -52,3 +54,5 @@ TEST(a_modulus_is_as_long_as_the_standard_allows_and_not_a_bit_longer) {
     check_security(2 * row.degree, primes);
   }
 }
+
+}  // namespace rlwe_moduli_tests

@@ -9,6 +9,8 @@
 #include "rlwe/wide.h"
 #include "tests/check.h"
 
+namespace rlwe_wide_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::rlwe;
 
@@ -136,3 +138,5 @@ TEST(products_of_primes_are_those_that_python_has) {
     CHECK(product_of(std::span(factors).first(count)) == products[count]);
   }
 }
+
+}  // namespace rlwe_wide_tests

@@ -8,6 +8,8 @@
 #include "tests/check.h"
 #include "tests/ring/ring_cases.h"
 
+namespace scheme_quantise_kernels_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::scheme;
 using namespace shieldfl::tests;
@@ -142,3 +144,5 @@ TEST(quantise_kernels_agree_on_limits) {
   check_limits<float>();
   check_limits<double>();
 }
+
+}  // namespace scheme_quantise_kernels_tests

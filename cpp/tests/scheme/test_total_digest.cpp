@@ -6,6 +6,8 @@
 #include "scheme/total_digest.h"
 #include "tests/check.h"
 
+namespace scheme_total_digest_tests {
+
 using namespace shieldfl;
 using scheme::kTotalLeafBytes;
 using scheme::total_digest;
@@ -50,3 +52,5 @@ TEST(a_digest_of_a_total_does_not_depend_on_the_number_of_threads) {
   for (const std::size_t threads : {2u, 3u, 7u}) CHECK(total_digest(frame, threads) == digest);
   CHECK(threads_started() - before == 1 + 2 + 6);
 }
+
+}  // namespace scheme_total_digest_tests

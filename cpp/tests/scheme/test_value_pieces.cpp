@@ -9,6 +9,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace scheme_value_pieces_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::scheme;
 
@@ -100,3 +102,5 @@ TEST(pieces_are_gathered_by_masks_of_their_size_alone) {
   CHECK_THROWS(Numbers<double>({8}).pieces().gather(ranks, 0, out), ErrorCode::kParameter);
   CHECK_THROWS(Numbers<double>({4, 5}).pieces().gather(ranks, 1, out), ErrorCode::kParameter);
 }
+
+}  // namespace scheme_value_pieces_tests

@@ -10,6 +10,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace scheme_value_reader_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::scheme;
 
@@ -195,3 +197,5 @@ TEST(limits_hold_for_the_rounded_product) {
   CHECK((read_one(std::numeric_limits<double>::infinity(), 1.0, true) == Reading{{0}, {}, 0}));
   CHECK((read_one(std::numeric_limits<double>::quiet_NaN(), 1.0, true) == Reading{{0}, {}, 0}));
 }
+
+}  // namespace scheme_value_reader_tests

@@ -10,6 +10,8 @@
 #include "tests/check.h"
 #include "tests/mask/mask_cases.h"
 
+namespace selection_mutual_information_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using namespace shieldfl::selection;
@@ -138,3 +140,5 @@ TEST(information_refuses_bad_input) {
     CHECK_THROWS(information({1.0, bad}, {0, 0}, 2), ErrorCode::kRange);
   }
 }
+
+}  // namespace selection_mutual_information_tests

@@ -15,6 +15,8 @@
 #include "selection/selection.h"
 #include "tests/check.h"
 
+namespace selection_selection_tests {
+
 using namespace shieldfl;
 using namespace shieldfl::mask;
 using namespace shieldfl::selection;
@@ -274,3 +276,5 @@ TEST(selection_refuses_bad_input) {
   CHECK_THROWS(top_k(std::span<const double>(good), 3), ErrorCode::kParameter);
   CHECK(top_k(std::span<const double>(), 0).size() == 0);
 }
+
+}  // namespace selection_selection_tests
