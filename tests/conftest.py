@@ -24,6 +24,13 @@ settings.load_profile("no deadline")
 gc.disable()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave the cases that ``every_run`` does not name to `make check`."""
+    chosen = item.get_closest_marker("every_run")
+    if chosen and not any(part in item.name for part in chosen.args):
+        item.add_marker(pytest.mark.slow)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     """Collect garbage again, among what tests make; also where other processes have collected them."""

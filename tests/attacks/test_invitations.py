@@ -71,6 +71,7 @@ def test_who_is_not_invited_sends_nothing(variant):
     assert client.begin_round(1, 4, resigned(run, {**first, INVITED: everybody})).round == 1
 
 
+@pytest.mark.every_run("True-sense-crypt/clusters", "True-full-he/opened by the aggregator", "False-full-he")
 @one_of_each
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_round_has_one_list_of_invited_clients(variant, restarts):

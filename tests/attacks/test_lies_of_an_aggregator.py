@@ -29,6 +29,12 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.every_run(
+    "selective-shield/encrypted/opened by clients by clients",
+    "dict-pfl by authority",
+    "full-he/opened by the aggregator by aggregator",
+    "full-he/ckks by authority",
+)
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: f"{variant.label} by {variant.opener}")
 def test_lies_about_sums_are_refused_and_change_nothing(variant: Variant):
     run = SteppedRun(variant, min_clients=3)

@@ -77,6 +77,7 @@ def test_no_client_is_told_of_another_round_or_phase_so_that_it_cannot_open_what
     assert models_of(run) == models_of(run)[:1] * CLIENTS
 
 
+@pytest.mark.every_run("selective-shield/encrypted-True", "dict-pfl-False", "full-he-True")
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("label", LABELS)
 def test_a_spoiled_round_is_one_for_all_who_take_it_in_whichever_order(label, restarts):

@@ -48,6 +48,7 @@ def interrupted(config: AuditConfig, after: int) -> None:
         audited(config, on_trial=stop)
 
 
+@pytest.mark.every_run("[1]", "[5]")
 @pytest.mark.parametrize("after", [0, 1, 3, 5, 9])
 def test_an_audit_that_was_interrupted_comes_to_the_same_figures(config, uninterrupted, tmp_path, after):
     kept = replace(config, folder=str(tmp_path / "audit"))

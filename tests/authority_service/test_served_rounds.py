@@ -34,6 +34,9 @@ def folder(tmp_path_factory):
     return made_folder(tmp_path_factory.mktemp("served") / "authority", **ANY)
 
 
+@pytest.mark.every_run(
+    "selective-shield/encrypted-clients", "full-he-aggregator", "sense-crypt/ckks-the authority"
+)
 @pytest.mark.parametrize(("label", "opener"), VARIANTS)
 def test_models_and_events_are_those_of_an_embedded_authority(folder, label, opener):
     with served(folder) as one, one.client() as client:

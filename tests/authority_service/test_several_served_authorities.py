@@ -39,6 +39,9 @@ from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
 
 
+@pytest.mark.every_run(
+    "full-he-clients-kahe-3", "selective-shield/encrypted-aggregator-kahe-2", "full-he-clients-pads-2"
+)
 @pytest.mark.parametrize(
     ("label", "opener", "encryption", "count"),
     [

@@ -170,6 +170,7 @@ class SchemeConformance:
         step = 2.0**-parameters.fraction_bits
         return np.tile([0.0, 0.25 * step, -step], size // 3)
 
+    @pytest.mark.every_run("1-float32", "3-float64")
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_values_that_round_to_zero_are_counted(self, authority, dtype, threads):

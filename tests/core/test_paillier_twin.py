@@ -137,6 +137,12 @@ def test_encryption_is_the_twins(engine, key_bits):
     assert encrypt(engine, n, base, [n], [0], key_bits) == [power]
 
 
+@pytest.mark.every_run(
+    "single-short-exponent-0.375-True",
+    "dense-short-exponent-None-False",
+    "dense-classical-0.375-False",
+    "dense-short-exponent-0.375-True",
+)
 @each_engine
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("weight", [None, 0.375])

@@ -200,6 +200,7 @@ METRICS = {
 }
 
 
+@pytest.mark.every_run("negative", "two records", "no weight")
 @pytest.mark.parametrize("lie", METRICS)
 def test_one_clients_metrics_end_no_run(lie):
     run = VectorRun(opener="aggregator", strategy=FedAdam(**ONE) if lie == "not a number" else FedAvg(**ONE))
@@ -212,6 +213,7 @@ def test_one_clients_metrics_end_no_run(lie):
     run.start()
 
 
+@pytest.mark.every_run("two records", "not a number")
 @pytest.mark.parametrize("lie", METRICS)
 def test_metrics_of_as_many_as_there_are_others_end_no_run(lie):
     run = VectorRun(rounds=1)

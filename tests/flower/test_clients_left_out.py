@@ -36,6 +36,7 @@ def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatc
     assert all((one != other).any() for one, other in zip(rounds[1:], rounds, strict=False))
 
 
+@pytest.mark.every_run("[2]")
 @pytest.mark.parametrize("lost", [1, 2, 3])
 def test_ends_of_rounds_that_come_twice_change_nothing(lost, caplog):
     """A client evaluates, its reply is lost, and it gets again all that it is not known to have, and more."""

@@ -13,6 +13,7 @@ from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
 
+@pytest.mark.every_run("arrays-train", "no arrays-model")
 @pytest.mark.parametrize("kind", ["train", "model"])
 @pytest.mark.parametrize("record", ["arrays", "more", "no arrays"])
 def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
@@ -90,6 +91,7 @@ NO_NUMBERS = [
 ]
 
 
+@pytest.mark.every_run("position-x", "round--1", "events-known-None", "participants-9.2")
 @pytest.mark.parametrize(("name", "value"), NO_NUMBERS)
 def test_numbers_that_are_none_are_refused_in_words(name, value):
     run, reasons = VectorRun(), []

@@ -41,6 +41,7 @@ def test_all_is_well_without_faults():
     assert sorted(run.trained) == [(client, number) for client in ALL for number in (1, 2, 3)]
 
 
+@pytest.mark.every_run("settings0-after", "settings1-before")
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("settings", [{}, {"opener": "aggregator"}, {"opener": "authority"}])
 def test_a_client_whose_message_or_reply_is_lost_comes_back_with_the_same_model(where, settings):
@@ -104,6 +105,7 @@ def test_a_message_of_an_earlier_round_that_comes_late_changes_nothing():
     run.check({1: ALL, 2: ALL, 3: ALL})
 
 
+@pytest.mark.every_run("before-10]", "after--1")
 @pytest.mark.parametrize("position", [10, 1_000, -1])
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_an_altered_message_costs_a_client_the_round_and_nothing_else(where, position):

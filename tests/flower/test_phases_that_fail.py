@@ -78,6 +78,7 @@ def test_a_client_that_leaves_in_any_phase_comes_back(label, where):
             assert all(np.array_equal(one, whole[0]) for one in whole)
 
 
+@pytest.mark.every_run("votes-selective-shield, encrypted", "ciphertexts-mask-crypt")
 @pytest.mark.parametrize(
     ("part", "label"),
     [

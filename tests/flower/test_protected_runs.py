@@ -73,6 +73,13 @@ SLOW = (
 )
 
 
+@pytest.mark.every_run(
+    "batch norm",
+    "selective-shield, encrypted votes",
+    "full-he by samples",
+    "full-he, aggregator",
+    "full-he, noised sums",
+)
 @pytest.mark.parametrize(
     "label", [pytest.param(label, marks=[pytest.mark.slow] if label in SLOW else []) for label in VARIANTS]
 )

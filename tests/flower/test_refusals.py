@@ -121,6 +121,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.every_run("opener", "method")
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_run_is_gone_on_with_by_the_same_settings(tmp_path, name):
     """Others were ignored: the run went on with what it had begun with, and nothing said so."""

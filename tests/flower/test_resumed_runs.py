@@ -44,6 +44,7 @@ SETTINGS = [
 PLACES = [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"), ("evaluation 3", "model")]
 
 
+@pytest.mark.every_run("dict-pfl, round 2 train", "authority, round 2 train", "full-he, evaluation")
 @pytest.mark.parametrize(
     ("settings", "group", "kind"),
     [

@@ -39,6 +39,7 @@ class JointDeployment(Deployment):
         return super().config_of(number) | {"shieldfl-authority-key": ",".join(self.pinned)}
 
 
+@pytest.mark.every_run("dict-pfl-", "full-he-aggregator")
 @pytest.mark.parametrize(("method", "opener"), [("full-he", ""), ("full-he", "aggregator"), ("dict-pfl", "")])
 def test_a_run_of_two_authorities_comes_to_the_model_of_one(folders, tmp_path, method, opener):
     with served(folders[0]) as first, served(folders[1]) as second:

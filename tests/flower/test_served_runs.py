@@ -92,6 +92,7 @@ def _pem(number):
     )
 
 
+@pytest.mark.every_run("dict-pfl-", "full-he-aggregator")
 @pytest.mark.parametrize(("method", "opener"), [("full-he", ""), ("full-he", "aggregator"), ("dict-pfl", "")])
 def test_a_deployed_run_comes_to_the_model_of_an_embedded_one(strict, tmp_path, method, opener):
     with served(strict) as one:
@@ -253,6 +254,7 @@ LIES = {
 }
 
 
+@pytest.mark.every_run("an earlier round", "another session", "participants")
 @pytest.mark.parametrize("lie", LIES)
 def test_a_server_that_lies_to_a_client_loses_it_for_the_round(strict, tmp_path, lie):
     with served(strict) as one:

@@ -32,6 +32,7 @@ STEPPING = {
 }
 
 
+@pytest.mark.every_run("full-he-FedAdam", "fedavg-FedAvgM")
 @pytest.mark.parametrize("label", STEPPING)
 @pytest.mark.parametrize("method", ["full-he", "fedavg"])
 def test_a_servers_optimiser_makes_of_the_mean_what_it_makes_without_protection(label, method):

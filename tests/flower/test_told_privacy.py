@@ -55,6 +55,7 @@ def test_a_run_with_noise_says_what_it_has_cost_and_for_whom(caplog):
     assert "against everybody else" in said
 
 
+@pytest.mark.every_run("dict-pfl", "ddp-fedavg-settings0")
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -174,6 +175,9 @@ LIES = {
 }
 
 
+@pytest.mark.every_run(
+    "lists in lists", "another client", "far more than fits", "of noise that is none", "from beyond"
+)
 @pytest.mark.parametrize("group", ["round 2", pytest.param("evaluation 3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lie", LIES)
 def test_a_client_that_tells_what_none_has_to_tell_is_left_out_and_nothing_of_it_is_counted(lie, group):

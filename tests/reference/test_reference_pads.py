@@ -39,6 +39,7 @@ def test_pads_are_the_key_stream_of_another_library(field_bits):
         assert twin.block_pads(seed, block, field_bits) == library_pads(seed, block, field_bits)
 
 
+@pytest.mark.every_run("100-40-True-1", "64-26-False-3", "5-12-True-2", "5-12-False-1")
 @pytest.mark.parametrize("authorities", [1, 2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("max_clients", "value_bits"), SHAPES)

@@ -143,6 +143,7 @@ def test_a_request_that_was_sealed_to_one_is_refused_by_another(joint):
         joint.authorities[1].accept(requests[0])
 
 
+@pytest.mark.every_run("kahe")
 @pytest.mark.parametrize("scheme", list(SCHEMES))
 def test_a_member_goes_on_from_its_store_and_a_restored_one_refuses_the_old_session(tmp_path, scheme):
     joint = Joint(scheme, 2)

@@ -34,6 +34,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.every_run("answer-exit halfway", "answer-broken")
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [

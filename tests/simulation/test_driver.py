@@ -149,6 +149,7 @@ def trained(config: RunConfig, method: str, settings: MethodSettings | None, mon
     return model.vector("parameters", np.float32, result.methods[0].parameters)
 
 
+@pytest.mark.every_run("selective-shield", "sense-crypt", "full-he")
 @pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in NOISED])
 def test_a_seed_repeats_a_run_and_another_does_not(method, monkeypatch):
     config = tiny(sample_rate=0.7)
@@ -323,6 +324,13 @@ def test_more_clients_than_samples_are_refused():
         run_methods(tiny(clients=5000), ["fedavg"])
 
 
+@pytest.mark.every_run(
+    "1e+30-selective-shield",
+    "100000000.0-sense-crypt",
+    "1e+30-fedavg",
+    "100000000.0-full-he",
+    "100000000.0-top-2",
+)
 @pytest.mark.parametrize("method", [name for name in BUILT_IN if name not in NOISED])
 @pytest.mark.parametrize("rate", [1e8, 1e30])
 def test_a_training_that_diverges_ends_the_run_with_advice(method, rate):

@@ -57,6 +57,7 @@ def _small_and_quick():
         yield
 
 
+@pytest.mark.every_run("alt-fl-pi", "ddp-fedavg", "dp-fedavg", "selective-shield", "full-he", "fedavg")
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in SLOW_KEYS])
 def test_a_run_says_what_is_hidden_and_how_to_read_its_epsilon(name):
     config = RunConfig(clients=2, rounds=2, local_epochs=1, model="mlp", threads=1, min_clients=2)

@@ -132,6 +132,12 @@ def variants(of):
     ]
 
 
+@pytest.mark.every_run(
+    "sense-crypt",
+    "selective-shield, encrypted",
+    "full-he, clients open, who takes part is drawn",
+    "fedavg, clients leave",
+)
 @pytest.mark.parametrize("variant", variants(REPEATABLE))
 def test_a_run_in_one_process_for_each_round_is_the_same_run(tmp_path, federations, variant):
     name, settings, config, kept = whole_and_config(variant, tmp_path / "run")
@@ -159,6 +165,7 @@ def test_noise_that_decides_what_is_encrypted_is_charged_as_it_was(tmp_path):
     assert whole.methods[0].last.epsilon_of_noise > 0.0
 
 
+@pytest.mark.every_run("selective-shield-9", "full-he-14", "fedavg-5")
 @pytest.mark.parametrize("trainings", [5, 9, 14])
 @pytest.mark.parametrize(
     "variant",

@@ -88,6 +88,12 @@ def without_a_least_number(monkeypatch):
     monkeypatch.setattr(AuthorityStore, "answer", answer)
 
 
+@pytest.mark.every_run(
+    "aggregator-invented-clients",
+    "clients-tampered-ciphertext",
+    "aggregator-few-total",
+    "clients-second-total",
+)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("opener", ["clients", "aggregator"])
 def test_full_he_tells_nothing_by_any_lie_where_clients_enrol(lie, opener):
@@ -203,6 +209,7 @@ def test_what_is_told_is_counted_where_it_was_encrypted():
     assert share_told(None, change, encrypted) == 0.0
 
 
+@pytest.mark.every_run("ckks-tampered-ciphertext", "kahe-lone-total", "ckks-few-total")
 @pytest.mark.parametrize("lie", [name for name in LIES if name != "invented-clients"])
 @pytest.mark.parametrize("encryption", ["kahe", "ckks"])
 def test_rounds_in_which_nothing_is_encrypted_are_no_tries(lie, encryption):

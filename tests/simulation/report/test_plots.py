@@ -40,6 +40,7 @@ def run_without_accuracy() -> RunResult:
     return changed(changed(run_of("fedavg", "full-he"), 0, **unmeasured), 1, **unmeasured)
 
 
+@pytest.mark.every_run("nine-methods-accuracy", "nine-methods-bytes", "no-accuracy-stages", "one-round-zones")
 @pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
 @pytest.mark.parametrize(
@@ -60,6 +61,7 @@ def test_plots_of_any_run(plot, result: RunResult, theme: Theme, shape: Shape) -
     assert len(picture.getcolors(1 << 24) or []) > 20
 
 
+@pytest.mark.every_run("wide-16-accuracy", "wide-16-zones")
 @pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
 @pytest.mark.parametrize("methods", [pytest.param(3, marks=pytest.mark.slow), 16])
