@@ -6,8 +6,8 @@ CORE_SOURCES := $(shell find cpp cmake CMakeLists.txt -type f -not -path 'cpp/te
 # Without make's own flags: Ninja would look for a jobserver that its parents do not hand on.
 BUILD_PATH := MAKEFLAGS= PATH="$(abspath $(BIN)):$$PATH"
 JOBS := $(shell nproc)
-# One more than there are cores: tests of several processes, above all of a deployment, wait for some of their time.
-TESTS_AT_ONCE := $(shell expr $$(nproc) + 1)
+# Two more than there are cores: tests of several processes, above all of a deployment, wait for some of their time.
+TESTS_AT_ONCE := $(shell expr $$(nproc) + 2)
 # Targets that may run at once, each with its output in one piece.
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses $(TESTS_AT_ONCE) --dist worksteal
