@@ -31,7 +31,7 @@ STATISTICS_DRAWS ?= 100000000
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check test-cpp cpp-tests collected test-python test-slow nvflare hugging-face test-verify test-asan \
+.PHONY: help demo test check test-cpp test-avx2 cpp-tests collected test-python test-slow nvflare hugging-face test-verify test-asan \
   test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines papers docs lint example-types format clean
 
 help:  ## show this list
@@ -52,6 +52,7 @@ test:  ## install everything and run the checks
 check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment, wheels
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
+	@.ci/stage "C++ tests on AVX2" $(MAKE) test-avx2
 	@.ci/stage "types of examples" $(MAKE) example-types
 	@.ci/stage "NVFlare" $(MAKE) nvflare
 	@.ci/stage "Hugging Face" $(MAKE) hugging-face
@@ -70,9 +71,12 @@ cpp-tests: $(VENV)/core
 	$(BUILD_PATH) cmake --build build/core
 
 # A shard that fails prints all that it did.
-# On AVX2 the kernels alone, which are compared with those of all sets: the rest runs on it in `make check`.
+# On AVX2 kernels, which are compared with those of all sets, and freed memory: the rest runs on it in `make check`.
 test-cpp: cpp-tests  ## the C++ tests and a short fuzz
-	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --progress --exclude-regex '^avx2\.'
+	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --progress --exclude-regex '^avx2\.[^f]'
+
+test-avx2: cpp-tests  ## the C++ tests that `make test-cpp` leaves out, where the machine has AVX2
+	$(BUILD_PATH) ctest --test-dir build/core --output-on-failure --parallel $(JOBS) --tests-regex '^avx2\.'
 
 test-python: $(VENV)/installed  ## the Python tests, on all cores
 	$(PYTEST) -m "not slow" --durations 15

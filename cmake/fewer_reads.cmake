@@ -13,12 +13,13 @@ function(shieldfl_precompiled_by other target)
   endif()
 endfunction()
 
-# So are our own headers: several files of a target are compiled as one. What is local to a file has a name that no other
-# file of the target has. GCC 12 inlines more then, and takes the short text inside of a std::string for all the room that
-# it has; the builds with sanitizers, which go without this too, have these warnings on.
+# So are our own headers: several files of a target are compiled as one, so names that are local to a file are not those of
+# another that it may be compiled with. GCC 12 inlines more then, and takes the short text inside of a std::string for all
+# the room that it has; the builds with sanitizers, which go without this too, have these warnings on.
 function(shieldfl_compiled_together target files)
   if(NOT SHIELDFL_SANITIZE)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
-    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds
+                           -Wno-restrict -Wno-stringop-overflow>)
   endif()
 endfunction()

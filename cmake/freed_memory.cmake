@@ -7,7 +7,6 @@ if(NOT SHIELDFL_SANITIZE)
   shieldfl_warnings(freed_memory)
   target_compile_options(freed_memory PRIVATE $<$<CONFIG:Release>:-O1>)
   shieldfl_precompiled_by(core_tests freed_memory)
-  shieldfl_compiled_together(freed_memory 4)
   foreach(instruction_set IN LISTS SHIELDFL_INSTRUCTION_SETS)
     add_test(NAME ${instruction_set}.freed_memory COMMAND freed_memory)
     set_tests_properties(${instruction_set}.freed_memory PROPERTIES ENVIRONMENT SHIELDFL_SIMD=${instruction_set}

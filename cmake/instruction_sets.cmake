@@ -25,7 +25,9 @@ function(shieldfl_instruction_sets target)
       list(REMOVE_ITEM sources ${sources_of_set})
       continue()
     endif()
-    set(flags ${${set}_flags})
+    # They are compiled one by one, so they keep the warnings that fewer_reads.cmake takes from the others.
+    set(flags ${${set}_flags} $<$<CXX_COMPILER_ID:GNU>:-Warray-bounds> $<$<CXX_COMPILER_ID:GNU>:-Wrestrict>
+              $<$<CXX_COMPILER_ID:GNU>:-Wstringop-overflow>)
     if(SHIELDFL_SANITIZE)
       # Instrumented loops can no longer be unrolled as asked, which the compiler warns of under no name.
       list(APPEND flags -Wno-error)

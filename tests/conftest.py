@@ -24,11 +24,31 @@ settings.load_profile("no deadline")
 gc.disable()
 
 
+def _case(item: pytest.Function) -> str:
+    return item.name.removeprefix(item.originalname)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Leave the cases that ``every_run`` does not name to `make check`."""
-    chosen = item.get_closest_marker("every_run")
-    if chosen and not any(part in item.name for part in chosen.args):
+    named = item.get_closest_marker("every_run")
+    if named and not any(part in _case(item) for part in named.args):
         item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse a part of ``every_run`` that is in no case's name, or in those of slow ones alone."""
+    if any("::" in argument for argument in config.args):
+        return  # not all cases are here
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("every_run"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for test, cases in tests.items():
+        run = [_case(item) for item in cases if not item.get_closest_marker("slow")]
+        for part in cases[0].get_closest_marker("every_run").args:
+            if not any(part in case for case in run):
+                raise pytest.UsageError(f"{test}: no case that is always run has {part!r} in its name")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,7 +27,7 @@ template <typename T>
 constexpr std::size_t kColumns = 4096 / sizeof(T);
 
 template <typename T>
-void scale(const T* in, T* out, std::size_t count, double factor) {
+void scale_to(const T* in, T* out, std::size_t count, double factor) {
   if constexpr (std::is_same_v<T, float>) {
     noise_kernels(instruction_set()).scale(in, out, count, factor);
   } else {
@@ -38,6 +38,8 @@ void scale(const T* in, T* out, std::size_t count, double factor) {
 }  // namespace
 
 // The transforms of the largest 2^k values that fit into `size`.
+// Not local to the file: lambdas of templates that are not have one, of which GCC warns where files are
+// compiled as one.
 template <typename T>
 class RotationTransform {
  public:
@@ -102,7 +104,7 @@ void rotate(std::span<const T> values, std::span<T> rotated, const Seed& public_
   parallel_for(values.size(), transform.threads(), cached, [&](std::size_t begin, std::size_t end) {
     for (std::size_t start = begin; start < end; start += cached) {
       T* const block = rotated.data() + start;
-      scale(values.data() + start, block, std::min(cached, end - start), factor);
+      scale_to(values.data() + start, block, std::min(cached, end - start), factor);
       if (start >= transform.count()) continue;
       transform.sign(block, 0, start, cached);
       transform.first_stages(block);
@@ -126,7 +128,7 @@ void rotate_back(std::span<const T> rotated, std::span<T> values, const Seed& pu
   const RotationTransform<T> transform(values.size(), public_seed, threads);
   const std::size_t cached = transform.cached();
   parallel_for(values.size(), transform.threads(), cached, [&](std::size_t begin, std::size_t end) {
-    scale(rotated.data() + begin, values.data() + begin, end - begin, factor);
+    scale_to(rotated.data() + begin, values.data() + begin, end - begin, factor);
   });
   for (const std::uint64_t t : {1, 0}) {
     T* const part = t == 1 ? values.data() + (values.size() - transform.count()) : values.data();

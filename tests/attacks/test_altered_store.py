@@ -100,7 +100,7 @@ def condition(columns, row):
     return f"WHERE {where}", row
 
 
-@pytest.mark.every_run("answered", "head", "answers", "sessions", "grants", "enrolment_key")
+@pytest.mark.every_run("answered", "clients", "head", "answers", "sessions", "grants", "enrolment_key")
 @pytest.mark.parametrize("table", TABLES)
 def test_no_value_of_any_row_can_be_changed(whole, copied, table):
     columns, rows = rows_of(whole[0], table)
@@ -119,7 +119,7 @@ def test_no_value_of_any_row_can_be_changed(whole, copied, table):
     opened(shutil.copy(whole[0], whole[0].with_name("as it was"))).close()
 
 
-@pytest.mark.every_run("answered", "head", "answers", "sessions", "grants", "enrolment_key")
+@pytest.mark.every_run("answered", "clients", "head", "answers", "sessions", "grants", "enrolment_key")
 @pytest.mark.parametrize("table", TABLES)
 def test_no_row_can_be_removed_added_or_exchanged_with_another(whole, copied, table):
     columns, rows = rows_of(whole[0], table)

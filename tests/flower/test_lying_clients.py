@@ -62,7 +62,7 @@ def resumed(tmp_path, after, before=None):
     return run
 
 
-@pytest.mark.every_run("[2]")
+@pytest.mark.every_run("[2]", "[99]")
 @pytest.mark.parametrize("index", [2, 4, 99])
 def test_a_node_that_says_it_was_another_client_takes_nobodys_place(tmp_path, index):
     def lie(node, reply):

@@ -13,7 +13,7 @@ from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
 
-@pytest.mark.every_run("arrays-train", "no arrays-model")
+@pytest.mark.every_run("more-train", "[arrays-model", "no arrays-train")
 @pytest.mark.parametrize("kind", ["train", "model"])
 @pytest.mark.parametrize("record", ["arrays", "more", "no arrays"])
 def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):

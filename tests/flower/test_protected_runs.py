@@ -76,9 +76,9 @@ SLOW = (
 @pytest.mark.every_run(
     "batch norm",
     "selective-shield, encrypted votes",
-    "full-he by samples",
+    "dict-pfl",
     "full-he, aggregator",
-    "full-he, noised sums",
+    "ddp-fedavg, adaptive",
 )
 @pytest.mark.parametrize(
     "label", [pytest.param(label, marks=[pytest.mark.slow] if label in SLOW else []) for label in VARIANTS]

@@ -48,7 +48,7 @@ PLACES = [("round 1", "train"), ("evaluation 1", "model"), ("round 2", "train"),
 @pytest.mark.parametrize(
     ("settings", "group", "kind"),
     [
-        # Of every method one place, and of the one that all others are made like, two: in a round and between two.
+        # Of every method one place, and of full-he two; `every_run` says which of them `make test` runs.
         pytest.param(
             settings,
             *place,

@@ -254,7 +254,7 @@ LIES = {
 }
 
 
-@pytest.mark.every_run("an earlier round", "another session", "participants")
+@pytest.mark.every_run("an earlier round", "no message", "an unknown kind", "participants")
 @pytest.mark.parametrize("lie", LIES)
 def test_a_server_that_lies_to_a_client_loses_it_for_the_round(strict, tmp_path, lie):
     with served(strict) as one:

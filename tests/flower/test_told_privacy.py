@@ -176,7 +176,13 @@ LIES = {
 
 
 @pytest.mark.every_run(
-    "lists in lists", "another client", "far more than fits", "of noise that is none", "from beyond"
+    "lists in lists",
+    "another client",
+    "by a name for the log",
+    "no event",
+    "no bytes",
+    "of noise that is none",
+    "from beyond",
 )
 @pytest.mark.parametrize("group", ["round 2", pytest.param("evaluation 3", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("lie", LIES)

@@ -89,7 +89,6 @@ def session_of(degree: int) -> TwinSession:
     return TwinSession(kahe.Parameters(max_clients=5, value_bits=12, fraction_bits=6, ring_degree=degree))
 
 
-@pytest.mark.every_run("4096-True", "2048-False")
 # Each ring, and each kind of sum; of the rest, on the larger rings, the twin takes seconds.
 @pytest.mark.parametrize(
     ("degree", "weighted"),

@@ -24,7 +24,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.every_run("encrypt-full", "close-exit halfway")
 @pytest.mark.parametrize(("operation", "kind"), [*SOME, *OTHERS])
 def test_whichever_call_of_a_transaction_fails_it_is_done_whole_or_not_at_all(
     faults, folder, operation, kind

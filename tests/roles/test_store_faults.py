@@ -34,7 +34,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.every_run("answer-exit halfway", "answer-broken")
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
