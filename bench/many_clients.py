@@ -1,12 +1,13 @@
 """Simulations of very many clients, of whom a share takes part in each round: how fast they go, what memory they take.
 
 python bench/many_clients.py                              # fedavg and full-he, 1,000 clients, a tenth in each round
+python bench/many_clients.py --threads 2                  # with two clients training at a time
 python bench/many_clients.py --against ../other-checkout  # the same by turns with another checkout's package
 python bench/many_clients.py --methods fedavg,pfl,flower  # beside other simulators, where they are installed
 
 Every run is a process of its own; figures are medians of several, taken by turns. Seconds are those of ``sf.run``:
-reading the data, setting up, all rounds, each with its evaluation; imports are in the memory alone. Of Flower's
-simulation only the time on the clock is whole: its clients are Ray's processes.
+reading the data, setting up, all rounds, each with its evaluation; imports are in the memory alone, which is that of
+the first process. Of Flower's simulation only the time on the clock is whole: its clients are Ray's processes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Task:
     share: float = 0.1
     rounds: int = 20
     local_epochs: int = 5
+    threads: int = 1
+    """Of this package, which trains as many clients at a time."""
 
     def as_arguments(self) -> list[str]:
         """Return it as the arguments of :mod:`many_clients_run`."""

@@ -1,6 +1,6 @@
 """One simulation for ``many_clients.py``, in this process: its last line of output is what it took, as JSON.
 
-python bench/many_clients_run.py CHECKOUT/python METHOD DATASET MODEL CLIENTS SHARE ROUNDS EPOCHS
+python bench/many_clients_run.py CHECKOUT/python METHOD DATASET MODEL CLIENTS SHARE ROUNDS EPOCHS THREADS
 """
 
 from __future__ import annotations
@@ -45,18 +45,24 @@ def simulation(method: str) -> Callable[..., str]:
     importlib.import_module("shieldfl.simulation.own_run")
 
     def run(dataset: str, model: str, **settings: Any) -> str:
-        last = sf.run(dataset, method, model=model, threads=1, **settings).records()[-1]
+        last = sf.run(dataset, method, model=model, **settings).records()[-1]
         return f"accuracy {last['accuracy']!r}, loss {last['loss']!r}"
 
     return run
 
 
+def _processor_time() -> tuple[float, float]:
+    """Return the seconds of user and system of this process, and of those that it has begun and that have ended."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime for one in both), sum(one.ru_stime for one in both)
+
+
 def main() -> None:
     """Read the command line, run, print."""
-    folder, method, dataset, model, clients, share, rounds, epochs = sys.argv[1:]
+    folder, method, dataset, model, clients, share, rounds, epochs, threads = sys.argv[1:]
     use_package_of(folder)
     simulate = simulation(method)
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    before, start = _processor_time(), time.perf_counter()
     result = simulate(
         dataset,
         model,
@@ -64,15 +70,16 @@ def main() -> None:
         sample_rate=float(share),
         rounds=int(rounds),
         local_epochs=int(epochs),
+        **({} if method in PEERS else {"threads": int(threads)}),
     )
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF)
+    wall, after = time.perf_counter() - start, _processor_time()
     # The kernel's count since this program began: getrusage's would have the parent's memory in it.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
     found = {
         "wall": wall,
-        "user": after.ru_utime - before.ru_utime,
-        "system": after.ru_stime - before.ru_stime,
+        "user": after[0] - before[0],
+        "system": after[1] - before[1],
         "peak_bytes": 1024 * peak,
         "result": result,
     }

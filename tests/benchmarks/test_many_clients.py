@@ -50,9 +50,9 @@ def test_checkouts_go_by_turns_and_other_simulators_once(script, monkeypatch):
 def test_a_process_runs_what_the_task_says(script, monkeypatch, capsys):
     run = importlib.import_module("many_clients_run")
     monkeypatch.setattr(run, "use_package_of", lambda folder: None)
-    small = script.Task("digits", "small-mlp", clients=6, share=0.5, rounds=2, local_epochs=1)
     results = []
-    for _ in range(2):
+    for threads in (1, 2):
+        small = script.Task("digits", "small-mlp", 6, share=0.5, rounds=2, local_epochs=1, threads=threads)
         monkeypatch.setattr(sys, "argv", ["run", str(ROOT / "python"), "full-he", *small.as_arguments()])
         run.main()
         results.append(script.Run(**importlib.import_module("json").loads(capsys.readouterr().out)))

@@ -141,7 +141,8 @@ class RunConfig(TrainingSettings):
     threads: Annotated[
         Threads | None,
         about(
-            "Most threads of training and of the core; a small model trains on one. Default: as many as work is worth.",
+            "Most threads of training and of the core; as many clients of a small model train at a time, in processes, "
+            "and their seconds are those of clients that share a machine. Default: as many threads as work is worth.",
             panel=_FEDERATION,
             beside_file=True,
         ),

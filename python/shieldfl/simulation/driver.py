@@ -112,7 +112,8 @@ def run_methods(
         config.alpha if task is None else task.concentration(dataset, config.alpha),
     )
     most, dtype = config.threads or torch.get_num_threads(), dataset.train_features.dtype
-    with torch_threads(threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)):
+    threads = threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)
+    with torch_threads(threads):
         return _run_methods(
             config,
             methods,
@@ -122,6 +123,7 @@ def run_methods(
             trained,
             checkpoint,
             on_finished,
+            max(1, (config.threads or 0) // threads),
         )
 
 
@@ -166,6 +168,7 @@ def _run_methods(
     trained: _Trained,
     checkpoint: Checkpoint | None,
     on_finished: Callable[[MethodRun], None],
+    processes: int,
 ) -> RunResult:
     dataset, model, partition = trained.dataset, trained.model, trained.partition
     weights = tuple(map(len, partition)) if config.weighting == "samples" else None
@@ -178,8 +181,6 @@ def _run_methods(
     for name in names:
         with _added_to(seconds, name):
             modules[name] = adapt_model(name, deepcopy(model), settings)
-    for name in names:
-        with _added_to(seconds, name):
             made[name] = planned_method(name, config, settings, dataset, modules[name], weights)
     _check_data(made, modules, settings, synthetic, trained, config.clients)
     if checkpoint is not None:
@@ -217,6 +218,7 @@ def _run_methods(
                         synthetic,
                         kept,
                         trained.objective,
+                        processes=processes,
                     )
                 if kept is not None:
                     seconds[name] = kept.setup_seconds

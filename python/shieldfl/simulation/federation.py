@@ -17,6 +17,8 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
+from shieldfl.simulation.client_training import ClientTraining
+from shieldfl.simulation.training_processes import Trained
 from shieldfl.torch_bridge import ParameterLayout
 from shieldfl.training.local_trainer import LocalTrainer, training_seed
 
@@ -26,7 +28,7 @@ _MOST_DRAWS = 10_000
 
 
 class _EmbeddedClients:
-    """Clients whose steps run one after another in this process."""
+    """Clients whose steps run one after another in this process; where they train, others' steps go on."""
 
     def __init__(
         self,
@@ -38,16 +40,17 @@ class _EmbeddedClients:
         together: OpenedTogether,
         *,
         opens: bool,
+        processes: int,
     ) -> None:
         self._steps = steps
         self._together = together
         self._opens = opens
-        self._trainers = trainers
+        self.training = ClientTraining(trainers, self._trained, processes)
         self._seed = seed
         self._layout = layout
         self._account = account
-        self.losses: list[float] = []
-        """Of the round's trainings."""
+        self._losses: dict[int, float | None] = {}
+        """Of the round's clients, in their order; None for one without."""
         self.saved_seconds = 0.0
         """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
         self._refused: dict[int, RangeError] = {}
@@ -59,27 +62,38 @@ class _EmbeddedClients:
         participants: int,
         message_of: Callable[[int], Message],
     ) -> None:
-        self.losses, self._refused, self.saved_seconds = [], {}, 0.0
+        self._losses, self._refused, self.saved_seconds = dict.fromkeys(clients), {}, 0.0
         for index in clients:
             model = message_of(index)
             with self._account.clock.stage("merge"):
                 start = self._steps[index].begin_round(round_number, participants, model)
             self._charge("merge")
-            try:
-                update, loss = self._trainers[index].train(
-                    start, training_seed(self._seed, round_number, index)
-                )
-                self._steps[index].finish_training(update)
-                self.losses.append(loss)
-            except RangeError as error:
-                self._refused[index] = error
-            finally:
-                self._account.clock.add(self._trainers[index].clock.take())
+            self.training.begin(index, start, training_seed(self._seed, round_number, index))
+
+    def losses(self) -> list[float]:
+        """Return the losses of the round's trainings that went well."""
+        return [loss for loss in self._losses.values() if loss is not None]
+
+    def _trained(self, trained: Trained) -> None:
+        self._account.clock.add(trained.seconds)
+        try:
+            if isinstance(trained.outcome, RangeError):
+                raise trained.outcome
+            self._steps[trained.client].finish_training(trained.outcome)
+            self._losses[trained.client] = trained.loss
+        except RangeError as error:
+            self._refused[trained.client] = error
+
+    def end_training(self) -> None:
+        """Wait for those who train yet, since they have left the round."""
+        self.training.wait_for_all()
+        self.saved_seconds += self.training.take_saved()
 
     def step(
         self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
     ) -> Iterator[tuple[int, bytes | RangeError]]:
         for index in clients:
+            self.training.wait_for(index)
             if index in self._refused:
                 yield index, self._refused.pop(index)
                 continue
@@ -135,6 +149,7 @@ class EmbeddedFederation(EmbeddedRoles):
     kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
     clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
         it was in: then the account is told of whom clients are drawn.
+    processes : in how many processes beside this one clients train; 1 for in this one, see :class:`ClientTraining`.
     """
 
     def __init__(
@@ -152,6 +167,7 @@ class EmbeddedFederation(EmbeddedRoles):
         restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
         clients_keep_nothing: bool = False,
+        processes: int = 1,
     ) -> None:
         together = OpenedTogether(method.plan.clients)
         super().__init__(
@@ -173,6 +189,7 @@ class EmbeddedFederation(EmbeddedRoles):
             self.account,
             together,
             opens=method.clients_open,
+            processes=processes,
         )
         self._driver = RoundDriver(
             method,
@@ -236,6 +253,10 @@ class EmbeddedFederation(EmbeddedRoles):
             if chance < dropout
         }
 
+    def close(self) -> None:
+        """End the processes in which clients train, where there are some."""
+        self._trained.training.close()
+
     def run_round(
         self,
         round_number: int,
@@ -246,9 +267,13 @@ class EmbeddedFederation(EmbeddedRoles):
         """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
             traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
-            traffic.losses, traffic.saved_seconds = self._trained.losses, self._trained.saved_seconds
+            self._trained.end_training()
+            traffic.losses, traffic.saved_seconds = self._trained.losses(), self._trained.saved_seconds
             self._newest = next(iter(traffic.finished), self._newest)
             return traffic
+        except BaseException:
+            self.close()  # who trains yet does so for nothing
+            raise
         finally:
             # Also what left in a round that something stopped.
             self.report_to(self.account)

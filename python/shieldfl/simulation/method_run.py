@@ -32,6 +32,7 @@ from shieldfl.simulation.partition import label_shares
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
 from shieldfl.simulation.training_device import training_device
+from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
@@ -53,19 +54,19 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
 
 
-def _keeps_nothing(model: nn.Module, objective: Objective) -> bool:
-    """Whether training leaves nothing behind but parameters: what is a user's own may keep what nobody knows of."""
-    known = all(
+def _is_known(model: nn.Module, objective: Objective) -> bool:
+    """Whether training leaves nothing behind but parameters and buffers: what is a user's own may keep anything."""
+    return objective == Objective() and all(
         type(one).__module__.startswith(("torch.nn.", "shieldfl.")) and not is_altered(one)
         for one in model.modules()
     )
-    return known and not any(True for _ in model.buffers()) and objective == Objective()
 
 
 class MethodRun:
     """One method of a run; with ``kept`` it goes on where another process stood.
 
-    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded one.
+    ``federation`` is the class of what moves its messages, for whoever looks at them; None for an embedded one. Where
+    it changes no figure, clients train in ``processes`` beside this one.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class MethodRun:
         kept: KeptMethod | None = None,
         objective: Objective | None = None,
         federation: type[EmbeddedFederation] | None = None,
+        processes: int = 1,
     ) -> None:
         self._objective = objective or Objective()
         self.name = method.name
@@ -119,6 +121,8 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
+        is_known = _is_known(model, self._objective)
+        side_by_side = is_known and device.type == "cpu" and can_copy_process()
         self.federation = (federation or EmbeddedFederation)(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),
@@ -131,7 +135,10 @@ class MethodRun:
             layout=layout,
             account=self._account,
             kept=None if kept is None else kept.federation,
-            clients_keep_nothing=_keeps_nothing(model, self._objective) and method.clients_keep_nothing,
+            clients_keep_nothing=is_known
+            and not any(True for _ in model.buffers())
+            and method.clients_keep_nothing,
+            processes=min(processes, config.clients) if side_by_side else 1,
         )
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""
@@ -174,32 +181,42 @@ class MethodRun:
         if on_round is not None:
             for record in records:
                 on_round(method.name, record)
-        for round_number in range(len(records) + 1, config.rounds + 1):
-            self.round_number = round_number
-            try:
-                participants = self.federation.draw(config.sample_rate, config.min_clients)
-            except PolicyError as error:
-                if not records:
-                    raise
-                self._account.note(f"stopped before round {round_number}: {error}")
-                break
-            start = time.perf_counter()
-            leaving = self.federation.draw_leavers(participants, config.dropout, round_number)
-            try:
-                traffic = self.federation.run_round(round_number, participants, config.min_clients, leaving)
-            except RangeError as error:
-                if not records:
-                    raise
-                self._account.note(
-                    f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
-                )
-                break
-            seconds = time.perf_counter() - start + traffic.saved_seconds
-            records.append(self._record(round_number, traffic, seconds))
-            if keep is not None:
-                keep(self)
-            if on_round is not None:
-                on_round(method.name, records[-1])
+        try:
+            for round_number in range(len(records) + 1, config.rounds + 1):
+                self.round_number = round_number
+                if not self._run_round(round_number):
+                    break
+                if keep is not None:
+                    keep(self)
+                if on_round is not None:
+                    on_round(method.name, records[-1])
+        finally:
+            self.federation.close()
+
+    def _run_round(self, round_number: int) -> bool:
+        """Run a round and keep its record; False where it ends the run before its last round, which is noted."""
+        config, records = self._config, self.records
+        try:
+            participants = self.federation.draw(config.sample_rate, config.min_clients)
+        except PolicyError as error:
+            if not records:
+                raise
+            self._account.note(f"stopped before round {round_number}: {error}")
+            return False
+        start = time.perf_counter()
+        leaving = self.federation.draw_leavers(participants, config.dropout, round_number)
+        try:
+            traffic = self.federation.run_round(round_number, participants, config.min_clients, leaving)
+        except RangeError as error:
+            if not records:
+                raise
+            self._account.note(
+                f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
+            )
+            return False
+        seconds = time.perf_counter() - start + traffic.saved_seconds
+        records.append(self._record(round_number, traffic, seconds))
+        return True
 
     def result(self, setup_seconds: float) -> MethodResult:
         """Return what the finished rounds measured."""

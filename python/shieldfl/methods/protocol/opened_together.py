@@ -13,7 +13,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note, Tally
 from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.granted_keys import GrantedKeys
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 
 __all__ = ["OpenedTogether"]
 
@@ -23,7 +23,7 @@ class _Opened:
     """One total, as the first client opened it."""
 
     message: Message
-    """All that this client was sent."""
+    """All that this client was sent, or another one that was sent the same."""
     keys: GrantedKeys
     before: Mapping[str, Any]
     """Where its opener stood."""
@@ -100,6 +100,8 @@ class OpenedTogether:
             and _are_same(known.message, message)
         ):
             return work()
+        # What clients missed is sent from one place: the next one's is found to be the same without being read.
+        known.message = message
         opener.repeat(phase, round_number, known.result, known.answer, known.after, known.remarks)
         known.clients += 1
         if known.clients == self._clients:
@@ -112,12 +114,16 @@ def _are_same(ones: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
     return ones.keys() == others.keys() and all(_is_same(one, others[name]) for name, one in ones.items())
 
 
+def _address(part: Part) -> int:
+    return int(np.frombuffer(part, np.uint8).__array_interface__["data"][0])
+
+
 def _is_same(one: Any, other: Any) -> bool:
     """Say whether two values are the same, as far as can be said: False for what is of a kind that is not looked at."""
     if one is other:
         return True
     if isinstance(one, bytes | memoryview) and isinstance(other, bytes | memoryview):
-        return bytes(one) == bytes(other)
+        return len(one) == len(other) and (_address(one) == _address(other) or bytes(one) == bytes(other))
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):

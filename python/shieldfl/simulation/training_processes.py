@@ -1,0 +1,259 @@
+"""Processes in which a simulation's clients train beside each other: copies of this one."""
+
+from __future__ import annotations
+
+import gc
+import math
+import mmap
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from multiprocessing import current_process, get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+
+__all__ = ["Trained", "TrainingProcesses", "can_copy_process", "train_client"]
+
+_MOST_BYTES = 256 * 2**20
+"""Of vectors that trainings under way may have: further clients wait until one has ended."""
+_MOST_TRAININGS = 128
+"""Under way: as long as what is sent of them fits into a pipe (64 KiB), no process waits to send."""
+_NONE = np.zeros(0, np.float32)
+_VECTORS = ("parameters", "buffers")
+
+
+def can_copy_process() -> bool:
+    """Say whether this process can have copies that train: where the system's fork is safe, and in no copy itself."""
+    return sys.platform == "linux" and not current_process().daemon
+
+
+class Trained(NamedTuple):
+    """What one client's training came to."""
+
+    client: int
+    outcome: LocalUpdate | RangeError
+    """Its vectors may be written over when it has been told."""
+    loss: float
+    """Mean of the last epoch; NaN beside a RangeError."""
+    seconds: dict[str, float]
+    """By stage."""
+
+
+def train_client(trainer: LocalTrainer, client: int, start: StartingPoint, seed: int) -> Trained:
+    """Train a client in this process."""
+    outcome: LocalUpdate | RangeError
+    try:
+        outcome, loss = trainer.train(start, seed)
+    except RangeError as error:
+        outcome, loss = error, float("nan")
+    return Trained(client, outcome, loss, trainer.clock.take())
+
+
+@dataclass
+class _Running:
+    """A training under way."""
+
+    slot: int
+    start: StartingPoint
+    """Without its vectors."""
+    ended: _Ended | None = None
+
+
+class _Begun(NamedTuple):
+    """What a copy is sent, beside vectors."""
+
+    client: int
+    seed: int
+    slot: int
+    start: dict[str, Any]
+    """All of it that is no vector."""
+
+
+class _Ended(NamedTuple):
+    """What a copy sends back, beside vectors."""
+
+    client: int
+    failure: Exception | None
+    loss: float
+    has_scores: bool
+    steps: PrivateSteps | None
+    seconds: dict[str, float]
+    kinds: set[str]
+
+
+class _Slots:
+    """Memory that all processes share, divided into the vectors of so many trainings."""
+
+    def __init__(self, count: int, parameters: int, buffers: int) -> None:
+        self._ends = np.cumsum([parameters, buffers, parameters, buffers, parameters])
+        width = int(self._ends[-1])
+        # Of no file: nothing of it is left behind, and its pages are there when they are written to.
+        self._vectors = np.frombuffer(mmap.mmap(-1, 4 * count * width), np.float32).reshape(count, width)
+
+    def of(self, slot: int) -> list[FloatVector]:
+        """Return a training's vectors: parameters and buffers before, parameters, buffers and scores after."""
+        return np.split(self._vectors[slot], self._ends[:-1])
+
+
+class TrainingProcesses:
+    """Copies of this process, made by fork, each with a training at a time: nothing but vectors travels.
+
+    All take what is to be trained from one queue, and vectors are in memory that all share. Trainings under way are so
+    few that the queue never fills: else processes would wait for each other.
+
+    Parameters
+    ----------
+    trainers : one for each client.
+    processes : how many.
+    first : a start as all are, as to sizes.
+
+    Raises ParameterError, as :meth:`take` does, for a process that cannot be begun, or that has ended by itself.
+    """
+
+    def __init__(self, trainers: Sequence[LocalTrainer], processes: int, first: StartingPoint) -> None:
+        sizes = first.parameters.size, first.buffers.size
+        room = _MOST_BYTES // (4 * (3 * sizes[0] + 2 * sizes[1]) + 1)
+        count = min(len(trainers), max(2 * processes, min(room, _MOST_TRAININGS)))
+        self._slots = _Slots(count, *sizes)
+        self._free = list(range(count))
+        self.running: dict[int, _Running] = {}
+        """By client, the oldest first."""
+        context = get_context("fork")
+        self._queue = context.SimpleQueue()
+        self._processes: list[tuple[BaseProcess, Connection]] = []
+        for _ in range(processes):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_train_in_copy, args=(trainers, self._slots, self._queue, theirs), daemon=True
+            )
+            try:
+                process.start()
+            except OSError as error:
+                self.close()
+                raise _ended_by_itself() from error
+            # Now: of the next process it would be a copy, and the end of this one would not be seen.
+            theirs.close()
+            self._processes.append((process, ours))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another training can begin before one has been taken."""
+        return bool(self._free)
+
+    def begin(self, client: int, start: StartingPoint, seed: int) -> None:
+        """Hand a training to whichever process is free next."""
+        slot = self._free.pop()
+        parameters, buffers, *_ = self._slots.of(slot)
+        parameters[:], buffers[:] = start.parameters, start.buffers
+        bare = replace(start, parameters=_NONE, buffers=_NONE)
+        self.running[client] = _Running(slot, bare)
+        rest = {one.name: getattr(bare, one.name) for one in fields(bare) if one.name not in _VECTORS}
+        self._queue.put(_Begun(client, seed, slot, rest))
+
+    def oldest(self) -> int:
+        """Return the client whose training began first of those under way."""
+        return next(iter(self.running))
+
+    def ended(self) -> list[int]:
+        """Return the clients whose training has ended and was not taken."""
+        self._hear(0.0)
+        return [client for client, one in self.running.items() if one.ended is not None]
+
+    def take(self, client: int) -> tuple[Trained, set[str], Callable[[], None]]:
+        """Wait for a training; return what it came to, how it trained, and what gives its vectors' memory back.
+
+        Raises what it raised, but for RangeError, which it came to.
+        """
+        running = self.running[client]
+        while running.ended is None:
+            self._hear(None)
+        del self.running[client]
+        ended = running.ended
+        *_, parameters, buffers, scores = self._slots.of(running.slot)
+        outcome: LocalUpdate | RangeError
+        if isinstance(ended.failure, RangeError):
+            outcome = ended.failure
+        elif ended.failure is not None:
+            raise ended.failure
+        else:
+            outcome = running.start.trained(
+                parameters, buffers, scores if ended.has_scores else None, ended.steps
+            )
+        trained = Trained(client, outcome, ended.loss, ended.seconds)
+        return trained, ended.kinds, lambda: self._free.append(running.slot)
+
+    def _hear(self, seconds: float | None) -> None:
+        """Read what processes have sent; None waits until one has sent something."""
+        ready = wait([connection for _, connection in self._processes], seconds)
+        for _, connection in self._processes:
+            while connection in ready:
+                try:
+                    ended = connection.recv()
+                except (EOFError, OSError) as error:
+                    raise _ended_by_itself() from error
+                self.running[ended.client].ended = ended
+                if not connection.poll():
+                    break
+
+    def close(self) -> None:
+        """Kill the processes: they hold nothing that is needed."""
+        for process, _ in self._processes:
+            process.kill()
+        for process, connection in self._processes:
+            process.join()
+            connection.close()
+        self._queue.close()
+
+
+def _ended_by_itself() -> ParameterError:
+    return ParameterError(
+        "a process that trains clients could not be begun, or has ended by itself: is there enough memory? Train in "
+        "this one alone, by threads = 1 (--threads 1)"
+    )
+
+
+def _train_in_copy(
+    trainers: Sequence[LocalTrainer], slots: _Slots, queue: SimpleQueue[_Begun], told: Connection
+) -> None:
+    # Ctrl-C goes to all processes of a terminal, and is the first one's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # what was there before is never collected: looking at it would copy its pages
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        told.send(_trained_into(slots, trainers, queue.get()))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _trained_into(slots: _Slots, trainers: Sequence[LocalTrainer], begun: _Begun) -> _Ended:
+    trainer = trainers[begun.client]
+    start_parameters, start_buffers, parameters, buffers, scores = slots.of(begun.slot)
+    start = StartingPoint(start_parameters, start_buffers, **begun.start)
+    try:
+        trained = train_client(trainer, begun.client, start, begun.seed)
+    except Exception as error:  # the first process raises it
+        return _Ended(begun.client, error, math.nan, False, None, {}, trainer.kinds)
+    outcome, seconds = trained.outcome, trained.seconds
+    if isinstance(outcome, RangeError):
+        return _Ended(begun.client, outcome, math.nan, False, None, seconds, trainer.kinds)
+    parameters[:], buffers[:] = outcome.parameters, outcome.buffers
+    if outcome.scores is not None:
+        scores[:] = outcome.scores
+    has_scores = outcome.scores is not None
+    return _Ended(begun.client, None, trained.loss, has_scores, outcome.private_steps, seconds, trainer.kinds)

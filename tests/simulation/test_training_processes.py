@@ -1,0 +1,210 @@
+"""Clients that train beside each other in processes: the same figures, the same refusals, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from multiprocessing import active_children
+
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation import training_processes
+from shieldfl.simulation.config import RunConfig
+from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.task import Task
+from shieldfl.simulation.training_processes import can_copy_process
+from shieldfl.training.local_trainer import LocalTrainer
+
+pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")
+
+SMALL = RunConfig(
+    model="small-mlp",
+    clients=6,
+    rounds=3,
+    local_epochs=1,
+    sample_rate=0.8,
+    dropout=0.15,
+    min_clients=2,
+    threads=1,
+)
+SETTINGS = MethodSettings().changed("selective-shield", {"noise_multiplier": 0.0})
+OF_TIME = ("seconds", "stage_seconds")
+
+
+def figures(result):
+    """All that was measured but for times."""
+    return [
+        [
+            {name: repr(one) for name, one in vars(record).items() if name not in OF_TIME}
+            for record in method.rounds
+        ]
+        + [method.notes, method.training]
+        for method in result.methods
+    ]
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The numbers of the processes that were begun."""
+    known = []
+    make = training_processes.TrainingProcesses.__init__
+
+    def counting(self, *arguments):
+        make(self, *arguments)
+        known.extend(process.pid for process, _ in self._processes)
+
+    monkeypatch.setattr(training_processes.TrainingProcesses, "__init__", counting)
+    yield known
+    assert not active_children()
+
+
+@pytest.mark.parametrize("most", [128, 3])
+def test_figures_are_those_of_one_process(most, begun, monkeypatch):
+    """Scores, shares of their own, models in clusters, a dictionary; also where trainings wait for memory."""
+    monkeypatch.setattr(training_processes, "_MOST_TRAININGS", most)
+    monkeypatch.setattr(training_processes, "_MOST_BYTES", most << 20)
+    names = ["fedavg", "full-he", "mask-crypt"] if most == 128 else ["selective-shield", "sense-crypt"]
+    alone = run_methods(SMALL, names, SETTINGS)
+    assert not begun
+    beside = run_methods(replace(SMALL, threads=3), names, SETTINGS)
+    assert len(begun) == 3 * len(names)
+    assert figures(beside) == figures(alone)
+
+
+def test_batch_normalisation_travels_too(begun):
+    config = replace(SMALL, model="simple-cnn", rounds=2, clients=3, sample_rate=1.0)
+    alone = run_methods(config, ["full-he"])
+    assert figures(run_methods(replace(config, threads=2), ["full-he"])) == figures(alone)
+    assert len(begun) == 2
+
+
+def test_a_training_that_diverges_is_refused_as_in_one_process(begun):
+    raised = []
+    for threads in (1, 2):
+        with pytest.raises(RangeError) as error:
+            run_methods(replace(SMALL, threads=threads, learning_rate=1e30), ["full-he"])
+        raised.append(str(error.value))
+    assert raised[0] == raised[1]
+    assert len(begun) == 2
+
+
+@pytest.fixture
+def second_round(monkeypatch):
+    """Something that happens where a client trains in the second round."""
+    train, here = LocalTrainer.train, os.getpid()
+
+    def replaced(what):
+        def trained(self, start, seed):
+            if start.round == 2:
+                assert os.getpid() != here
+                what()
+            return train(self, start, seed)
+
+        monkeypatch.setattr(LocalTrainer, "train", trained)
+
+    return replaced
+
+
+def test_what_a_training_raises_is_raised_here_and_earlier_rounds_are_kept(begun, second_round):
+    def fail():
+        raise ParameterError("there is no such thing")
+
+    second_round(fail)
+    with pytest.raises(ParameterError, match="there is no such thing") as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    (method,) = error.value.ended.result.methods
+    assert len(method.rounds) == 1
+
+
+def test_a_process_that_is_killed_ends_the_run_with_advice_and_earlier_rounds_are_kept(begun, second_round):
+    second_round(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(
+        ParameterError, match=r"ended by itself: is there enough memory\? .*--threads 1"
+    ) as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    (method,) = error.value.ended.result.methods
+    assert len(method.rounds) == 1
+
+
+def test_where_no_process_can_be_begun_the_run_ends_with_advice(monkeypatch):
+    def full():
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(ParameterError, match="could not be begun"):
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    assert not active_children()
+
+
+def test_ctrl_c_ends_them_and_what_is_finished_is_kept(begun, second_round):
+    parent = os.getpid()
+    second_round(lambda: (os.kill(parent, signal.SIGINT), time.sleep(60)))
+    with pytest.raises(KeyboardInterrupt) as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    (method,) = error.value.result.methods
+    assert len(method.rounds) == 1
+
+
+class Remembers(nn.Linear):
+    """Counts its trainings: in processes, each would count its own."""
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss": nn.functional.cross_entropy}])
+def test_what_is_a_users_own_trains_in_this_process(changes, begun):
+    features = torch.randn(40, 4)
+    data = (features, (features.sum(1) > 0).long())
+    model = nn.Linear if changes else Remembers
+    task = Task(model=lambda: model(4, 2), train_data=data, test_data=data, **changes)
+    run_methods(replace(SMALL, threads=2, rounds=1), ["fedavg"], task=task)
+    assert not begun
+
+
+class Sleeper:
+    """A trainer that takes as long as the test."""
+
+    def train(self, start, seed):
+        time.sleep(600)
+
+
+def test_processes_end_with_the_one_that_began_them():
+    script = f"""
+        import os, signal, sys
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
+        import numpy as np
+        from multiprocessing import active_children
+        from shieldfl.simulation.client_training import ClientTraining
+        from shieldfl.training.local_update import StartingPoint
+        from simulation.test_training_processes import Sleeper
+        training = ClientTraining([Sleeper()] * 2, print, 2)
+        for client in range(2):
+            training.begin(client, StartingPoint(np.zeros(3, np.float32), np.zeros(0, np.float32)), 0)
+        print(*(one.pid for one in active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left = [int(number) for number in done.stdout.split()]
+    assert len(left) == 2
+    deadline = time.monotonic() + 30
+    while any(map(_runs, left)):
+        assert time.monotonic() < deadline, "processes run without the one that began them"
+        time.sleep(0.05)
+
+
+def _runs(number: int) -> bool:
+    try:
+        with open(f"/proc/{number}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
