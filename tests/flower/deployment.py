@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from flower.app_in_process import AppInProcess
+from shieldfl.cli.flower.new import new
 
 BIN = Path(sys.executable).parent
 
@@ -36,20 +41,23 @@ class Deployment:
     clients : how many nodes.
     min_clients : that the key authority allows.
     node_config : of every node, beside what the script gives it.
+    modules : a folder whose modules take the place of the app's of their names.
     """
 
-    def __init__(self, folder, *, clients=3, min_clients=2, node_config=""):
-        self.app, self.state, self.clients = folder / "digits-app", folder / "state", clients
+    def __init__(self, folder, *, clients=3, min_clients=2, node_config="", modules=None):
+        self.app = new_app(folder, clients)
+        for path in sorted(modules.glob("*.py")) if modules else []:
+            shutil.copy(path, self.app.folder / self.app.name)
+        self.state, self.clients = folder / "state", clients
         self._up = ["--min-clients", str(min_clients)]
         self._up += ["--node-config", node_config] if node_config else []
         self._environment = os.environ | {
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "DIGITS_APP_STATE": str(self.state),
             "OMP_NUM_THREADS": "1",
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+            # Of a second, which is Flower's own; each look takes some of the SuperLink's processor time.
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
         }
-        new = [str(BIN / "shieldfl"), "flower", "new", "digits-app", "--clients", str(clients)]
-        subprocess.run(new, cwd=folder, check=True, capture_output=True)
 
     def __enter__(self):
         return self
@@ -59,7 +67,7 @@ class Deployment:
 
     def _begun(self, *words):
         return subprocess.Popen(
-            [sys.executable, self.app / "deploy" / "loopback.py", *words],
+            [sys.executable, self.app.folder / "deploy" / "loopback.py", *words],
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,8 +129,18 @@ class Deployment:
 
     def models(self):
         """Return the model that each node wrote when the last run ended, its arrays by name."""
-        found = []
-        for node in range(self.clients):
-            with np.load(self.store(node) / "model.npz") as arrays:
-                found.append({name: arrays[name] for name in arrays.files})
-        return found
+        return [model_in(self.store(node)) for node in range(self.clients)]
+
+
+def model_in(store):
+    """Return the model that a node wrote into the folder of its secrets when its last run ended, arrays by name."""
+    with np.load(store / "model.npz") as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def new_app(folder, clients):
+    """Return the app that ``shieldfl flower new`` writes."""
+    # In this process, which has imported what a new one would import for seconds.
+    with contextlib.chdir(folder):
+        new("digits-app", clients=clients)
+    return AppInProcess(folder / "digits-app", "digits_app")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import random
 import shutil
 import subprocess
-import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, RecordDict
-from flwr.common.config import get_fused_config_from_dir
-from flwr.serverapp.strategy import Strategy
 
+from flower.app_in_process import AppInProcess
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from shieldfl.flower.client_session import ClientSession
-from shieldfl.flower.strategy import ShieldStrategy
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -51,7 +44,7 @@ class MeteredGrid(LoopbackGrid):
         return reply
 
 
-class ExampleApp:
+class ExampleApp(AppInProcess):
     """A copy of an example in a folder of its own.
 
     Parameters
@@ -61,52 +54,13 @@ class ExampleApp:
     protected : whether its diff is applied.
     """
 
+    grid_class = MeteredGrid
+
     def __init__(self, name, folder, *, protected):
-        self.name = name
-        self.folder = Path(shutil.copytree(EXAMPLES / name, Path(folder) / name))
+        super().__init__(Path(shutil.copytree(EXAMPLES / name, Path(folder) / name)), name)
         if protected:
             diff = ["patch", "--strip=1", "--input=protected.diff"]
             subprocess.run(diff, cwd=self.folder, check=True, capture_output=True)
-        self.grid = None
-        """What it ran on last."""
-
-    @contextmanager
-    def modules(self):
-        """Import the copy's ServerApp and ClientApp, and forget them with all that they import of it."""
-        sys.path.insert(0, str(self.folder))
-        try:
-            yield [importlib.import_module(f"{self.name}.{one}") for one in ("server_app", "client_app")]
-        finally:
-            sys.path.remove(str(self.folder))
-            for module in [module for module in sys.modules if module.partition(".")[0] == self.name]:
-                del sys.modules[module]
-
-    def run(self, monkeypatch, nodes=10, **override):
-        """Run it on a grid with so many nodes; return the result of its strategy.
-
-        ``override`` is of its configuration, underscores of names for hyphens. Nodes are drawn as ever after this seed.
-        """
-        config = get_fused_config_from_dir(self.folder, {})
-        config |= {name.replace("_", "-").replace("--", "."): one for name, one in override.items()}
-        monkeypatch.chdir(self.folder)
-        kept = []
-        with self.modules() as (server, client), monkeypatch.context() as patch:
-            patch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
-            for kind in (Strategy, ShieldStrategy):
-                patch.setattr(kind, "start", _keeping(kind.start, kept))
-            self.grid = MeteredGrid(lambda: client.app, nodes, run_config=config)
-            random.seed(3)
-            server.app(self.grid, Context(1, 0, {}, RecordDict(), config))
-        return kept[-1]
-
-
-def _keeping(start, kept):
-    def kept_start(*arguments, **named):
-        result = start(*arguments, **named)
-        kept.append(result)
-        return result
-
-    return kept_start
 
 
 class Runs:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flower.deployment import Deployment
+from flower.deployment import Deployment, model_in, new_app
 from flower.digits_app import SEED, DigitsRun
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.torch_bridge import flatten, flatten_buffers
 
-SEEDED = f"seed={SEED} partition-seed={SEED} fraction-evaluate=0.0 shieldfl.min-clients=2"
-
+SETTINGS = {"seed": SEED, "partition-seed": SEED, "fraction-evaluate": 0.0, "shieldfl.min-clients": 2}
+SEEDED = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
 
 # Without noise, which is the operating system's, and under keys that clients enrol for.
 WITH_THREE_NODES = {
@@ -37,8 +37,9 @@ WITH_THREE_NODES = {
 
 @pytest.fixture(scope="module")
 def two_nodes(tmp_path_factory):
-    """As few as may be, and one round: each message to a node starts a process of its own, which imports torch."""
-    with Deployment(tmp_path_factory.mktemp("deployed"), clients=2) as one:
+    """As few as may be, of an app without torch: each message to a node starts a process, which would import it."""
+    modules = Path(__file__).with_name("numpy_app")
+    with Deployment(tmp_path_factory.mktemp("deployed"), clients=2, modules=modules) as one:
         one.up()
         yield one
 
@@ -55,17 +56,23 @@ def open_to_all(tmp_path_factory):
         yield one
 
 
-def embedded(deployed, method, settings, shared_secret=None, **more):
+def embedded(app, method, settings, shared_secret=None, **more):
     """Return the clients' last models in a run of the app's model without Flower."""
     run = DigitsRun(method, settings=settings, **more)
-    sys.path.insert(0, str(deployed.app))
-    try:
-        from digits_app.task import new_model
-    finally:
-        sys.path.remove(str(deployed.app))
-    run.model = new_model(SEED)
+    with app.modules("task") as (task,):
+        run.model = task.new_model(SEED)
     run.initial = GlobalModel(flatten(run.model), flatten_buffers(run.model)).kept()
     return run.embedded(shared_secret)[-1]
+
+
+def models_in_process(app, folder, monkeypatch, **override):
+    """Run an app of two clients over a grid in this process; return the model that each node has written."""
+
+    def own_store(node):
+        return {"shieldfl-store": str(folder / f"node-{node}")}
+
+    app.run(monkeypatch, 2, own_store, **SETTINGS | {"rounds": 1} | override)
+    return [model_in(folder / f"node-{node}") for node in range(2)]
 
 
 def vectors(models):
@@ -80,12 +87,26 @@ def shared_secret_in(store):
     return next((one for one in found if one), None)
 
 
-def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes):
+def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes, tmp_path, monkeypatch):
     done = two_nodes.run(f"{SEEDED} rounds=1")
-    assert done.status == "finished:completed"
+    assert done.status == "finished:completed", done.output
+    result = tmp_path / "result.json"
+    expected = vectors(models_in_process(two_nodes.app, tmp_path, monkeypatch, result=str(result)))
+    for one, own in zip(vectors(two_nodes.models()), expected, strict=True):
+        np.testing.assert_array_equal(one, own)
+        np.testing.assert_array_equal(one, expected[0])
     assert set(done.result["rounds"]) == {"1"}
-    expected = embedded(two_nodes, "full-he", {}, clients=2, rounds=1)
-    got = vectors(two_nodes.models())
+    assert done.result == json.loads(result.read_text())
+
+
+def test_the_app_as_it_is_written_ends_with_the_model_of_the_run_without_flower(tmp_path, monkeypatch):
+    """Deployed it is by slow tests alone."""
+    app = new_app(tmp_path, clients=2)
+    expected = embedded(app, "full-he", {}, clients=2, rounds=1)
+    result = tmp_path / "result.json"
+    more = {"fraction-evaluate": 1.0, "result": str(result)}
+    got = vectors(models_in_process(app, tmp_path, monkeypatch, **more))
+    assert set(json.loads(result.read_text())["rounds"]["1"]) == {"train", "evaluate"}
     for one, own in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, own)
         np.testing.assert_array_equal(one, got[0])
@@ -106,6 +127,6 @@ def test_any_method_ends_with_the_models_of_the_run_in_one_process(label, open_t
         assert all(np.array_equal(one, got[0]) for one in got)
         return
     secret = shared_secret_in(open_to_all.store(0)) if method == "dict-pfl" else None
-    expected = embedded(open_to_all, method, settings, secret, **more)
+    expected = embedded(open_to_all.app, method, settings, secret, **more)
     for one, own in zip(vectors(open_to_all.models()), expected, strict=True):
         np.testing.assert_array_equal(one, own)

@@ -82,7 +82,7 @@ def deployed(tmp_path_factory):
     """Nodes whose training takes two seconds, and which say in a file which process trains."""
     methods = 'shieldfl-methods="full-he,mask-crypt"'
     with Deployment(tmp_path_factory.mktemp("killed"), node_config=methods) as one:
-        app = one.app / "digits_app" / "client_app.py"
+        app = one.app.folder / one.app.name / "client_app.py"
         text = app.read_text()
         slow = text.replace("    seed = int(", SLOW_TRAINING + "    seed = int(", 1)
         assert slow != text
