@@ -31,12 +31,14 @@ from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.partition import label_shares
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
+from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.simulation.training_device import training_device
 from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
 from shieldfl.training.objective import Objective
+from shieldfl.training.sgd import EVALUATION_BATCH
 
 __all__ = ["MethodRun"]
 
@@ -121,6 +123,11 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
+        # Of a large batch, which is worth threads where a step of training may not be.
+        shape, dtype = dataset.feature_shape, dataset.train_features.dtype
+        self._measured_on = (
+            threads_worth(model, shape, EVALUATION_BATCH, processes, dtype) if processes > 1 else None
+        )
         is_known = _is_known(model, self._objective)
         side_by_side = is_known and device.type == "cpu" and can_copy_process()
         self.federation = (federation or EmbeddedFederation)(
@@ -300,7 +307,8 @@ class MethodRun:
         Clients that are in no cluster yet do not count.
         """
         clients, merged = self._merged()
-        own, measured = self._evaluation.means(merged, self._global_points(merged))
+        with torch_threads(self._measured_on):
+            own, measured = self._evaluation.means(merged, self._global_points(merged))
         return measured or dict(own), own | {
             "matched_accuracy": self._evaluation.matched_accuracy(clients, merged)
         }

@@ -29,6 +29,8 @@ _MOST_BYTES = 256 * 2**20
 """Of vectors that trainings under way may have: further clients wait until one has ended."""
 _MOST_TRAININGS = 128
 """Under way: as long as what is sent of them fits into a pipe (64 KiB), no process waits to send."""
+_NICENESS = 5
+"""Below the first process: on as many cores as there are copies, what feeds them has to come first."""
 _NONE = np.zeros(0, np.float32)
 _VECTORS = ("parameters", "buffers")
 
@@ -228,6 +230,7 @@ def _train_in_copy(
 ) -> None:
     # Ctrl-C goes to all processes of a terminal, and is the first one's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_NICENESS)
     gc.freeze()  # what was there before is never collected: looking at it would copy its pages
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:

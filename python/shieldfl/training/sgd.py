@@ -19,7 +19,10 @@ from shieldfl.sensitivity.gradient import batches_of, evaluation_mode
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import exact_dtype
 
-__all__ = ["MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
+__all__ = ["EVALUATION_BATCH", "MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
+
+EVALUATION_BATCH = 1000
+"""Samples that a model is measured on at a time."""
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -137,7 +140,9 @@ class _Own:
         self._optimizer.zero_grad(set_to_none=True)
 
 
-def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = 1000) -> float:
+def evaluate(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = EVALUATION_BATCH
+) -> float:
     """Return the share of targets that the model classifies correctly, in [0, 1]: of samples, or of their pixels.
 
     Evaluated in evaluation mode without gradients; the model is handed back in the mode it came in.
@@ -154,7 +159,11 @@ def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, bat
 
 
 def correct_by_class(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, classes: int, batch_size: int = 1000
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int,
+    batch_size: int = EVALUATION_BATCH,
 ) -> npt.NDArray[np.int64]:
     """Return how many samples of each class the model classifies correctly, (classes,), as :func:`evaluate` counts.
 
@@ -169,7 +178,7 @@ def correct_by_class(
     return found
 
 
-def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = 1000) -> torch.Tensor:
+def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = EVALUATION_BATCH) -> torch.Tensor:
     """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
     with evaluation_mode(model), torch.inference_mode():
         return torch.cat([model(batch).cpu() for batch in torch.split(features, batch_size)])

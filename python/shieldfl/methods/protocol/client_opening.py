@@ -180,12 +180,15 @@ class ClientOpening(Stateful):
                 f"the end of round {number} follows sums that this client has not opened: get those before it first"
             )
         begun = self.keys.newest_round
-        bound = beside_total(Message({**result, HISTORY: self._history}))
+
+        def bound() -> bytes:
+            return beside_total(Message({**result, HISTORY: self._history}))
+
         try:
             self.opener.enter_round(number)
 
             def work() -> tuple[Message, bytes]:
-                self.keys.take(purpose, message[ANSWER], bound)
+                self.keys.take(purpose, message[ANSWER], bound())
                 return self.opener.answer(name, result), self.keys.newest_request
 
             if self.together is None:
@@ -198,7 +201,7 @@ class ClientOpening(Stateful):
             self.keys.go_back(begun)
             if not isinstance(error, ShieldError):
                 raise
-            request = self._answered_request(number, purpose, result, message[ANSWER], bound)
+            request = self._answered_request(number, purpose, result, message[ANSWER], bound())
             if request is None:
                 raise
             self.keys.go_back(number)
