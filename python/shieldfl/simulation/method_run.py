@@ -64,6 +64,11 @@ def _is_known(model: nn.Module, objective: Objective) -> bool:
     )
 
 
+def _keeps_nothing(model: nn.Module, objective: Objective) -> bool:
+    """Whether training leaves nothing behind but parameters."""
+    return _is_known(model, objective) and not any(True for _ in model.buffers())
+
+
 class MethodRun:
     """One method of a run; with ``kept`` it goes on where another process stood.
 
@@ -128,8 +133,7 @@ class MethodRun:
         self._measured_on = (
             threads_worth(model, shape, EVALUATION_BATCH, processes, dtype) if processes > 1 else None
         )
-        is_known = _is_known(model, self._objective)
-        side_by_side = is_known and device.type == "cpu" and can_copy_process()
+        side_by_side = _is_known(model, self._objective) and device.type == "cpu" and can_copy_process()
         self.federation = (federation or EmbeddedFederation)(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),
@@ -142,9 +146,7 @@ class MethodRun:
             layout=layout,
             account=self._account,
             kept=None if kept is None else kept.federation,
-            clients_keep_nothing=is_known
-            and not any(True for _ in model.buffers())
-            and method.clients_keep_nothing,
+            clients_keep_nothing=_keeps_nothing(model, self._objective) and method.clients_keep_nothing,
             processes=min(processes, config.clients) if side_by_side else 1,
         )
         self.records: list[RoundRecord] = [] if kept is None else kept.records
