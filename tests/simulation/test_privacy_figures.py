@@ -18,7 +18,7 @@ from shieldfl.privacy.sum_noise import planned_sum_noise
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.method_run import _keeps_nothing
+from shieldfl.simulation.left_by_training import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.simulation.report.summary import summarise
 from shieldfl.simulation.run_result import RunResult
 from shieldfl.training.objective import Objective
@@ -195,8 +195,40 @@ def test_what_is_readable_beside_values_is_named():
     assert hidden.cells[1].endswith(" %, ranking readable")
 
 
-def test_a_layer_that_may_keep_something_of_its_own_leaves_no_figure_for_who_sees_no_participation():
-    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
-    assert _keeps_nothing(model, Objective())
-    model[0].register_forward_hook(lambda layer, came, went: went)
-    assert not _keeps_nothing(model, Objective())
+class Counting:
+    """A function of a user's, which a layer of torch's is made with."""
+
+    def __call__(self, values):
+        return values
+
+
+@pytest.mark.parametrize(
+    ("model", "vectors", "parameters"),
+    [
+        (torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), True, True),
+        (torch.nn.LSTM(4, 2), True, True),
+        (torch.nn.TransformerEncoderLayer(4, 2, activation="gelu"), True, True),
+        (torch.nn.TransformerEncoderLayer(4, 2, activation=Counting()), False, False),
+        (torch.nn.BatchNorm1d(4), False, False),
+        (type("Own", (torch.nn.Linear,), {"__module__": "users"})(4, 2), False, False),
+    ],
+    ids=["layers", "recurrent", "transformer", "own function", "batch normalisation", "own layer"],
+)
+def test_a_model_that_may_keep_something_of_its_own_is_known(model, vectors, parameters):
+    """Then there is no figure for who sees no participation, and clients train in one process."""
+    objective = Objective()
+    assert (leaves_vectors_alone(model, objective), leaves_parameters_alone(model, objective)) == (
+        vectors,
+        parameters,
+    )
+    own = Objective(loss=torch.nn.functional.cross_entropy)
+    assert not leaves_vectors_alone(model, own)
+    next(iter(model.modules())).register_forward_hook(lambda layer, came, went: went)
+    assert not leaves_vectors_alone(model, objective)
+
+
+def test_float_buffers_travel_and_are_something_that_is_left():
+    model = torch.nn.Linear(4, 2)
+    model.register_buffer("mean", torch.zeros(2))
+    assert leaves_vectors_alone(model, Objective())
+    assert not leaves_parameters_alone(model, Objective())

@@ -11,23 +11,28 @@ import time
 from dataclasses import replace
 from multiprocessing import active_children
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.mechanisms import gaussian_noise
+from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation import training_processes
+from shieldfl.simulation.client_training import ClientTraining
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import StartingPoint
 
 pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")
 
 SMALL = RunConfig(
-    model="small-mlp",
+    model="mlp",  # of which a batch of the test set is worth threads: torch has begun them when the next method forks
     clients=6,
     rounds=3,
     local_epochs=1,
@@ -80,11 +85,46 @@ def test_figures_are_those_of_one_process(most, begun, monkeypatch):
     assert figures(beside) == figures(alone)
 
 
-def test_batch_normalisation_travels_too(begun):
-    config = replace(SMALL, model="simple-cnn", rounds=2, clients=3, sample_rate=1.0)
-    alone = run_methods(config, ["full-he"])
-    assert figures(run_methods(replace(config, threads=2), ["full-he"])) == figures(alone)
-    assert len(begun) == 2
+def test_dp_sgd_draws_other_noise_in_each(begun):
+    """Its figures are never the same twice: here, that no two copies go on from one state."""
+    found = run_methods(replace(SMALL, threads=3, model="small-mlp", rounds=1, dropout=0.0), ["dp-sgd"])
+    assert len(begun) == 3
+    assert np.isfinite(found.methods[0].rounds[0].loss)
+    drawn = []
+    training = ClientTraining([Draws()] * 6, lambda one: drawn.append(one.outcome.parameters.copy()), 3)
+    for client in range(6):
+        training.begin(client, START, 0)
+    training.wait_for_all()
+    training.close()
+    assert len({one.tobytes() for one in drawn}) == 6
+
+
+def test_a_model_that_counts_batches_trains_in_this_process(begun):
+    run_methods(
+        replace(SMALL, model="simple-cnn", rounds=1, clients=2, sample_rate=1.0, threads=2), ["fedavg"]
+    )
+    assert not begun
+
+
+def test_on_a_machine_with_an_accelerator_clients_train_in_this_process(begun, monkeypatch):
+    """torch, once it has begun a thread for one, refuses gradients in a copy."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    run_methods(replace(SMALL, rounds=1, threads=2), ["fedavg"])
+    assert not begun
+
+
+def test_a_run_that_was_cut_off_goes_on(begun, tmp_path):
+    whole = run_methods(SMALL, ["full-he"])
+    kept = replace(SMALL, checkpoint=str(tmp_path / "run"), threads=2)
+
+    def stop(method, record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_methods(kept, ["full-he"], on_round=stop)
+    assert figures(run_methods(replace(kept, resume=True), ["full-he"])) == figures(whole)
+    assert len(begun) == 4
 
 
 def test_a_training_that_diverges_is_refused_as_in_one_process(begun):
@@ -135,8 +175,14 @@ def test_a_process_that_is_killed_ends_the_run_with_advice_and_earlier_rounds_ar
     assert len(method.rounds) == 1
 
 
-def test_where_no_process_can_be_begun_the_run_ends_with_advice(monkeypatch):
+@pytest.mark.parametrize("begun_before", [0, 1])
+def test_where_no_process_can_be_begun_the_run_ends_with_advice(begun_before, monkeypatch):
+    fork, left = os.fork, [None] * begun_before
+
     def full():
+        if left:
+            left.pop()
+            return fork()
         raise BlockingIOError("Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", full)
@@ -154,6 +200,40 @@ def test_ctrl_c_ends_them_and_what_is_finished_is_kept(begun, second_round):
     assert len(method.rounds) == 1
 
 
+class UnreadableError(Exception):
+    """Cannot be made again from what pickle keeps of it."""
+
+    def __init__(self, what, where):
+        super().__init__(what)
+
+
+@pytest.mark.parametrize(
+    "error", [UnreadableError("no such thing", "here"), ValueError("no such thing", lambda: 0)]
+)
+def test_an_error_that_cannot_be_sent_is_named(error, begun, second_round):
+    def fail():
+        raise error
+
+    second_round(fail)
+    with pytest.raises(RuntimeError, match=f"{type(error).__name__}: .*no such thing") as raised:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    assert "in fail" in "".join(raised.value.__notes__)
+
+
+def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
+    started = training_processes._started
+
+    def interrupted(*arguments):
+        if active_children():
+            raise KeyboardInterrupt
+        return started(*arguments)
+
+    monkeypatch.setattr(training_processes, "_started", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    assert not active_children()
+
+
 class Remembers(nn.Linear):
     """Counts its trainings: in processes, each would count its own."""
 
@@ -168,6 +248,19 @@ def test_what_is_a_users_own_trains_in_this_process(changes, begun):
     assert not begun
 
 
+START = StartingPoint(np.zeros(3, np.float32), np.zeros(0, np.float32))
+
+
+class Draws:
+    """A trainer whose update is the core's noise."""
+
+    def __init__(self):
+        self.clock, self.kinds = StageClock(), set()
+
+    def train(self, start, seed):
+        return start.trained(gaussian_noise(np.zeros(3, np.float32), 1.0), start.buffers), 0.0
+
+
 class Sleeper:
     """A trainer that takes as long as the test."""
 
@@ -179,14 +272,12 @@ def test_processes_end_with_the_one_that_began_them():
     script = f"""
         import os, signal, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
-        import numpy as np
         from multiprocessing import active_children
         from shieldfl.simulation.client_training import ClientTraining
-        from shieldfl.training.local_update import StartingPoint
-        from simulation.test_training_processes import Sleeper
+        from simulation.test_training_processes import START, Sleeper
         training = ClientTraining([Sleeper()] * 2, print, 2)
         for client in range(2):
-            training.begin(client, StartingPoint(np.zeros(3, np.float32), np.zeros(0, np.float32)), 0)
+            training.begin(client, START, 0)
         print(*(one.pid for one in active_children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """

@@ -63,6 +63,7 @@ class _EmbeddedClients:
         message_of: Callable[[int], Message],
     ) -> None:
         self._losses, self._refused, self.saved_seconds = dict.fromkeys(clients), {}, 0.0
+        self.training.take_saved()  # of a round that something stopped
         for index in clients:
             model = message_of(index)
             with self._account.clock.stage("merge"):

@@ -21,13 +21,13 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.privacy.book import PrivacySpent
-from shieldfl.sensitivity.layer_chains import is_altered
 from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.evaluation import Evaluation
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.left_by_training import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.simulation.partition import label_shares
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
@@ -54,19 +54,6 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
 
 
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
-
-
-def _is_known(model: nn.Module, objective: Objective) -> bool:
-    """Whether training leaves nothing behind but parameters and buffers: what is a user's own may keep anything."""
-    return objective == Objective() and all(
-        type(one).__module__.startswith(("torch.nn.", "shieldfl.")) and not is_altered(one)
-        for one in model.modules()
-    )
-
-
-def _keeps_nothing(model: nn.Module, objective: Objective) -> bool:
-    """Whether training leaves nothing behind but parameters."""
-    return _is_known(model, objective) and not any(True for _ in model.buffers())
 
 
 class MethodRun:
@@ -128,12 +115,13 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
-        # Of a large batch, which is worth threads where a step of training may not be.
+        if device.type != "cpu" or not leaves_vectors_alone(model, self._objective) or not can_copy_process():
+            processes = 1
         shape, dtype = dataset.feature_shape, dataset.train_features.dtype
+        # A large batch is worth threads where a step of training is not.
         self._measured_on = (
-            threads_worth(model, shape, EVALUATION_BATCH, processes, dtype) if processes > 1 else None
+            None if processes == 1 else threads_worth(model, shape, EVALUATION_BATCH, processes, dtype)
         )
-        side_by_side = _is_known(model, self._objective) and device.type == "cpu" and can_copy_process()
         self.federation = (federation or EmbeddedFederation)(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),
@@ -146,8 +134,9 @@ class MethodRun:
             layout=layout,
             account=self._account,
             kept=None if kept is None else kept.federation,
-            clients_keep_nothing=_keeps_nothing(model, self._objective) and method.clients_keep_nothing,
-            processes=min(processes, config.clients) if side_by_side else 1,
+            clients_keep_nothing=leaves_parameters_alone(model, self._objective)
+            and method.clients_keep_nothing,
+            processes=min(processes, config.clients),
         )
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""

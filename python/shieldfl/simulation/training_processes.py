@@ -6,9 +6,12 @@ import gc
 import math
 import mmap
 import os
+import pickle
 import signal
 import sys
 import threading
+import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from multiprocessing import current_process, get_context, parent_process
@@ -18,6 +21,7 @@ from multiprocessing.queues import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.training.local_trainer import LocalTrainer
@@ -36,8 +40,13 @@ _VECTORS = ("parameters", "buffers")
 
 
 def can_copy_process() -> bool:
-    """Say whether this process can have copies that train: where the system's fork is safe, and in no copy itself."""
-    return sys.platform == "linux" and not current_process().daemon
+    """Say whether this process can have copies that train.
+
+    Where the system's fork is safe, in no copy itself, and without an accelerator: once torch has begun a thread for
+    one, gradients are refused in copies.
+    """
+    on_cpu_alone = not (torch.cuda.is_available() or torch.xpu.is_available())
+    return sys.platform == "linux" and not current_process().daemon and on_cpu_alone
 
 
 class Trained(NamedTuple):
@@ -126,27 +135,23 @@ class TrainingProcesses:
     def __init__(self, trainers: Sequence[LocalTrainer], processes: int, first: StartingPoint) -> None:
         sizes = first.parameters.size, first.buffers.size
         room = _MOST_BYTES // (4 * (3 * sizes[0] + 2 * sizes[1]) + 1)
-        count = min(len(trainers), max(2 * processes, min(room, _MOST_TRAININGS)))
-        self._slots = _Slots(count, *sizes)
+        count = max(1, min(len(trainers), room, _MOST_TRAININGS))
         self._free = list(range(count))
         self.running: dict[int, _Running] = {}
         """By client, the oldest first."""
-        context = get_context("fork")
-        self._queue = context.SimpleQueue()
         self._processes: list[tuple[BaseProcess, Connection]] = []
-        for _ in range(processes):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(
-                target=_train_in_copy, args=(trainers, self._slots, self._queue, theirs), daemon=True
-            )
-            try:
-                process.start()
-            except OSError as error:
-                self.close()
-                raise _ended_by_itself() from error
-            # Now: of the next process it would be a copy, and the end of this one would not be seen.
-            theirs.close()
-            self._processes.append((process, ours))
+        self._queue: SimpleQueue[_Begun] | None = None
+        try:
+            self._slots = _Slots(count, *sizes)
+            self._queue = get_context("fork").SimpleQueue()
+            for _ in range(min(processes, count)):
+                self._processes.append(_started(trainers, self._slots, self._queue))
+        except OSError as error:
+            self.close()
+            raise _ended_by_itself() from error
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
 
     @property
     def has_room(self) -> bool:
@@ -161,6 +166,7 @@ class TrainingProcesses:
         bare = replace(start, parameters=_NONE, buffers=_NONE)
         self.running[client] = _Running(slot, bare)
         rest = {one.name: getattr(bare, one.name) for one in fields(bare) if one.name not in _VECTORS}
+        assert self._queue is not None
         self._queue.put(_Begun(client, seed, slot, rest))
 
     def oldest(self) -> int:
@@ -181,19 +187,19 @@ class TrainingProcesses:
         while running.ended is None:
             self._hear(None)
         del self.running[client]
+
+        def give_back() -> None:
+            self._free.append(running.slot)
+
         ended = running.ended
-        *_, parameters, buffers, scores = self._slots.of(running.slot)
-        outcome: LocalUpdate | RangeError
-        if isinstance(ended.failure, RangeError):
-            outcome = ended.failure
-        elif ended.failure is not None:
+        if ended.failure is not None and not isinstance(ended.failure, RangeError):
+            give_back()
             raise ended.failure
-        else:
-            outcome = running.start.trained(
-                parameters, buffers, scores if ended.has_scores else None, ended.steps
-            )
-        trained = Trained(client, outcome, ended.loss, ended.seconds)
-        return trained, ended.kinds, lambda: self._free.append(running.slot)
+        *_, parameters, buffers, scores = self._slots.of(running.slot)
+        outcome = ended.failure or running.start.trained(
+            parameters, buffers, scores if ended.has_scores else None, ended.steps
+        )
+        return Trained(client, outcome, ended.loss, ended.seconds), ended.kinds, give_back
 
     def _hear(self, seconds: float | None) -> None:
         """Read what processes have sent; None waits until one has sent something."""
@@ -215,7 +221,8 @@ class TrainingProcesses:
         for process, connection in self._processes:
             process.join()
             connection.close()
-        self._queue.close()
+        if self._queue is not None:
+            self._queue.close()
 
 
 def _ended_by_itself() -> ParameterError:
@@ -225,11 +232,29 @@ def _ended_by_itself() -> ParameterError:
     )
 
 
+def _started(
+    trainers: Sequence[LocalTrainer], slots: _Slots, queue: SimpleQueue[_Begun]
+) -> tuple[BaseProcess, Connection]:
+    context = get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_train_in_copy, args=(trainers, slots, queue, theirs), daemon=True)
+    # Ctrl-C goes to all processes of a terminal, and is the first one's to handle: copies never hear of it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with warnings.catch_warnings():
+            # Other threads hold no lock that training takes: torch has one thread there, and the core's begin anew.
+            warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # Now: of the next process it would be a copy, and the end of this one would not be seen.
+        theirs.close()
+    return process, ours
+
+
 def _train_in_copy(
     trainers: Sequence[LocalTrainer], slots: _Slots, queue: SimpleQueue[_Begun], told: Connection
 ) -> None:
-    # Ctrl-C goes to all processes of a terminal, and is the first one's to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_NICENESS)
     gc.freeze()  # what was there before is never collected: looking at it would copy its pages
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -251,7 +276,7 @@ def _trained_into(slots: _Slots, trainers: Sequence[LocalTrainer], begun: _Begun
     try:
         trained = train_client(trainer, begun.client, start, begun.seed)
     except Exception as error:  # the first process raises it
-        return _Ended(begun.client, error, math.nan, False, None, {}, trainer.kinds)
+        return _Ended(begun.client, _as_sent(error), math.nan, False, None, {}, trainer.kinds)
     outcome, seconds = trained.outcome, trained.seconds
     if isinstance(outcome, RangeError):
         return _Ended(begun.client, outcome, math.nan, False, None, seconds, trainer.kinds)
@@ -260,3 +285,15 @@ def _trained_into(slots: _Slots, trainers: Sequence[LocalTrainer], begun: _Begun
         scores[:] = outcome.scores
     has_scores = outcome.scores is not None
     return _Ended(begun.client, None, trained.loss, has_scores, outcome.private_steps, seconds, trainer.kinds)
+
+
+def _as_sent(error: Exception) -> Exception:
+    """Return an error that another process can raise, with where it was raised in this one."""
+    error.add_note("in another process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        stands_for_it = RuntimeError(f"{type(error).__name__}: {error}")
+        stands_for_it.__notes__ = error.__notes__
+        return stands_for_it
+    return error

@@ -62,7 +62,8 @@ class RoundTraffic:
         self.losses: list[float] = []
         """Training losses of the clients that finished their training, where whoever trains them knows."""
         self.saved_seconds = 0.0
-        """That clients of one process would have taken, each for itself, for what was computed once for several."""
+        """That clients, each for itself and one after another, would have taken longer: for what was computed once for
+        several, or beside each other."""
 
 
 class RoundDriver:

@@ -78,7 +78,7 @@ class ClientSteps(Reporter, abc.ABC):
 
     @abc.abstractmethod
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take the result of local training.
+        """Take the result of local training, whose vectors may be written over afterwards: copy what is kept.
 
         Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
         ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
