@@ -24,6 +24,7 @@ from shieldfl.simulation import training_processes
 from shieldfl.simulation.client_training import ClientTraining
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.shared_vectors import SharedVectors
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.training.local_trainer import LocalTrainer
@@ -264,6 +265,30 @@ class Draws:
 
     def train(self, start, seed):
         return start.trained(gaussian_noise(np.zeros(3, np.float32), 1.0), start.buffers), 0.0
+
+
+def test_a_model_that_all_start_from_is_written_once_and_others_are_not_mixed_up():
+    vectors = SharedVectors(3, 2, 1)
+
+    def start(values, buffer, constant=True):
+        made = np.array(values, np.float32), np.array([buffer], np.float32)
+        return StartingPoint(*(np.frombuffer(one.tobytes(), np.float32) if constant else one for one in made))
+
+    one = start([1, 2], 3)
+    places = [vectors.place(one), vectors.place(replace(one, scores="batch"))]
+    assert places[0].start == places[1].start
+    assert places[0].result != places[1].result
+    other = vectors.place(StartingPoint(one.parameters, start([0, 0], 4).buffers))
+    assert not vectors.has_room
+    assert [one.tolist() for one in vectors.start_of(places[1])] == [[1, 2], [3]]
+    assert [one.tolist() for one in vectors.start_of(other)] == [[1, 2], [4]]
+    for place in (*places, other):
+        vectors.give_back(place)
+    changing = start([5, 6], 7, constant=False)
+    first = vectors.place(changing)
+    changing.parameters[:] = 8
+    assert vectors.start_of(vectors.place(changing))[0].tolist() == [8, 8]
+    assert vectors.start_of(first)[0].tolist() == [5, 6]
 
 
 class Sleeper:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import mmap
 import os
 import pickle
 import signal
@@ -24,8 +23,9 @@ import numpy as np
 import torch
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.simulation.shared_vectors import Place, SharedVectors
 from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 __all__ = ["Trained", "TrainingProcesses", "can_copy_process", "train_client"]
 
@@ -75,7 +75,7 @@ def train_client(trainer: LocalTrainer, client: int, start: StartingPoint, seed:
 class _Running:
     """A training under way."""
 
-    slot: int
+    place: Place
     start: StartingPoint
     """Without its vectors."""
     ended: _Ended | None = None
@@ -86,7 +86,7 @@ class _Begun(NamedTuple):
 
     client: int
     seed: int
-    slot: int
+    place: Place
     start: dict[str, Any]
     """All of it that is no vector."""
 
@@ -101,20 +101,6 @@ class _Ended(NamedTuple):
     steps: PrivateSteps | None
     seconds: dict[str, float]
     kinds: set[str]
-
-
-class _Slots:
-    """Memory that all processes share, divided into the vectors of so many trainings."""
-
-    def __init__(self, count: int, parameters: int, buffers: int) -> None:
-        self._ends = np.cumsum([parameters, buffers, parameters, buffers, parameters])
-        width = int(self._ends[-1])
-        # Of no file: nothing of it is left behind, and its pages are there when they are written to.
-        self._vectors = np.frombuffer(mmap.mmap(-1, 4 * count * width), np.float32).reshape(count, width)
-
-    def of(self, slot: int) -> list[FloatVector]:
-        """Return a training's vectors: parameters and buffers before, parameters, buffers and scores after."""
-        return np.split(self._vectors[slot], self._ends[:-1])
 
 
 class TrainingProcesses:
@@ -136,16 +122,15 @@ class TrainingProcesses:
         sizes = first.parameters.size, first.buffers.size
         room = _MOST_BYTES // (4 * (3 * sizes[0] + 2 * sizes[1]) + 1)
         count = max(1, min(len(trainers), room, _MOST_TRAININGS))
-        self._free = list(range(count))
         self.running: dict[int, _Running] = {}
         """By client, the oldest first."""
         self._processes: list[tuple[BaseProcess, Connection]] = []
         self._queue: SimpleQueue[_Begun] | None = None
         try:
-            self._slots = _Slots(count, *sizes)
+            self._vectors = SharedVectors(count, *sizes)
             self._queue = get_context("fork").SimpleQueue()
             for _ in range(min(processes, count)):
-                self._processes.append(_started(trainers, self._slots, self._queue))
+                self._processes.append(_started(trainers, self._vectors, self._queue))
         except OSError as error:
             self.close()
             raise _ended_by_itself() from error
@@ -156,18 +141,16 @@ class TrainingProcesses:
     @property
     def has_room(self) -> bool:
         """Whether another training can begin before one has been taken."""
-        return bool(self._free)
+        return self._vectors.has_room
 
     def begin(self, client: int, start: StartingPoint, seed: int) -> None:
         """Hand a training to whichever process is free next."""
-        slot = self._free.pop()
-        parameters, buffers, *_ = self._slots.of(slot)
-        parameters[:], buffers[:] = start.parameters, start.buffers
+        place = self._vectors.place(start)
         bare = replace(start, parameters=_NONE, buffers=_NONE)
-        self.running[client] = _Running(slot, bare)
+        self.running[client] = _Running(place, bare)
         rest = {one.name: getattr(bare, one.name) for one in fields(bare) if one.name not in _VECTORS}
         assert self._queue is not None
-        self._queue.put(_Begun(client, seed, slot, rest))
+        self._queue.put(_Begun(client, seed, place, rest))
 
     def oldest(self) -> int:
         """Return the client whose training began first of those under way."""
@@ -189,13 +172,13 @@ class TrainingProcesses:
         del self.running[client]
 
         def give_back() -> None:
-            self._free.append(running.slot)
+            self._vectors.give_back(running.place)
 
         ended = running.ended
         if ended.failure is not None and not isinstance(ended.failure, RangeError):
             give_back()
             raise ended.failure
-        *_, parameters, buffers, scores = self._slots.of(running.slot)
+        parameters, buffers, scores = self._vectors.result_of(running.place)
         outcome = ended.failure or running.start.trained(
             parameters, buffers, scores if ended.has_scores else None, ended.steps
         )
@@ -233,11 +216,11 @@ def _ended_by_itself() -> ParameterError:
 
 
 def _started(
-    trainers: Sequence[LocalTrainer], slots: _Slots, queue: SimpleQueue[_Begun]
+    trainers: Sequence[LocalTrainer], vectors: SharedVectors, queue: SimpleQueue[_Begun]
 ) -> tuple[BaseProcess, Connection]:
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_train_in_copy, args=(trainers, slots, queue, theirs), daemon=True)
+    process = context.Process(target=_train_in_copy, args=(trainers, vectors, queue, theirs), daemon=True)
     # Ctrl-C goes to all processes of a terminal, and is the first one's to handle: copies never hear of it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -253,13 +236,13 @@ def _started(
 
 
 def _train_in_copy(
-    trainers: Sequence[LocalTrainer], slots: _Slots, queue: SimpleQueue[_Begun], told: Connection
+    trainers: Sequence[LocalTrainer], vectors: SharedVectors, queue: SimpleQueue[_Begun], told: Connection
 ) -> None:
     os.nice(_NICENESS)
     gc.freeze()  # what was there before is never collected: looking at it would copy its pages
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
-        told.send(_trained_into(slots, trainers, queue.get()))
+        told.send(_trained_into(vectors, trainers, queue.get()))
 
 
 def _end_with_parent() -> None:
@@ -269,9 +252,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _trained_into(slots: _Slots, trainers: Sequence[LocalTrainer], begun: _Begun) -> _Ended:
+def _trained_into(vectors: SharedVectors, trainers: Sequence[LocalTrainer], begun: _Begun) -> _Ended:
     trainer = trainers[begun.client]
-    start_parameters, start_buffers, parameters, buffers, scores = slots.of(begun.slot)
+    start_parameters, start_buffers = vectors.start_of(begun.place)
+    parameters, buffers, scores = vectors.result_of(begun.place)
     start = StartingPoint(start_parameters, start_buffers, **begun.start)
     try:
         trained = train_client(trainer, begun.client, start, begun.seed)
