@@ -208,11 +208,20 @@ class Counting:
         (torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), True, True),
         (torch.nn.LSTM(4, 2), True, True),
         (torch.nn.TransformerEncoderLayer(4, 2, activation="gelu"), True, True),
+        (torch.nn.TransformerEncoderLayer(4, 2, activation=torch.relu), True, True),
         (torch.nn.TransformerEncoderLayer(4, 2, activation=Counting()), False, False),
         (torch.nn.BatchNorm1d(4), False, False),
         (type("Own", (torch.nn.Linear,), {"__module__": "users"})(4, 2), False, False),
     ],
-    ids=["layers", "recurrent", "transformer", "own function", "batch normalisation", "own layer"],
+    ids=[
+        "layers",
+        "recurrent",
+        "transformer",
+        "torch's function",
+        "own function",
+        "batch normalisation",
+        "own layer",
+    ],
 )
 def test_a_model_that_may_keep_something_of_its_own_is_known(model, vectors, parameters):
     """Then there is no figure for who sees no participation, and clients train in one process."""
@@ -221,10 +230,23 @@ def test_a_model_that_may_keep_something_of_its_own_is_known(model, vectors, par
         vectors,
         parameters,
     )
-    own = Objective(loss=torch.nn.functional.cross_entropy)
-    assert not leaves_vectors_alone(model, own)
-    next(iter(model.modules())).register_forward_hook(lambda layer, came, went: went)
-    assert not leaves_vectors_alone(model, objective)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda model: model[0].register_forward_hook(lambda layer, came, went: went),
+        lambda model: model[0].weight.register_hook(lambda gradient: gradient),
+        lambda model: model[0].weight.register_post_accumulate_grad_hook(lambda parameter: None),
+    ],
+    ids=["forward", "gradient", "accumulated gradient"],
+)
+def test_a_hook_may_keep_something(alter):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    assert leaves_vectors_alone(model, Objective())
+    assert not leaves_vectors_alone(model, Objective(loss=torch.nn.functional.cross_entropy))
+    alter(model)
+    assert not leaves_vectors_alone(model, Objective())
 
 
 def test_float_buffers_travel_and_are_something_that_is_left():

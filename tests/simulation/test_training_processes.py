@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from dataclasses import replace
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 
 import numpy as np
 import pytest
@@ -24,7 +24,6 @@ from shieldfl.simulation import training_processes
 from shieldfl.simulation.client_training import ClientTraining
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.shared_vectors import SharedVectors
 from shieldfl.simulation.task import Task
 from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.training.local_trainer import LocalTrainer
@@ -86,18 +85,23 @@ def test_figures_are_those_of_one_process(most, begun, monkeypatch):
     assert figures(beside) == figures(alone)
 
 
-def test_dp_sgd_draws_other_noise_in_each(begun):
-    """Its figures are never the same twice: here, that no two copies go on from one state."""
-    found = run_methods(replace(SMALL, threads=3, model="small-mlp", rounds=1, dropout=0.0), ["dp-sgd"])
-    assert len(begun) == 3
-    assert np.isfinite(found.methods[0].rounds[0].loss)
-    drawn = []
-    training = ClientTraining([Draws()] * 6, lambda one: drawn.append(one.outcome.parameters.copy()), 3)
+def test_copies_draw_other_noise(begun):
+    """No two of them go on from one state of a generator."""
+    everybody, drawn = get_context("fork").Barrier(3), []
+    trainers = [Draws(everybody) for _ in range(6)]
+    training = ClientTraining(trainers, lambda one: drawn.append(one.outcome.parameters.tobytes()), 3)
     for client in range(6):
         training.begin(client, START, 0)
     training.wait_for_all()
     training.close()
-    assert len({one.tobytes() for one in drawn}) == 6
+    assert set().union(*(one.kinds for one in trainers)) == set(map(str, begun))
+    assert len(set(drawn)) == 6
+
+
+def test_dp_sgd_trains_in_copies(begun):
+    found = run_methods(replace(SMALL, threads=3, model="small-mlp", rounds=1, dropout=0.0), ["dp-sgd"])
+    assert len(begun) == 3
+    assert np.isfinite(found.methods[0].rounds[0].loss)
 
 
 def test_a_model_that_counts_batches_trains_in_this_process(begun):
@@ -109,7 +113,7 @@ def test_a_model_that_counts_batches_trains_in_this_process(begun):
 
 def test_on_a_machine_with_an_accelerator_clients_train_in_this_process(begun, monkeypatch):
     """torch, once it has begun a thread for one, refuses gradients in a copy."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     run_methods(replace(SMALL, rounds=1, threads=2), ["fedavg"])
     assert not begun
 
@@ -227,16 +231,21 @@ def test_an_error_that_cannot_be_sent_is_named(error, begun, second_round):
 
 
 def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
-    started = training_processes._started
+    fork = os.fork
 
-    def interrupted(*arguments):
-        if active_children():
-            raise KeyboardInterrupt
-        return started(*arguments)
+    def interrupted():
+        number = fork()
+        if number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return number
 
-    monkeypatch.setattr(training_processes, "_started", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_methods(replace(SMALL, threads=2), ["full-he"])
+    monkeypatch.setattr(os, "fork", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_methods(replace(SMALL, threads=2), ["full-he"])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not active_children()
 
 
@@ -258,37 +267,15 @@ START = StartingPoint(np.zeros(3, np.float32), np.zeros(0, np.float32))
 
 
 class Draws:
-    """A trainer whose update is the core's noise."""
+    """A trainer whose update is the core's noise, when as many train as there are copies."""
 
-    def __init__(self):
-        self.clock, self.kinds = StageClock(), set()
+    def __init__(self, everybody):
+        self.clock, self.kinds, self._everybody = StageClock(), set(), everybody
 
     def train(self, start, seed):
+        self.kinds.add(str(os.getpid()))
+        self._everybody.wait(60)
         return start.trained(gaussian_noise(np.zeros(3, np.float32), 1.0), start.buffers), 0.0
-
-
-def test_a_model_that_all_start_from_is_written_once_and_others_are_not_mixed_up():
-    vectors = SharedVectors(3, 2, 1)
-
-    def start(values, buffer, constant=True):
-        made = np.array(values, np.float32), np.array([buffer], np.float32)
-        return StartingPoint(*(np.frombuffer(one.tobytes(), np.float32) if constant else one for one in made))
-
-    one = start([1, 2], 3)
-    places = [vectors.place(one), vectors.place(replace(one, scores="batch"))]
-    assert places[0].start == places[1].start
-    assert places[0].result != places[1].result
-    other = vectors.place(StartingPoint(one.parameters, start([0, 0], 4).buffers))
-    assert not vectors.has_room
-    assert [one.tolist() for one in vectors.start_of(places[1])] == [[1, 2], [3]]
-    assert [one.tolist() for one in vectors.start_of(other)] == [[1, 2], [4]]
-    for place in (*places, other):
-        vectors.give_back(place)
-    changing = start([5, 6], 7, constant=False)
-    first = vectors.place(changing)
-    changing.parameters[:] = 8
-    assert vectors.start_of(vectors.place(changing))[0].tolist() == [8, 8]
-    assert vectors.start_of(first)[0].tolist() == [5, 6]
 
 
 class Sleeper:

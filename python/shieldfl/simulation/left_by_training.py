@@ -27,6 +27,8 @@ def leaves_vectors_alone(model: nn.Module, objective: Objective) -> bool:
 
 def _is_known(model: nn.Module, objective: Objective) -> bool:
     """Whether all that it does is torch's, or this package's: what is a user's own may keep anything."""
+    if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in model.parameters()):
+        return False
     return objective == Objective() and all(
         type(one).__module__.startswith(_KNOWN)
         and not is_altered(one)
@@ -36,7 +38,8 @@ def _is_known(model: nn.Module, objective: Objective) -> bool:
 
 
 def _is_function_of_torch(one: Any) -> bool:
-    return str(getattr(one, "__module__", None)).startswith(("torch.", "shieldfl."))
+    module = str(getattr(one, "__module__", None))
+    return module == "torch" or module.startswith(("torch.", "shieldfl."))
 
 
 _KNOWN = ("torch.nn.", "shieldfl.")

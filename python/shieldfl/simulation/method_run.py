@@ -93,6 +93,11 @@ class MethodRun:
         else:
             self._shares = kept.shares
             self._account.restore(AccountState.from_bytes(kept.account))
+        shape, dtype = dataset.feature_shape, dataset.train_features.dtype
+        # A large batch is worth threads where a step of training is not.
+        self._measured_on = (
+            None if processes == 1 else threads_worth(model, shape, EVALUATION_BATCH, processes, dtype)
+        )
         device = training_device(config.device)
         model.to(device)
         self._evaluation = Evaluation(
@@ -115,13 +120,10 @@ class MethodRun:
             )
             for samples, share in zip(partition, self._shares, strict=True)
         ]
-        if device.type != "cpu" or not leaves_vectors_alone(model, self._objective) or not can_copy_process():
+        if processes > 1 and not (
+            device.type == "cpu" and leaves_vectors_alone(model, self._objective) and can_copy_process()
+        ):
             processes = 1
-        shape, dtype = dataset.feature_shape, dataset.train_features.dtype
-        # A large batch is worth threads where a step of training is not.
-        self._measured_on = (
-            None if processes == 1 else threads_worth(model, shape, EVALUATION_BATCH, processes, dtype)
-        )
         self.federation = (federation or EmbeddedFederation)(
             method,
             GlobalModel(flatten(model), flatten_buffers(model)),

@@ -48,15 +48,17 @@ class SharedVectors:
 
     def place(self, start: StartingPoint) -> Place:
         """Write what a training starts from, where it is not there already, and return where its vectors are."""
+        result = self._free.pop()
         if self._newest is not None and _are_same(self._newest[1], start):
             number = self._newest[0]
         else:
             number = self._users.index(0)
+            self._newest = None  # until all of it is written
             parameters, buffers = self.start_of(Place(number, 0))
             parameters[:], buffers[:] = start.parameters, start.buffers
             self._newest = number, start
         self._users[number] += 1
-        return Place(number, self._free.pop())
+        return Place(number, result)
 
     def give_back(self, place: Place) -> None:
         """Let other trainings have a place."""
@@ -90,7 +92,9 @@ def _are_same(one: StartingPoint, other: StartingPoint) -> bool:
 
 
 def _is_constant(vector: FloatVector) -> bool:
-    """Whether it is of bytes, which nobody can write to."""
+    """Whether it is of bytes, which nobody can write to, one after the other."""
+    if not vector.flags.c_contiguous:
+        return False
     under: object = vector
     while isinstance(under, np.ndarray | memoryview):
         under = under.base if isinstance(under, np.ndarray) else under.obj

@@ -11,7 +11,8 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from multiprocessing import current_process, get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -45,8 +46,9 @@ def can_copy_process() -> bool:
     Where the system's fork is safe, in no copy itself, and without an accelerator: once torch has begun a thread for
     one, gradients are refused in copies.
     """
-    on_cpu_alone = not (torch.cuda.is_available() or torch.xpu.is_available())
-    return sys.platform == "linux" and not current_process().daemon and on_cpu_alone
+    if sys.platform != "linux" or current_process().daemon:
+        return False
+    return not getattr(torch, "accelerator", torch.cuda).is_available()
 
 
 class Trained(NamedTuple):
@@ -129,8 +131,10 @@ class TrainingProcesses:
         try:
             self._vectors = SharedVectors(count, *sizes)
             self._queue = get_context("fork").SimpleQueue()
-            for _ in range(min(processes, count)):
-                self._processes.append(_started(trainers, self._vectors, self._queue))
+            # Else one that has begun and is not in the list would never be ended.
+            with _without_interrupts():
+                for _ in range(min(processes, count)):
+                    self._processes.append(_started(trainers, self._vectors, self._queue))
         except OSError as error:
             self.close()
             raise _ended_by_itself() from error
@@ -147,10 +151,10 @@ class TrainingProcesses:
         """Hand a training to whichever process is free next."""
         place = self._vectors.place(start)
         bare = replace(start, parameters=_NONE, buffers=_NONE)
-        self.running[client] = _Running(place, bare)
         rest = {one.name: getattr(bare, one.name) for one in fields(bare) if one.name not in _VECTORS}
         assert self._queue is not None
         self._queue.put(_Begun(client, seed, place, rest))
+        self.running[client] = _Running(place, bare)
 
     def oldest(self) -> int:
         """Return the client whose training began first of those under way."""
@@ -215,21 +219,33 @@ def _ended_by_itself() -> ParameterError:
     )
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C, which is raised in the main thread alone, back until the end."""
+    came: list[Any] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, lambda *what: came.append(what)) if is_main else None
+    try:
+        with warnings.catch_warnings():
+            # Other threads hold no lock that training takes: torch has one thread there, and the core's begin anew.
+            warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
+            yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+        if came and callable(before):
+            before(*came[0])
+
+
 def _started(
     trainers: Sequence[LocalTrainer], vectors: SharedVectors, queue: SimpleQueue[_Begun]
 ) -> tuple[BaseProcess, Connection]:
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_train_in_copy, args=(trainers, vectors, queue, theirs), daemon=True)
-    # Ctrl-C goes to all processes of a terminal, and is the first one's to handle: copies never hear of it.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with warnings.catch_warnings():
-            # Other threads hold no lock that training takes: torch has one thread there, and the core's begin anew.
-            warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
-            process.start()
+        process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         # Now: of the next process it would be a copy, and the end of this one would not be seen.
         theirs.close()
     return process, ours
@@ -238,7 +254,10 @@ def _started(
 def _train_in_copy(
     trainers: Sequence[LocalTrainer], vectors: SharedVectors, queue: SimpleQueue[_Begun], told: Connection
 ) -> None:
-    os.nice(_NICENESS)
+    # Ctrl-C goes to all processes of a terminal, and is the first one's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):  # where a sandbox forbids it
+        os.nice(_NICENESS)
     gc.freeze()  # what was there before is never collected: looking at it would copy its pages
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
@@ -273,11 +292,12 @@ def _trained_into(vectors: SharedVectors, trainers: Sequence[LocalTrainer], begu
 
 def _as_sent(error: Exception) -> Exception:
     """Return an error that another process can raise, with where it was raised in this one."""
-    error.add_note("in another process:\n" + "".join(traceback.format_exception(error)))
+    where = "in another process:\n" + "".join(traceback.format_exception(error))
     try:
+        error.add_note(where)
         pickle.loads(pickle.dumps(error))
     except Exception:
-        stands_for_it = RuntimeError(f"{type(error).__name__}: {error}")
-        stands_for_it.__notes__ = error.__notes__
+        stands_for_it = RuntimeError(traceback.format_exception_only(error)[-1].strip())
+        stands_for_it.add_note(where)
         return stands_for_it
     return error
