@@ -18,6 +18,7 @@ __all__ = [
     "Pieces",
     "Tensor",
     "Update",
+    "address_of",
     "as_frame",
     "as_pieces",
     "as_real",
@@ -139,6 +140,11 @@ def as_pieces(values: Any) -> Pieces:
     if not any(piece.size for piece in pieces):
         raise ParameterError("the update has no values: pass at least one")
     return pieces
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Return where the first value lies: contiguous arrays of one dtype and size that lie at one place are the same."""
+    return int(array.__array_interface__["data"][0])
 
 
 def as_unsigned(value: Any, what: str) -> int:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from shieldfl.torch_bridge import FloatVector, load_flat, load_flat_buffers
+from shieldfl.array_view import address_of
+from shieldfl.torch_bridge import load_flat, load_flat_buffers
 from shieldfl.training.local_update import StartingPoint
 from shieldfl.training.objective import Objective
 from shieldfl.training.sgd import correct_by_class
@@ -117,13 +118,9 @@ class _Digests:
 
     def of(self, point: StartingPoint) -> bytes:
         """Return what two models have in common only where they are the same: their sizes are the run's."""
-        place = _address(point.parameters), _address(point.buffers)
+        place = address_of(point.parameters), address_of(point.buffers)
         if place not in self._by_address:
             digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
             digest.update(np.ascontiguousarray(point.buffers).data)
             self._by_address[place] = digest.digest()
         return self._by_address[place]
-
-
-def _address(vector: FloatVector) -> int:
-    return int(vector.__array_interface__["data"][0])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from shieldfl.array_view import address_of
 from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["Place", "SharedVectors"]
@@ -86,7 +87,11 @@ def _are_same(one: StartingPoint, other: StartingPoint) -> bool:
     pairs = (one.parameters, other.parameters), (one.buffers, other.buffers)
     return all(
         ours.size == theirs.size == 0
-        or (_is_constant(ours) and _is_constant(theirs) and _address(ours) == _address(theirs))
+        or (
+            (address_of(ours), ours.size) == (address_of(theirs), theirs.size)
+            and _is_constant(ours)
+            and _is_constant(theirs)
+        )
         for ours, theirs in pairs
     )
 
@@ -99,7 +104,3 @@ def _is_constant(vector: FloatVector) -> bool:
     while isinstance(under, np.ndarray | memoryview):
         under = under.base if isinstance(under, np.ndarray) else under.obj
     return isinstance(under, bytes)
-
-
-def _address(vector: FloatVector) -> tuple[int, int]:
-    return int(vector.__array_interface__["data"][0]), vector.nbytes

@@ -13,14 +13,13 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from multiprocessing import current_process, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from shieldfl.errors import ParameterError, RangeError
@@ -36,7 +35,6 @@ _MOST_TRAININGS = 128
 """Under way: as long as what is sent of them fits into a pipe (64 KiB), no process waits to send."""
 _NICENESS = 5
 """Below the first process: on as many cores as there are copies, what feeds them has to come first."""
-_NONE = np.zeros(0, np.float32)
 _VECTORS = ("parameters", "buffers")
 
 
@@ -79,7 +77,6 @@ class _Running:
 
     place: Place
     start: StartingPoint
-    """Without its vectors."""
     ended: _Ended | None = None
 
 
@@ -150,11 +147,10 @@ class TrainingProcesses:
     def begin(self, client: int, start: StartingPoint, seed: int) -> None:
         """Hand a training to whichever process is free next."""
         place = self._vectors.place(start)
-        bare = replace(start, parameters=_NONE, buffers=_NONE)
-        rest = {one.name: getattr(bare, one.name) for one in fields(bare) if one.name not in _VECTORS}
+        rest = {one.name: getattr(start, one.name) for one in fields(start) if one.name not in _VECTORS}
         assert self._queue is not None
         self._queue.put(_Begun(client, seed, place, rest))
-        self.running[client] = _Running(place, bare)
+        self.running[client] = _Running(place, start)
 
     def oldest(self) -> int:
         """Return the client whose training began first of those under way."""

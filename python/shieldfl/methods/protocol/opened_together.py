@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shieldfl.array_view import address_of
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note, Tally
 from shieldfl.methods.protocol.round_authority import RoundAuthority
@@ -115,7 +116,7 @@ def _are_same(ones: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
 
 
 def _address(part: Part) -> int:
-    return int(np.frombuffer(part, np.uint8).__array_interface__["data"][0])
+    return address_of(np.frombuffer(part, np.uint8))
 
 
 def _is_same(one: Any, other: Any) -> bool:
