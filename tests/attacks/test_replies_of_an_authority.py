@@ -82,7 +82,7 @@ def test_what_goes_beside_a_total_is_as_fixed_as_the_total(tmp_path):
     run.run_round()
     closed, moved = run.closed["update"], run.authority.newest_model()
     set_back(run, begun, path)
-    sums = np.frombuffer(bytes(closed["sums"]), np.float64) / 2
+    sums = np.frombuffer(bytes(closed["sums"]), np.float32) / 2
     with pytest.raises(PolicyError, match="came to another reply"):
         run.authority.answer("update", Message({**closed, "sums": sums.tobytes()}))
     run.authority.answer("update", closed)

@@ -46,6 +46,7 @@ def twin_round(
         quantised = np.rint(update * 2.0**fraction_bits) / 2.0**fraction_bits
         total += np.where(encrypted, quantised, np.where(noise_zone, clipped, 0.0))
         contributors += encrypted | noise_zone
+    total = np.where(encrypted, total, total.astype(np.float32))  # as plain sums travel
     counts = np.full(parameters.size, float(len(uploaders))) if divisor == "participants" else contributors
     mean = np.divide(total, counts, out=np.zeros_like(total), where=counts > 0)  # eq. 26
     return TwinRound(parameters + mean, encrypted, personalised)

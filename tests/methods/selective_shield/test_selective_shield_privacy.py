@@ -262,9 +262,9 @@ def test_an_adaptive_norm_says_that_the_figure_is_no_guarantee():
 @pytest.mark.parametrize(
     ("part", "change"),
     [
-        ("sums", lambda sums: np.full(SIZE, np.nan).tobytes()),
-        ("sums", lambda sums: np.full(SIZE, np.inf).tobytes()),
-        ("contributors", lambda counts: np.full(SIZE, 99, dtype=np.uint32).tobytes()),
+        ("sums", lambda sums: np.full(SIZE, np.nan, dtype=np.float32).tobytes()),
+        ("sums", lambda sums: np.full(SIZE, np.inf, dtype=np.float32).tobytes()),
+        ("contributors", lambda counts: np.full(SIZE, 99, dtype=np.uint8).tobytes()),
     ],
 )
 def test_the_authority_takes_no_nonsense_and_then_the_right_message(part, change):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.clear_sums import clear_sums_part
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.scheme.keys import SchemePublicKey
@@ -140,6 +141,6 @@ class MixedSum(Stateful):
             return {}
         return self.union_parts(suffix) | {
             f"total{suffix}": self._ciphertexts.total().to_bytes(),
-            f"sums{suffix}": self._sums.tobytes(),
+            f"sums{suffix}": clear_sums_part(self._sums),
             f"weight{suffix}": np.uint64(self._weight).tobytes(),
         }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
 from shieldfl.roles.message import Message
 from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
@@ -50,11 +51,11 @@ class MixedTotal:
         total = scheme.Total.from_bytes(message[f"total{suffix}"])
         if not total.is_of(union) or total.round != round_number:
             raise WireFormatError("the total is of another round, or of other positions than the union's")
-        sums = message.vector(f"sums{suffix}", np.float64, size - union.count if has_rest else 0)
+        sums = read_clear_sums(message, f"sums{suffix}", size - union.count if has_rest else 0)
         weight = message.number(f"weight{suffix}")
         weights_differ = scheme.integer_weights and total.total_weight != weight
-        if not np.isfinite(sums).all() or weight < total.clients or weights_differ:
-            raise WireFormatError("the sums hold NaN or infinity, or their weight is not that of the total")
+        if weight < total.clients or weights_differ:
+            raise WireFormatError("the weight of the sums is not that of the total")
         return cls(total, union, sums, weight, encrypts_weights=not scheme.integer_weights)
 
     @property

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
+from shieldfl.methods.encrypted_sum.clear_sums import clear_sums_part
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -204,12 +205,14 @@ class SelectiveShieldAggregator(CollectingAggregator):
             assert self._ciphertexts is not None
             parts = {
                 "total": self._ciphertexts.total().to_bytes(),
-                "sums": (np.zeros(0) if self._sums is None else self._sums).tobytes(),
+                "sums": clear_sums_part(np.zeros(0) if self._sums is None else self._sums),
             }
             if self._votes_in_clear:
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
-                parts["contributors"] = self._votes.counts(self._threads).tobytes()
+                counts = self._votes.counts(self._threads)
+                # As narrow as the number of clients lets them be: every client that opens gets one for each position.
+                parts["contributors"] = counts.astype(np.min_scalar_type(self._clients)).tobytes()
             return Message(parts)
 
     def _close_negotiation(self) -> Message:

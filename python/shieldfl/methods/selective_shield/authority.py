@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.reports import Note
@@ -117,10 +118,8 @@ class SelectiveShieldAuthority(RoundAuthority):
             raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
         # Everything that the aggregator says is looked at before a total is opened.
         sums, contributors = self._noise_zone(message, zone, total.clients)
-        if not np.isfinite(sums).all() or contributors.max(initial=0.0) > total.clients:
-            raise WireFormatError(
-                "the sums hold NaN or infinity, or more contributors than there are clients"
-            )
+        if contributors.max(initial=0.0) > total.clients:
+            raise WireFormatError("a position has more contributors than there are clients")
         divisors = np.full(size, float(total.clients))
         if self._settings.divisor == "contributors":
             # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
@@ -147,11 +146,12 @@ class SelectiveShieldAuthority(RoundAuthority):
         """Return sums and number of contributors by position, float64 (P,) each."""
         size = self._model.parameters.size
         if not self._settings.hide_personalised:
-            contributors = message.vector("contributors", np.uint32, size).astype(np.float64)
-            return message.vector("sums", np.float64, size).copy(), contributors
+            of_clients = np.min_scalar_type(self.context.plan.clients).type
+            counts = message.vector("contributors", of_clients, size)
+            return read_clear_sums(message, "sums", size), counts.astype(np.float64)
         rest = ~zone
         sums = np.zeros(size)
-        rest.scatter(message.vector("sums", np.float64, rest.count).astype(np.float64), sums)
+        rest.scatter(read_clear_sums(message, "sums", rest.count), sums)
         contributors = self._voters - self._tallies
         if clients != self._voters:
             # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
