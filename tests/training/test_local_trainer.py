@@ -43,7 +43,7 @@ def test_an_update_is_that_of_training_from_the_starting_point(kind):
     layout = parameter_layout(expected)
     fisher = FisherAccumulator(layout)
     at_the_start = full_batch_fisher(expected, features, labels)
-    expected_loss = train_locally(expected, features, labels, SETTINGS, 7, fisher.update)
+    expected_loss = train_locally(expected, features, labels, SETTINGS, 7, fisher)
     # Fisher informations are normalised in each layer, the others are as they are.
     scores = {
         "full-batch": lambda: normalise_per_layer(at_the_start, layout),

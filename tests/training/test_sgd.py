@@ -16,7 +16,7 @@ from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.torch_bridge import flatten, parameter_layout
 from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
+from shieldfl.training.sgd import MakeOptimizer, evaluate, train_locally
 
 SHAPE = (1, 6, 6)
 CLASSES = 4
@@ -93,6 +93,12 @@ def test_every_sample_is_used_once_per_epoch() -> None:
             seen.extend(batch[:, 0].tolist())
             return super().forward(batch)
 
+    class Counting:
+        def zero_grad(self, set_to_none: bool) -> None: ...
+
+        def step(self) -> None:
+            steps.append(len(seen))
+
     features = torch.arange(10, dtype=torch.float32).reshape(10, 1)
     steps: list[int] = []
     train_locally(
@@ -101,7 +107,7 @@ def test_every_sample_is_used_once_per_epoch() -> None:
         torch.zeros(10, dtype=torch.int64),
         TrainingSettings(3, 4, 1e-3),
         seed=1,
-        on_backward=lambda _: steps.append(len(seen)),
+        optimizer=lambda _: Counting(),
     )
     assert steps == [4, 8, 10, 14, 18, 20, 24, 28, 30]
     epochs = [seen[start : start + 10] for start in (0, 10, 20)]
@@ -137,18 +143,63 @@ def test_training_leaves_the_global_generator_and_the_data_alone() -> None:
     assert torch.equal(labels, kept[1])
 
 
-def test_the_hook_does_not_change_training_and_sees_gradients_before_the_step() -> None:
+def test_one_step_has_moved_by_the_gradient_that_was_taken_up() -> None:
     features, labels = samples(20)
-    plain, hooked = model(), model()
-    start = flatten(hooked)
-    accumulator = FisherAccumulator(parameter_layout(hooked))
+    plain, scored = model(), model()
+    start = flatten(scored)
+    accumulator = FisherAccumulator(parameter_layout(scored))
     settings = TrainingSettings(1, 20, 0.5)
     train_locally(plain, features, labels, settings, seed=0)
-    train_locally(hooked, features, labels, settings, seed=0, on_backward=accumulator.update)
-    assert flatten(plain).tobytes() == flatten(hooked).tobytes()
-    # One plain SGD step moved the weights by -lr times the gradient that the hook squared.
-    gradient = (start.astype(np.float64) - flatten(hooked)) / 0.5
+    train_locally(scored, features, labels, settings, seed=0, gradients=accumulator)
+    assert flatten(plain).tobytes() == flatten(scored).tobytes()
+    # One plain SGD step moved the weights by -lr times the gradient that is squared.
+    gradient = (start.astype(np.float64) - flatten(scored)) / 0.5
     np.testing.assert_allclose(accumulator.scores(), gradient**2, rtol=1e-2, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "follows"),
+    [
+        (TrainingSettings(3, 8, 0.05), True),
+        (TrainingSettings(3, 8, 0.05, momentum=0.9), True),
+        (TrainingSettings(3, 8, 1e-3, momentum=0.5), True),
+        (TrainingSettings(3, 8, 0.05, momentum=0.9, weight_decay=0.1), False),
+        (TrainingSettings(3, 8, 1e-4, momentum=0.9), False),
+    ],
+)
+def test_gradients_sum_to_the_same_however_they_are_taken_up(
+    settings: TrainingSettings, follows: bool
+) -> None:
+    """By what SGD has moved, where that tells it, and by each gradient, as under an optimizer of one's own."""
+    features, labels = samples(70)
+
+    def scores(optimizer: MakeOptimizer | None) -> tuple[np.ndarray, int]:
+        trained = model()
+        next(trained.parameters()).requires_grad_(False)
+
+        class Counting(FisherAccumulator):
+            reads = 0
+
+            def update(self, model: nn.Module) -> None:
+                self.reads += 1
+                super().update(model)
+
+        accumulator = Counting(parameter_layout(trained))
+        train_locally(trained, features, labels, settings, 3, accumulator, optimizer=optimizer)
+        assert accumulator.updates == 27
+        return accumulator.scores(), accumulator.reads
+
+    def own(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            parameters, settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
+        )
+
+    (of_moves, reads), (of_each, all_reads) = scores(None), scores(own)
+    assert (reads, all_reads) == (0 if follows else 27, 27)
+    assert of_each.max() > 0.0
+    np.testing.assert_allclose(
+        np.sqrt(of_moves), np.sqrt(of_each), rtol=1e-3, atol=1e-5 * of_each.max() ** 0.5
+    )
 
 
 def test_the_loss_is_the_sample_mean_of_the_last_epoch() -> None:

@@ -5,7 +5,7 @@ Source: SelectiveShield, section 4.1. Three readings:
 - :func:`full_batch_fisher`, the default: the square of the gradient of the client's whole data at the model
   that it starts the round from ("at the beginning of each round", eq. 12).
 - :class:`FisherAccumulator`: the square of the gradient accumulated over the mini-batches of the round, which
-  training computes anyway.
+  training computes anyway: under SGD it follows from how far each parameter has moved, for next to nothing.
 - :func:`per_sample_fisher`: the mean of per-sample squares (eq. 3).
 
 In the first two the square is outside the sum: noise of single samples cancels. In the third it is inside and
@@ -14,6 +14,8 @@ positions.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +40,8 @@ __all__ = [
 class FisherAccumulator:
     """Square of the mean mini-batch gradient of a training run (SelectiveShield, eq. 12).
 
-    Call :meth:`update` after each ``backward()`` and before the gradients are cleared. Accumulation is in
-    float32, on the model's device, one fused pass over the gradients: a training step must not notice it.
+    Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with what
+    all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the gradients.
 
     Parameters
     ----------
@@ -69,29 +71,21 @@ class FisherAccumulator:
         ParameterError
             If the model has another layout than the accumulator, or holds no gradient at all.
         """
-        parameters = list(model.parameters())
-        if len(parameters) != len(self._views):
-            raise ParameterError(
-                f"the layout has {len(self._views)} parameter tensors, the model {len(parameters)}"
-            )
-        if parameters[0].device != self._flat.device:
-            self._flat = self._flat.to(parameters[0].device)
-            self._views = self._make_views()
-        views: list[torch.Tensor] = []
-        gradients: list[torch.Tensor] = []
-        for view, parameter in zip(self._views, parameters, strict=True):
-            if parameter.shape != view.shape:
-                raise ParameterError(
-                    "a parameter has another shape than the layout says: pass the same model"
-                )
-            if parameter.grad is not None:
-                views.append(view)
-                gradients.append(parameter.grad)
-        if not gradients:
+        pairs = [(view, one.grad) for view, one in self._views_of(model) if one.grad is not None]
+        if not pairs:
             raise ParameterError("the model holds no gradient: call update() after backward()")
         # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
-        torch._foreach_add_(views, gradients)
+        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         self._updates += 1
+
+    def take(self, model: nn.Module, sums: Sequence[torch.Tensor], updates: int) -> None:
+        """Add what the gradients of several updates sum to: a tensor for each parameter that is trained.
+
+        Raises ParameterError as :meth:`update` does.
+        """
+        views = [view for view, one in self._views_of(model) if one.requires_grad]
+        torch._foreach_add_(views, list(sums))
+        self._updates += updates
 
     def scores(self) -> FloatVector:
         """Return the square of the mean over all updates, float32 of shape (P,), non-negative.
@@ -109,6 +103,20 @@ class FisherAccumulator:
         scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
         reject_non_finite(scores, self._layout)
         return scores
+
+    def _views_of(self, model: nn.Module) -> list[tuple[torch.Tensor, nn.Parameter]]:
+        """Return the model's parameters, each beside where its gradients are added up."""
+        parameters = list(model.parameters())
+        if len(parameters) != len(self._views):
+            raise ParameterError(
+                f"the layout has {len(self._views)} parameter tensors, the model {len(parameters)}"
+            )
+        if parameters[0].device != self._flat.device:
+            self._flat = self._flat.to(parameters[0].device)
+            self._views = self._make_views()
+        if any(one.shape != view.shape for one, view in zip(parameters, self._views, strict=True)):
+            raise ParameterError("a parameter has another shape than the layout says: pass the same model")
+        return list(zip(self._views, parameters, strict=True))
 
     def _make_views(self) -> list[torch.Tensor]:
         slices = (piece for _, piece in self._layout.slices())

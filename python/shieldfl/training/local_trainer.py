@@ -109,12 +109,6 @@ class LocalTrainer:
         kind = self._objective.kind if start.noise is None else "by DP-SGD"
         self.kinds.add(f"{kind} on synthetic data" if start.synthetic else kind)
         fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None
-
-        def accumulate(model: nn.Module) -> None:
-            assert fisher is not None
-            with self.clock.stage("score"):
-                fisher.update(model)
-
         with self.clock.stage("train"):
             load_flat(self._model, start.parameters)
             load_flat_buffers(self._model, start.buffers)
@@ -134,9 +128,10 @@ class LocalTrainer:
                     *samples,
                     self.settings,
                     seed,
-                    None if fisher is None else accumulate,
+                    fisher,
                     self._objective.loss,
                     self._objective.optimizer,
+                    self.clock,
                 )
             parameters, buffers = flatten(trained), flatten_buffers(trained)
         if start.scores is not None:

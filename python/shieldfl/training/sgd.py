@@ -7,6 +7,7 @@ takes longer than the step of a small model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.losses import Loss, mean_loss
+from shieldfl.profiling.stages import StageClock
+from shieldfl.sensitivity.fisher import FisherAccumulator
 from shieldfl.sensitivity.gradient import batches_of, evaluation_mode
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import exact_dtype
@@ -23,6 +26,9 @@ __all__ = ["EVALUATION_BATCH", "MakeOptimizer", "correct_by_class", "evaluate", 
 
 EVALUATION_BATCH = 1000
 """Samples that a model is measured on at a time."""
+
+_LEAST_TRACED_RATE = 1e-3
+"""The smallest learning rate at which the sum of gradients is read off from what they have moved."""
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -33,9 +39,10 @@ def train_locally(
     labels: torch.Tensor,
     settings: TrainingSettings,
     seed: int,
-    on_backward: Callable[[nn.Module], None] | None = None,
+    gradients: FisherAccumulator | None = None,
     loss: Loss | None = None,
     optimizer: MakeOptimizer | None = None,
+    clock: StageClock | None = None,
 ) -> float:
     """Train a model in place on one client's samples, by mini-batches: by default SGD on the cross-entropy.
 
@@ -55,13 +62,15 @@ def train_locally(
         Hyperparameters; with an optimizer of one's own, the number of epochs and the batch size alone.
     seed : int
         Decides the order of the samples in every epoch.
-    on_backward : callable, optional
-        Called with the model after each backward pass, before the step that uses the gradients. It may read
-        them, as :meth:`shieldfl.sensitivity.fisher.FisherAccumulator.update` does.
+    gradients : FisherAccumulator, optional
+        Takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD has
+        made of them, once at the end.
     loss : callable, optional
         In the place of the cross-entropy.
     optimizer : callable, optional
         Takes the trained parameters and returns a torch optimizer, new for each call of this.
+    clock : StageClock, optional
+        Charged with what it takes to take gradients up, as the stage ``score``.
 
     Returns
     -------
@@ -75,7 +84,10 @@ def train_locally(
     """
     samples = _count(features, labels)
     generator = torch.Generator().manual_seed(seed)
-    steps = _Sgd(model, settings) if optimizer is None else _Own(model, optimizer)
+    taking = (
+        None if gradients is None else _Taking(model, gradients, StageClock() if clock is None else clock)
+    )
+    steps = _Sgd(model, settings, taking) if optimizer is None else _Own(model, optimizer, taking)
     model.train()
     total = torch.zeros(())
     for _ in range(settings.local_epochs):
@@ -84,11 +96,24 @@ def train_locally(
         for batch in torch.split(order, settings.batch_size):
             mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
             mean.backward()  # type: ignore[no-untyped-call]
-            if on_backward is not None:
-                on_backward(model)
             steps.step()
             total += mean.detach() * len(batch)
+    steps.end()
     return float(total) / samples
+
+
+@dataclass(frozen=True)
+class _Taking:
+    """Who takes up a model's gradients, and the clock that is charged for it."""
+
+    model: nn.Module
+    gradients: FisherAccumulator
+    clock: StageClock
+
+    def each(self) -> None:
+        """Take up the gradients that the model holds now."""
+        with self.clock.stage("score"):
+            self.gradients.update(self.model)
 
 
 class _Sgd:
@@ -97,10 +122,18 @@ class _Sgd:
     On a small model that dispatch takes a sixth of a training step; a test holds the two equal.
     """
 
-    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
+    def __init__(self, model: nn.Module, settings: TrainingSettings, taking: _Taking | None) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._settings = settings
         self._velocities = [torch.zeros_like(p) for p in self._parameters] if settings.momentum else []
+        self._taking = taking
+        self._steps = 0
+        # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
+        self._sums_follow = not settings.weight_decay and settings.learning_rate >= _LEAST_TRACED_RATE
+        self._starts: list[torch.Tensor] = []
+        if taking is not None and self._sums_follow:
+            with taking.clock.stage("score"):
+                self._starts = [parameter.detach().clone() for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -108,6 +141,9 @@ class _Sgd:
     def step(self) -> None:
         """Move every parameter that has a gradient, and clear the gradient."""
         settings = self._settings
+        self._steps += 1
+        if self._taking is not None and not self._sums_follow:
+            self._taking.each()
         moved = [
             (parameter, parameter.grad, place)
             for place, parameter in enumerate(self._parameters)
@@ -126,18 +162,42 @@ class _Sgd:
         for parameter in parameters:
             parameter.grad = None
 
+    @torch.no_grad()
+    def end(self) -> None:
+        """Tell what the gradients of all steps sum to.
+
+        With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a parameter by
+        -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
+        """
+        if self._taking is None or not self._sums_follow:
+            return
+        momentum = self._settings.momentum
+        with self._taking.clock.stage("score"):
+            ends = [parameter.detach() for parameter in self._parameters]
+            sums = list(torch._foreach_sub(self._starts, ends))
+            torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
+            if momentum:
+                torch._foreach_add_(sums, self._velocities, alpha=momentum)
+            self._taking.gradients.take(self._taking.model, sums, self._steps)
+
 
 class _Own:
     """An optimizer that is not ours, over the parameters that are trained."""
 
-    def __init__(self, model: nn.Module, make: MakeOptimizer) -> None:
+    def __init__(self, model: nn.Module, make: MakeOptimizer, taking: _Taking | None) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._taking = taking
         self._optimizer = make(parameters)
         self._optimizer.zero_grad(set_to_none=True)
 
     def step(self) -> None:
+        if self._taking is not None:
+            self._taking.each()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+
+    def end(self) -> None:
+        """Have nothing to tell: of other optimizers' moves no sum of gradients follows."""
 
 
 def evaluate(
