@@ -96,10 +96,13 @@ def as_vector(values: Any, dtypes: tuple[type[np.generic], ...], what: str) -> N
     """
     array = as_numpy(values, what)
     is_tensor = not isinstance(values, np.ndarray)
-    names = [np.dtype(dtype).name for dtype in dtypes]
-    if array.dtype.name not in names or not array.dtype.isnative:
+    kind = array.dtype
+    # Also of another name in NumPy where it is the same: long and long long.
+    known = kind.type in dtypes or kind.name in [np.dtype(dtype).name for dtype in dtypes]
+    if not known or not kind.isnative:
+        names = [np.dtype(dtype).name for dtype in dtypes]
         call = f"tensor{_TENSOR_CALLS[names[0]]}" if is_tensor else f"array.astype(numpy.{names[0]})"
-        raise ArrayTypeError(f"{what} has dtype {array.dtype}, expected {' or '.join(names)}: pass {call}")
+        raise ArrayTypeError(f"{what} has dtype {kind}, expected {' or '.join(names)}: pass {call}")
     if array.ndim != 1:
         which = "tensor" if is_tensor else "array"
         raise ArrayTypeError(f"{what} has {array.ndim} dimensions, expected 1: pass {which}.reshape(-1)")

@@ -201,7 +201,7 @@ class ClientSession:
             self.steps.end_round(end)
             self._told = replace(self._told, ended=of_round)
         if missed is not None:
-            rest, ends = missed_parts(missed)
+            rest, ends = missed_parts(missed, Message.from_bytes)
             if rest:
                 raise WireFormatError("the ends of rounds came with parts that none has")
             self.steps.catch_up(ends)

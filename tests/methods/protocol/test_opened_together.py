@@ -122,3 +122,18 @@ def test_a_client_that_was_granted_nothing_opens_nothing_that_others_have():
     stranger.open_together(run.together)
     with pytest.raises(ShieldError, match="granted no answers"):
         stranger.end_round(run.answers["update"])
+
+
+def test_an_end_that_was_missed_is_read_once_from_one_object_and_anew_from_others():
+    together = OpenedTogether(CLIENTS)
+    end = Message({"round": bytes(8), "total": b"sums"}).to_bytes()
+    assert together.read(end) is together.read(end)
+    assert together.read(end) == together.read(memoryview(end)) == together.read(bytes(bytearray(end)))
+    assert together.read(memoryview(end)) is not together.read(end)
+    assert together.read(bytes(bytearray(end))) is not together.read(end)
+    # What somebody can write to is read as it is now.
+    written = bytearray(end)
+    before = together.read(memoryview(written))
+    written[-4:] = b"SUMS"
+    assert bytes(together.read(memoryview(written))["total"]) == b"SUMS"
+    assert before is not together.read(memoryview(written))

@@ -76,7 +76,8 @@ class MixedUpload:
         """Return the message parts of an update whose ``encrypted`` positions are in the ciphertexts."""
         parts = {"weight": np.uint64(self._weight).tobytes(), "ciphertexts": ciphertexts}
         if self._sends_rest:
-            parts["values"] = (~encrypted).gather(update).tobytes()
+            rest = b"" if encrypted.count == encrypted.size else (~encrypted).gather(update).tobytes()
+            parts["values"] = rest
         return parts
 
 

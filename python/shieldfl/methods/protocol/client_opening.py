@@ -15,6 +15,7 @@ from shieldfl.methods.protocol.list_authority import (
     HISTORY_BYTES,
     next_history,
 )
+from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.round_authority import RoundAuthority
@@ -126,6 +127,10 @@ class ClientOpening(Stateful):
                 "that it was not in, with the round's first message"
             )
         return self.opener.enter_round(round_number)
+
+    def divided(self, message: Message) -> tuple[Message, list[Message]]:
+        """Divide a round's first message as :func:`missed_parts`. Raises WireFormatError."""
+        return missed_parts(message, Message.from_bytes if self.together is None else self.together.read)
 
     def catch_up(self, missed: Sequence[Message]) -> None:
         """Open the ends of rounds that were missed; older ones than the newest, sent again, change nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from shieldfl.methods.protocol.list_authority import HISTORY_BYTES, next_history
@@ -14,11 +14,14 @@ __all__ = ["MissedRounds", "missed_parts"]
 _PART = "missed round "
 
 
-def missed_parts(message: Message) -> tuple[Message, list[Message]]:
-    """Divide a round's first message into what the authority signed and the ends of rounds that were missed."""
+def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Message, list[Message]]:
+    """Divide a round's first message into what the authority signed and the ends of rounds that were missed.
+
+    ``read`` makes messages of these ends.
+    """
     missed = sorted(name for name in message if name.startswith(_PART))
     first = Message({name: part for name, part in message.items() if name not in missed})
-    return first, [Message.from_bytes(message[name]) for name in missed]
+    return first, [read(message[name]) for name in missed]
 
 
 class MissedRounds(Stateful):

@@ -55,7 +55,20 @@ class OpenedTogether:
         self._clients = clients
         self._known: dict[bytes, _Opened] = {}
         """By the history of the sums before."""
+        self._read: dict[int, tuple[bytes, Message]] = {}
+        """Ends of rounds, by the object that each is: nobody else can become that while it is held."""
         self._saved = 0.0
+
+    def read(self, end: Part) -> Message:
+        """Return a message that was read from these bytes; from one and the same object it is read once.
+
+        Raises WireFormatError.
+        """
+        if not isinstance(end, bytes):
+            return Message.from_bytes(end)
+        if id(end) not in self._read:
+            self._read[id(end)] = end, Message.from_bytes(end)
+        return self._read[id(end)][1]
 
     def take_saved(self) -> float:
         """Return the seconds that clients would have taken since the last call, by themselves, beside those it took."""
@@ -98,7 +111,7 @@ class OpenedTogether:
         if not (
             keys.opens_as(known.keys)
             and _are_same(known.before, before)
-            and _are_same(known.message, message)
+            and (known.message is message or _are_same(known.message, message))
         ):
             return work()
         # What clients missed is sent from one place: the next one's is found to be the same without being read.
@@ -107,6 +120,7 @@ class OpenedTogether:
         known.clients += 1
         if known.clients == self._clients:
             del self._known[history]
+            self._read = {place: read for place, read in self._read.items() if read[1] is not message}
         self._saved += max(0.0, known.seconds - (time.perf_counter() - start))
         return known.answer, known.request
 

@@ -16,7 +16,6 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.invited import check_invited
-from shieldfl.methods.protocol.missed_rounds import missed_parts
 from shieldfl.methods.protocol.replies import Replies
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
@@ -154,7 +153,7 @@ class TrainingClient(EnrollingClient):
             self._check_round(number, participants)
             begun_with = participants, model
             if self._round_keys is not None:
-                first, missed = missed_parts(model) if self._opening is not None else (model, [])
+                first, missed = (model, []) if self._opening is None else self._opening.divided(model)
                 self.context.keys.check_model(first, number, self.index)
                 check_invited(first[INVITED], self.context.plan, self.index, participants, number)
                 if self._opening is not None:
