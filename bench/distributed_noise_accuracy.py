@@ -220,11 +220,11 @@ def select(results: Results, dataset_name: str) -> None:
     print(results.chosen(dataset_name))
 
 
-def cells() -> Iterator[tuple[str, float | None, int]]:
+def cells(seeds: Sequence[int]) -> Iterator[tuple[str, float | None, int]]:
     """Yield method, epsilon and seed: the largest epsilon first, and of it what is compared."""
     for epsilon in EPSILONS:
         for names in (("central-dp-fedavg", "ddp-fedavg"), ("fedavg", "dp-fedavg")):
-            for seed, name in itertools.product(SEEDS, names):
+            for seed, name in itertools.product(seeds, names):
                 if name != "fedavg":
                     yield name, epsilon, seed
                 elif epsilon == EPSILONS[0]:
@@ -238,13 +238,14 @@ def measure(
     draws: Draws,
     epsilons: Sequence[float],
     methods: Sequence[str],
+    seeds: Sequence[int],
 ) -> None:
     """Run the cells that are missing, as long as there is time. Raises SystemExit before all was tried."""
     choice = results.chosen(dataset_name)
     if choice is None:
         raise SystemExit("training is not chosen yet: run select first")
     dataset, end = pooled(dataset_name), time.monotonic() + 60 * minutes
-    for name, epsilon, seed in cells():
+    for name, epsilon, seed in cells(seeds):
         if name not in methods or epsilon not in (None, *epsilons):
             continue
         key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws.name}
@@ -268,7 +269,7 @@ def with_deviation(values: Sequence[float], sign: str = "") -> str:
     return f"{100 * mean(values):{sign}.2f}{spread}"
 
 
-def table(results: Results, dataset_name: str, draws: str) -> str:
+def table(results: Results, dataset_name: str, draws: str, seeds: Sequence[int]) -> str:
     """Return the Markdown table: means over seeds, and differences of the same seed."""
     by_cell = {
         (one["method"], one["epsilon"], one["seed"]): one["accuracy"]
@@ -281,18 +282,18 @@ def table(results: Results, dataset_name: str, draws: str) -> str:
         row = [f"{epsilon:g}"]
         for name in METHODS:
             at = None if name == "fedavg" else epsilon
-            found = [by_cell[name, at, seed] for seed in SEEDS if (name, at, seed) in by_cell]
+            found = [by_cell[name, at, seed] for seed in seeds if (name, at, seed) in by_cell]
             row.append(
                 with_deviation(found)
-                if len(found) == len(SEEDS)
-                else f"missing ({len(found)} of {len(SEEDS)})"
+                if len(found) == len(seeds)
+                else f"missing ({len(found)} of {len(seeds)})"
             )
         pairs = [
             (by_cell.get(("ddp-fedavg", epsilon, seed)), by_cell.get(("central-dp-fedavg", epsilon, seed)))
-            for seed in SEEDS
+            for seed in seeds
         ]
         whole = [own - other for own, other in pairs if own is not None and other is not None]
-        row.append(with_deviation(whole, "+") if len(whole) == len(SEEDS) else "missing")
+        row.append(with_deviation(whole, "+") if len(whole) == len(seeds) else "missing")
         lines.append(row)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -315,14 +316,25 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", choices=METHODS, default=METHODS, help="measure these; default: all"
     )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=SEEDS, help="measure and compare these; default: 0 1 2"
+    )
     given = parser.parse_args()
     results = Results(given.results)
     if given.what == "select":
         select(results, given.dataset)
     elif given.what == "measure":
-        measure(results, given.dataset, given.minutes, DRAWS[given.draws], given.epsilons, given.methods)
+        measure(
+            results,
+            given.dataset,
+            given.minutes,
+            DRAWS[given.draws],
+            given.epsilons,
+            given.methods,
+            given.seeds,
+        )
     else:
-        print(table(results, given.dataset, given.draws))
+        print(table(results, given.dataset, given.draws, given.seeds))
 
 
 if __name__ == "__main__":

@@ -80,12 +80,14 @@ def test_a_table_takes_differences_seed_by_seed_and_says_what_is_missing(bench, 
             results.cells.append(cell | {"accuracy": 0.1, "draws": "exactly"})
     results.cells.append({**results.cells[0], "epsilon": 4.0})
     results.write()
-    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist", "each").splitlines()
+    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist", "each", bench.SEEDS).splitlines()
     assert (
         rows[2] == "| 8 | missing (0 of 3) | 80.00 ± 10.00 | missing (0 of 3) | 82.00 ± 9.00 | +2.00 ± 1.00 |"
     )
     assert "missing (1 of 3)" in rows[3]
     assert rows[3].endswith("| missing |")
+    some = bench.table(results, "mnist", "each", [1, 2]).splitlines()[2]
+    assert some == "| 8 | missing (0 of 2) | 75.00 ± 7.07 | missing (0 of 2) | 77.50 ± 6.36 | +2.50 ± 0.71 |"
     assert json.loads((tmp_path / "cells.json").read_text())["cells"] == results.cells
 
 

@@ -33,8 +33,11 @@ _LEAST_VARIANCE = 4
 _MOST_VARIANCE = 2**28
 _MOST_NORM = 2.0**28
 """What tables and rounding take, in squared steps and in steps."""
-_MOST_INFLATION = 0.1
-"""What rounding may add to the squared norm of an update, relative to it: 5 % of noise."""
+_MOST_INFLATION = 0.03
+"""What rounding may add to the squared norm of an update, relative to it: 1.5 % of noise.
+
+A bit more of each value, some 4 % of what is sent, quarters it. As much noise is saved by 6 % more clients at 0.1.
+"""
 _LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
 _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
@@ -232,7 +235,7 @@ def planned_sum_noise(
     unit: Literal["client", "sample"] = "client",
     count_deviation: float | None = None,
 ) -> SumNoise:
-    """Return the plan of the fewest bits in which rounding adds no more than a tenth to an update's squared norm.
+    """Return the plan of the fewest bits in which rounding adds at most 3 % to an update's squared norm.
 
     Of so many bits it takes the finest steps at which an update and its noise fit.
 
