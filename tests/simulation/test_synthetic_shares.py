@@ -119,3 +119,26 @@ def test_the_window_follows_the_interleaving():
     changed = SETTINGS.changed("alt-fl-si-he", {"interleaving_ratio": "1/4"})
     result = run_methods(CONFIG, ["alt-fl-si-he"], changed).methods[0]
     assert (result.averaging_window, result.converged_in_round) == (8, None)
+
+
+def test_samples_beside_the_own_are_made_charged_and_trained_on():
+    """Alt-FL's augmentation, in processes beside each other too."""
+    plain = run_methods(CONFIG, ["alt-fl-mp"]).methods[0]
+    settings = MethodSettings().changed("alt-fl-mp", {"synthetic_share": 0.25})
+    given, beside = (
+        run_methods(
+            replace(CONFIG, threads=threads), ["alt-fl-pi"], settings_of_pi(), synthetic=(FEATURES, LABELS)
+        )
+        for threads in (1, 2)
+    )
+    made = run_methods(CONFIG, ["alt-fl-mp"], settings).methods[0]
+    # The release costs some 10; more samples, of which as many are in a batch, make the steps cost less.
+    assert plain.last.epsilon < made.last.epsilon < plain.last.epsilon + 10.0
+    assert [one.loss for one in given.methods[0].rounds] == [one.loss for one in beside.methods[0].rounds]
+    alone = run_methods(CONFIG, ["alt-fl-pi"], settings_of_pi(share=0.0)).methods[0]
+    assert [one.loss for one in given.methods[0].rounds] != [one.loss for one in alone.rounds]
+
+
+def settings_of_pi(share: float = 0.25) -> MethodSettings:
+    """Of rounds that encrypt alone: those of DP-SGD draw batches that nobody can draw again."""
+    return MethodSettings().changed("alt-fl-pi", {"synthetic_share": share, "interleaving_ratio": "0"})

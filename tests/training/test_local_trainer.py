@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ from shieldfl.sensitivity.per_sample_gradients import label_sensitivity
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
 from shieldfl.training.local_trainer import LocalTrainer, training_seed
-from shieldfl.training.local_update import StartingPoint
+from shieldfl.training.local_update import GradientNoise, StartingPoint
 from shieldfl.training.models import build_model
 from shieldfl.training.sgd import train_locally
 
@@ -122,3 +124,49 @@ def test_every_client_and_round_has_a_seed_of_its_own():
     }
     assert len(seeds) == 800
     assert training_seed(3, 4, 5) == training_seed(3, 4, 5)
+
+
+def test_a_share_of_synthetic_samples_is_laid_beside_the_own():
+    """A quarter of all is a third of 20 own ones, seven: of five that there are two come twice."""
+    features, labels = samples()
+    module = fresh("linear")
+    start = StartingPoint(flatten(module), flatten_buffers(module), scores="gradient", synthetic_share=0.25)
+    made = features[:5] + 1.0, (labels[:5] + 1) % 3
+    trainer = LocalTrainer(fresh("linear"), features, labels, SETTINGS, made)
+    update, _ = trainer.train(start, 7)
+    both = [torch.cat([own, other, other[:2]]) for own, other in zip((features, labels), made, strict=True)]
+    train_locally(module, *both, SETTINGS, 7)
+    np.testing.assert_array_equal(update.parameters, flatten(module))
+    np.testing.assert_array_equal(update.scores, full_batch_gradient(module, *both))
+    # Where training is on synthetic samples alone nothing is laid beside them.
+    alone, _ = trainer.train(replace(start, synthetic=True), 7)
+    of_round, _ = trainer.train(replace(start, synthetic=True, synthetic_share=0.0), 7)
+    np.testing.assert_array_equal(alone.parameters, of_round.parameters)
+
+
+def test_what_dp_sgd_is_charged_counts_synthetic_samples_too():
+    features, labels = samples()
+    module = fresh("linear")
+    noise = GradientNoise(1.0, 1.0)
+    start = StartingPoint(flatten(module), flatten_buffers(module), noise=noise, synthetic_share=0.5)
+    trainer = LocalTrainer(module, features, labels, SETTINGS, (features + 1.0, labels))
+    update, _ = trainer.train(start, 7)
+    assert update.private_steps.sample_rate == pytest.approx(SETTINGS.batch_size / 40)
+
+
+@pytest.mark.parametrize(
+    ("share", "synthetic", "words"),
+    [
+        (0.25, None, "give the trainer some"),
+        (0.25, (torch.zeros(0, *SHAPE), torch.zeros(0, dtype=torch.int64)), "give the trainer some"),
+        (1.0, None, "synthetic_share must lie in"),
+        (-0.1, None, "synthetic_share must lie in"),
+        (float("nan"), None, "synthetic_share must lie in"),
+    ],
+)
+def test_a_share_that_cannot_be_had_is_refused(share, synthetic, words):
+    features, labels = samples()
+    module = fresh("linear")
+    start = StartingPoint(flatten(module), flatten_buffers(module), synthetic_share=share)
+    with pytest.raises(ParameterError, match=words):
+        LocalTrainer(module, features, labels, SETTINGS, synthetic).train(start, 0)

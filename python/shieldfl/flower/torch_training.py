@@ -66,6 +66,7 @@ def _starting_point(model: nn.Module, asked: Mapping[str, Any]) -> StartingPoint
         scores=str(asked.get("scores", "")) or None,
         noise=noise,
         synthetic=bool(asked.get("synthetic", False)),
+        synthetic_share=float(asked.get("synthetic-share", 0.0)),
         round=int(asked.get("round", 0)),
     )
 

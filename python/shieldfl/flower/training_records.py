@@ -29,6 +29,7 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord:
             "client": client,
             "scores": start.scores or "",
             "synthetic": start.synthetic,
+            "synthetic-share": start.synthetic_share,
             "private": noise is not None,
             "noise-multiplier": 0.0 if noise is None else noise.noise_multiplier,
             "max-grad-norm": 0.0 if noise is None else noise.max_grad_norm,

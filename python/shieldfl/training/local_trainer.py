@@ -102,10 +102,24 @@ class LocalTrainer:
             return features, labels
         return features.index_select(0, self._samples), labels.index_select(0, self._samples)
 
-    def _train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
-        samples = self._synthetic if start.synthetic else self._own_samples()
-        if samples is None:
+    def _samples_of(self, start: StartingPoint) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return what a round trains on."""
+        if not 0.0 <= start.synthetic_share < 1.0:
+            raise ParameterError(f"synthetic_share must lie in [0, 1), got {start.synthetic_share}")
+        if not start.synthetic and not start.synthetic_share:
+            return self._own_samples()
+        if self._synthetic is None or not len(self._synthetic[0]):
             raise ParameterError("this round trains on synthetic data: give the trainer some")
+        if start.synthetic:
+            return self._synthetic
+        features, labels = self._own_samples()
+        count = round(start.synthetic_share / (1.0 - start.synthetic_share) * len(features))
+        beside = torch.arange(count, device=features.device) % len(self._synthetic[0])
+        made = (one.index_select(0, beside) for one in self._synthetic)
+        return torch.cat([features, next(made)]), torch.cat([labels, next(made)])
+
+    def _train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
+        samples = self._samples_of(start)
         kind = self._objective.kind if start.noise is None else "by DP-SGD"
         self.kinds.add(f"{kind} on synthetic data" if start.synthetic else kind)
         fisher = FisherAccumulator(self._layout) if start.scores == "batch" else None

@@ -51,6 +51,8 @@ class StartingPoint:
     """Train by DP-SGD."""
     synthetic: bool = False
     """Train on the synthetic data set instead of the client's own."""
+    synthetic_share: float = 0.0
+    """Of what is trained on beside the client's own samples, and is synthetic: in [0, 1), of both together."""
     round: int | None = None
     """The round that begins with it; None for a model that is only looked at, and from which no update is taken."""
     beginning: int = 0

@@ -223,6 +223,24 @@ def test_synthetic_data_are_asked_for_only_if_a_round_needs_them(ratio, demands)
     assert (run.method.synthetic_demand is not None) == demands
 
 
+@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp"])
+def test_rounds_on_own_data_have_their_share_of_synthetic_samples(method):
+    asked = []
+
+    def train(round_number, client, start):
+        asked.append((start.synthetic, start.synthetic_share))
+        return contraction(round_number, client, start)
+
+    run = SteppedRun(variant_of(method, synthetic_share=0.25), rounds=2, train=train)
+    run.run_round()
+    run.run_round()
+    second_is_synthetic = method.startswith("alt-fl-si")
+    assert set(asked) == ({(False, 0.25), (True, 0.0)} if second_is_synthetic else {(False, 0.25)})
+    assert run.method.synthetic_demand.epsilon == 10.0
+    with pytest.raises(ParameterError, match="synthetic_share"):
+        SteppedRun(variant_of(method, synthetic_share=1.0))
+
+
 @pytest.mark.parametrize("encryption", ["ckks", "paillier-dense"])
 def test_an_empty_zone_works_without_buffers_too(encryption):
     initial = GlobalModel(initial_model().parameters, np.empty(0, np.float32))

@@ -23,7 +23,7 @@ from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.recorded_federation import RecordedFederation
 from shieldfl.audit.views.view import KnownChange, View
-from shieldfl.errors import PolicyError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
@@ -138,6 +138,11 @@ class CanaryFederation:
         parameters = max(count, audit.clients)
         samples = count + _WITNESSES if self._has_witness else audit.clients
         self.method = self._planned(name, settings, parameters, samples)
+        if self.method.own_settings.get("synthetic_share"):
+            raise ParameterError(
+                f"{name} trains on synthetic samples beside the client's own, of which canaries are not measured: set "
+                "synthetic_share to 0"
+            )
         self._norm = cast(float, clipped_to(self.method.own_settings))
         model = nn.Linear(parameters, 1, bias=False)
         nn.init.zeros_(model.weight)

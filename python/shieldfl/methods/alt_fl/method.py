@@ -6,13 +6,14 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient, NoiseSharingAltFlClient
-from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of, trains_synthetic
+from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.distributed_noise.average import SumNoised
 from shieldfl.methods.masked_average.method import UPDATE
@@ -66,7 +67,7 @@ class AltFl(SumNoised, AgreedMask):
             "less noise than DP-SGD alone",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
-            takes_synthetic=trains_synthetic("alt-fl-pi"),
+            takes_synthetic=True,
         ),
         NamedMethod(
             "alt-fl-si-he",
@@ -74,7 +75,7 @@ class AltFl(SumNoised, AgreedMask):
             "fewer ciphertexts",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
-            takes_synthetic=trains_synthetic("alt-fl-si-he"),
+            takes_synthetic=True,
         ),
         NamedMethod(
             "alt-fl-mp",
@@ -82,7 +83,7 @@ class AltFl(SumNoised, AgreedMask):
             "both at once",
             "Wang, Chiasserini, Schiller: Alt-FL, section IV",
             AltFlSettings(),
-            takes_synthetic=trains_synthetic("alt-fl-mp"),
+            takes_synthetic=True,
         ),
     )
     privacy_reading = PrivacyReading(
@@ -101,7 +102,7 @@ class AltFl(SumNoised, AgreedMask):
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         self.rounds = rounds_of(name, settings.interleaving_ratio)
-        self.dp_sgd = DpSgdRounds.of(settings, plan)
+        self.dp_sgd = _asked_of_training(settings, plan)
         self.delta = self.dp_sgd.delta
         share, encryption = settings.encrypted_share if self.rounds.encrypts else 0.0, None
         self.privacy_reading = self.reading_with(settings)
@@ -208,7 +209,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
             "few bytes",
             "Wang, Chiasserini, Schiller: Alt-FL, algorithms 1 to 3",
             AltFlSettings(),
-            takes_synthetic=trains_synthetic("alt-fl-si-dp"),
+            takes_synthetic=True,
         ),
     )
     privacy_reading = BY_DP_SGD
@@ -219,6 +220,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
             raise ParameterError(f"{name} {self.why_no_sum_noise(name)}")
         rounds = rounds_of(name, settings.interleaving_ratio)
         super().__init__(name, settings, plan, rounds)
+        self.dp_sgd = _asked_of_training(settings, plan)
         self.interleaving = _interleaving(rounds)
         self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
 
@@ -233,6 +235,10 @@ class AltFlWithoutEncryption(DpSgdAveraging):
         return rounds_of(name, settings.interleaving_ratio).trains_privately
 
 
+def _asked_of_training(settings: AltFlSettings, plan: FederationPlan) -> DpSgdRounds:
+    return replace(DpSgdRounds.of(settings, plan), synthetic_share=settings.synthetic_share)
+
+
 def _interleaving(rounds: KindsOfRounds) -> Fraction | None:
     return rounds.schedule.ratio if rounds.alternates else None
 
@@ -240,6 +246,6 @@ def _interleaving(rounds: KindsOfRounds) -> Fraction | None:
 def _synthetic_demand(
     rounds: KindsOfRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
 ) -> SyntheticDemand | None:
-    if not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
+    if not settings.synthetic_share and not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
         return None
     return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)

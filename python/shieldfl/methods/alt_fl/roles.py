@@ -65,8 +65,7 @@ class AltFlClient(AgreedMaskClient):
             self.zone = None
         if not self._zones.needs_mask(round_number):
             self.scores = None
-        noise = self._dp_sgd.noise if self._kind_of_round.noises else None
-        return replace(start, scores=self.scores, noise=noise, synthetic=self._kind_of_round.synthetic)
+        return self._dp_sgd.training(replace(start, scores=self.scores), kind)
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""

@@ -6,7 +6,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 
-__all__ = ["ZonesOfRounds", "rounds_of", "trains_synthetic"]
+__all__ = ["ZonesOfRounds", "rounds_of"]
 
 _ENCRYPTED = RoundKind(encrypts=True)
 _NOISED = RoundKind(noises=True)
@@ -23,11 +23,6 @@ _KINDS = {
 def rounds_of(method: str, ratio: str) -> KindsOfRounds:
     """Return the kinds of rounds of one of the four, under a ratio as of :class:`AlternatingSchedule`."""
     return KindsOfRounds(*_KINDS[method], ratio)
-
-
-def trains_synthetic(method: str) -> bool:
-    """Say whether there are ratios under which one of the four has rounds on synthetic data."""
-    return any(kind.synthetic for kind in _KINDS[method])
 
 
 class ZonesOfRounds:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from msgspec import Meta
+
 from shieldfl.methods.distributed_noise.settings import SumNoiseOption
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.schedule import AlternatingSchedule
@@ -46,6 +48,16 @@ class AltFlSettings(DpSgdSettings, SumNoiseOption, EncryptionSettings):
         Count | None,
         about("How many of them to make, for all clients together; None for as many as there are real ones."),
     ] = None
+
+    synthetic_share: Annotated[
+        float,
+        Meta(ge=0.0, lt=1.0),
+        about(
+            "Of what clients train on in rounds on their own data, the share that is synthetic (augmentation): it is "
+            "laid beside their own, and repeated where there is too little.",
+            symbol="r",
+        ),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -45,6 +45,8 @@ class DpSgdRounds:
     noise: GradientNoise
     delta: float
     """What their epsilon belongs to."""
+    synthetic_share: float = 0.0
+    """Of what any round on a client's own data trains on, see :attr:`StartingPoint.synthetic_share`."""
 
     @classmethod
     def of(cls, settings: DpSgdSettings, plan: FederationPlan) -> DpSgdRounds:
@@ -53,6 +55,15 @@ class DpSgdRounds:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
         noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
         return cls(noise, settings.delta or 1 / max(plan.samples or 0, 2))
+
+    def training(self, start: StartingPoint, kind: RoundKind) -> StartingPoint:
+        """Return how a round of this kind is to be trained from its start."""
+        return replace(
+            start,
+            noise=self.noise if kind.noises else None,
+            synthetic=kind.synthetic,
+            synthetic_share=0.0 if kind.synthetic else self.synthetic_share,
+        )
 
     def noise_of(self, update: LocalUpdate) -> Noise | None:
         """Return what noise an update has; None where the settings add none.
@@ -113,8 +124,7 @@ class DpSgdClient(NoisedAverageClient):
         start = super()._begin_round(round_number, participants, model)
         # Only now: a round that is refused must not change how the one that runs is protected.
         self._kind = kind
-        noise = self._dp_sgd.noise if self._kind.noises else None
-        return replace(start, noise=noise, synthetic=self._kind.synthetic)
+        return self._dp_sgd.training(start, kind)
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
