@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,11 @@
 namespace shieldfl::noise {
 namespace {
 
+// Values that are rounded and noised before the next ones are: all that is made for them on the way stays in
+// the first cache. A power of two, so that a kernel of ChaCha20 makes their words without a rest.
+constexpr std::size_t kPiece = 512;
+static_assert(kNoiseBlock % kPiece == 0 && kPiece % kShareGroup == 0);
+
 // Rounds and noises blocks, one after the other. Owns what is secret on the way.
 class ShareNoiser {
  public:
@@ -27,27 +31,41 @@ class ShareNoiser {
         table_(table),
         bounds_(bounds),
         kernels_(share_kernels(instruction_set())),
-        values_(kNoiseBlock),
-        words_(kNoiseBlock),
-        rounded_(kNoiseBlock),
-        sums_(kNoiseBlock) {}
+        words_(kPiece),
+        rounded_(kPiece),
+        rest_(kShareGroup) {}
 
   // Puts the share in the place of the rotated floats in `memory`: kNoiseBlock of them, or what is left at
   // the end. Returns the squared norm that they had when they were rounded.
   std::uint64_t apply(std::size_t block, std::span<std::int32_t> memory) {
     const std::size_t groups = (memory.size() + kShareGroup - 1) / kShareGroup;
-    const std::size_t padded = groups * kShareGroup;
-    std::memcpy(values_.data(), memory.data(), memory.size_bytes());
-    std::fill(values_.data() + memory.size(), values_.data() + padded, 0.0F);
     RandomStream rounding(rounding_seed_, block);
-    fill(rounding, groups * kRoundingWordsPerGroup);
-    const std::uint64_t squares = kernels_.round(values_.data(), rounded_.data(), words_.data(), groups,
-                                                 bounds_.steps_per_unit, bounds_.most_rounded);
     RandomStream noise(noise_seed_, block);
-    fill(noise, groups * kDrawWordsPerGroup);
-    table_.add_draws_vartime(std::span(rounded_).first(padded), std::span(sums_).first(padded),
-                             std::span(words_).first(padded), noise, bounds_.most_sent);
-    std::copy_n(sums_.begin(), memory.size(), memory.begin());
+    // What undecided draws take comes behind all words of the block.
+    constexpr std::size_t kBlocksPerGroup = sizeof(std::uint64_t) * kDrawWordsPerGroup / kChaCha20BlockBytes;
+    RandomStream more(noise_seed_, block, static_cast<std::uint32_t>(groups * kBlocksPerGroup));
+    const auto apply_to = [&](std::span<std::int32_t> piece) {
+      fill(rounding, piece.size() / kShareGroup * kRoundingWordsPerGroup);
+      const std::uint64_t squares =
+          kernels_.round(reinterpret_cast<const float*>(piece.data()), rounded_.data(), words_.data(),
+                         piece.size() / kShareGroup, bounds_.steps_per_unit, bounds_.most_rounded);
+      fill(noise, piece.size());
+      table_.add_draws_vartime(std::span(rounded_).first(piece.size()), piece,
+                               std::span(words_).first(piece.size()), more, bounds_.most_sent);
+      return squares;
+    };
+    std::uint64_t squares = 0;
+    const std::size_t whole = memory.size() / kShareGroup * kShareGroup;
+    for (std::size_t start = 0; start < whole; start += kPiece) {
+      squares += apply_to(memory.subspan(start, std::min(kPiece, whole - start)));
+    }
+    if (whole < memory.size()) {
+      const auto left = memory.subspan(whole);
+      std::fill(rest_.begin(), rest_.end(), 0);  // 0.0F
+      std::copy(left.begin(), left.end(), rest_.begin());
+      squares += apply_to(rest_);
+      std::copy_n(rest_.begin(), left.size(), left.begin());
+    }
     return squares;
   }
 
@@ -61,10 +79,9 @@ class ShareNoiser {
   const NoiseTable& table_;
   const ShareBounds& bounds_;
   const ShareKernels& kernels_;
-  SecretVector<float> values_;
   SecretVector<std::uint64_t> words_;
   SecretVector<std::int32_t> rounded_;
-  SecretVector<std::int32_t> sums_;
+  SecretVector<std::int32_t> rest_;
 };
 
 // Rounds and noises the rotated floats in the memory of `share`; returns their squared norm when rounded.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 
 #include "common/cpu_features.h"
 #include "common/error.h"
@@ -34,6 +35,8 @@ void NoiseTable::add_draws_vartime(std::span<const std::int32_t> values, std::sp
                                    std::int32_t most) const {
   VERIFY(values.size() % kShareGroup == 0 && sums.size() == values.size() && words.size() == values.size());
   VERIFY(most > 0);
+  VERIFY(std::all_of(values.begin(), values.end(),
+                     [](std::int64_t value) { return std::abs(value) <= 1 << 30; }));
   const std::uint64_t mask = buckets_.size() - 1;
   const bool undecided = share_kernels(instruction_set())
                              .add_draws_vartime(values.data(), sums.data(), words.data(),

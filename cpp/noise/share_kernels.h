@@ -34,6 +34,7 @@ struct ShareKernels {
   // bits from bit 1 on, as many as `bucket_mask` has. The draw's magnitude is b where w's high half is below
   // that of buckets[b], and otherwise the low half of buckets[b]; it is negative where bit 0 of w is set.
   // Returns true where two high halves were equal, so that more bits have to tell: then all sums are void.
+  // Preconditions: no value is above 2^30 in magnitude, and no draw's is 2^30 or more: 32 bits hold the sums.
   //
   // The address of buckets[b] depends on the draw: hence the name.
   bool (*add_draws_vartime)(const std::int32_t* values, std::int32_t* sums, const std::uint64_t* words,

@@ -122,17 +122,21 @@ TEST(draws_are_added_as_defined) {
 }
 
 TEST(sums_at_the_ends_of_their_range_do_not_wrap) {
-  const std::vector<std::uint64_t> buckets(2, (std::uint64_t{0xffffffff} << 32) | 1);
-  const std::vector<std::uint64_t> words = {2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3, 2, 3};  // +1, -1
+  constexpr std::int32_t kDraw = (1 << 30) - 1;
   constexpr std::int32_t kMost = 0x7fffffff;
+  const std::vector<std::uint64_t> buckets(2, kDraw);
+  std::vector<std::uint64_t> words(kShareGroup);
+  for (std::size_t i = 0; i < kShareGroup; ++i) words[i] = (std::uint64_t{1} << 32) | (i % 2);  // plus, minus
   for (const ShareKernels* kernels : all_kernels()) {
-    for (const std::int32_t value : {kMost, -kMost}) {
+    for (const std::int32_t value : {1 << 30, -(1 << 30)}) {
       const std::vector<std::int32_t> values(kShareGroup, value);
-      std::vector<std::int32_t> sums(kShareGroup);
-      kernels->add_draws_vartime(values.data(), sums.data(), words.data(), 1, buckets.data(), 1, kMost);
-      for (std::size_t i = 0; i < kShareGroup; ++i) {
-        const bool outwards = (i % 2 == 0) == (value > 0);
-        CHECK(sums[i] == (outwards ? value : value - (value > 0 ? 1 : -1)));
+      for (const std::int32_t most : {kMost, kMost - 1}) {
+        std::vector<std::int32_t> sums(kShareGroup);
+        CHECK(!kernels->add_draws_vartime(values.data(), sums.data(), words.data(), 1, buckets.data(), 1,
+                                          most));
+        for (std::size_t i = 0; i < kShareGroup; ++i) {
+          CHECK(sums[i] == std::clamp(i % 2 == 0 ? value + kDraw : value - kDraw, -most, most));
+        }
       }
     }
   }
