@@ -20,13 +20,15 @@ struct RotationKernels {
   // values[i] *= factor, and is negated where bit i of `signs` is set (word i / 64, the lowest bit first).
   void (*scale_and_sign)(T* values, const std::uint64_t* signs, std::size_t count, T factor);
 
-  // All stages for 2^log2_count values, which should fit the processor's second cache.
+  // All stages for 2^log2_count values, which should fit the processor's first cache.
   void (*transform)(T* values, unsigned log2_count);
 
   // Stages s to s + stages - 1, where stride = 2^s, of the 2^stages rows of `columns` values each that begin
-  // at values, values + stride, values + 2 stride, ... Preconditions: 1 <= stages <= kMostStages, and
-  // `columns` is a multiple of 16.
-  void (*combine_rows)(T* values, std::size_t stride, unsigned stages, std::size_t columns);
+  // at from, from + from_stride, from + 2 from_stride, ... and whose places in the transform are `stride`
+  // apart. The results go to rows at to, to + to_stride, ..., which are the same memory or share none.
+  // Preconditions: 1 <= stages <= kMostStages, and `columns` is a multiple of 16.
+  void (*combine_rows)(const T* from, std::size_t from_stride, T* to, std::size_t to_stride, unsigned stages,
+                       std::size_t columns);
 };
 
 // Rows are powers of two apart, so that in a cache they compete for the same places: eight have room there,

@@ -3,6 +3,10 @@
 // another instruction set.
 #pragma once
 
+#if SHIELDFL_ROTATION_BYTES > 16
+#include <immintrin.h>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 
@@ -82,18 +86,39 @@ struct NumbersBelow<0, kLane...> {
   using Type = Numbers<kLane...>;
 };
 
+// x * signs + y, where signs are 1 and -1, so that only the addition rounds. As one operation where the
+// processor has it: others of its units do it than additions.
+template <typename T>
+SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector add_signed(typename Lanes<T>::Vector x,
+                                                              typename Lanes<T>::Vector signs,
+                                                              typename Lanes<T>::Vector y) {
+#if SHIELDFL_ROTATION_BYTES == 64
+  if constexpr (sizeof(T) == sizeof(float))
+    return _mm512_fmadd_ps(x, signs, y);
+  else
+    return _mm512_fmadd_pd(x, signs, y);
+#elif SHIELDFL_ROTATION_BYTES == 32
+  if constexpr (sizeof(T) == sizeof(float))
+    return _mm256_fmadd_ps(x, signs, y);
+  else
+    return _mm256_fmadd_pd(x, signs, y);
+#else
+  using Bits = typename Lanes<T>::BitVector;
+  return y + (typename Lanes<T>::Vector)((Bits)x ^ ((Bits)signs & kSign<T>));
+#endif
+}
+
 // A stage within a vector: a lane has the sum with its partner, or what is left of the partner without it.
 template <typename T, std::size_t kDistance, std::size_t... kLane>
 SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector pair_lanes(typename Lanes<T>::Vector x,
                                                               Numbers<kLane...> /*lanes*/) {
-  using Bits = typename Lanes<T>::BitVector;
-  const Bits signs = {((kLane & kDistance) != 0 ? kSign<T> : typename Lanes<T>::Bits{0})...};
+  const typename Lanes<T>::Vector signs = {((kLane & kDistance) != 0 ? T{-1} : T{1})...};
 #ifdef __clang__
   const auto partners = __builtin_shufflevector(x, x, (kLane ^ kDistance)...);
 #else
-  const auto partners = __builtin_shuffle(x, Bits{(kLane ^ kDistance)...});
+  const auto partners = __builtin_shuffle(x, typename Lanes<T>::BitVector{(kLane ^ kDistance)...});
 #endif
-  return partners + (typename Lanes<T>::Vector)((Bits)x ^ signs);
+  return add_signed<T>(x, signs, partners);
 }
 
 template <typename T, std::size_t kDistance = 1>
@@ -107,23 +132,25 @@ SHIELDFL_ROTATION_INLINE typename Lanes<T>::Vector within(typename Lanes<T>::Vec
 }
 
 template <unsigned kStages, typename T>
-SHIELDFL_ROTATION_INLINE void combine(T* values, std::size_t stride, std::size_t columns) {
+SHIELDFL_ROTATION_INLINE void combine(const T* from, std::size_t from_stride, T* to, std::size_t to_stride,
+                                      std::size_t columns) {
   constexpr std::size_t kRows = std::size_t{1} << kStages;
   for (std::size_t column = 0; column < columns; column += Lanes<T>::kCount) {
     typename Lanes<T>::Vector x[kRows];
 #pragma GCC unroll 16
-    for (std::size_t row = 0; row < kRows; ++row) x[row] = load(values + row * stride + column);
+    for (std::size_t row = 0; row < kRows; ++row) x[row] = load(from + row * from_stride + column);
     cross<kStages>(x);
 #pragma GCC unroll 16
-    for (std::size_t row = 0; row < kRows; ++row) store(values + row * stride + column, x[row]);
+    for (std::size_t row = 0; row < kRows; ++row) store(to + row * to_stride + column, x[row]);
   }
 }
 
 template <typename T>
-void combine_rows(T* values, std::size_t stride, unsigned stages, std::size_t columns) {
-  if (stages == 3) return combine<3>(values, stride, columns);
-  if (stages == 2) return combine<2>(values, stride, columns);
-  combine<1>(values, stride, columns);
+void combine_rows(const T* from, std::size_t from_stride, T* to, std::size_t to_stride, unsigned stages,
+                  std::size_t columns) {
+  if (stages == 3) return combine<3>(from, from_stride, to, to_stride, columns);
+  if (stages == 2) return combine<2>(from, from_stride, to, to_stride, columns);
+  combine<1>(from, from_stride, to, to_stride, columns);
 }
 
 template <typename T>
@@ -134,7 +161,7 @@ void combine_all(T* values, unsigned log2_count, unsigned first_stage) {
     const std::size_t stride = std::size_t{1} << first_stage;
     const std::size_t count = std::size_t{1} << log2_count;
     for (std::size_t i = 0; i < count; i += stride << stages) {
-      combine_rows(values + i, stride, stages, stride);
+      combine_rows(values + i, stride, values + i, stride, stages, stride);
     }
     first_stage += stages;
   }
@@ -169,16 +196,10 @@ SHIELDFL_ROTATION_INLINE void transform_tile(T* values) {
 template <typename T>
 void transform(T* values, unsigned log2_count) {
   constexpr unsigned kLog2Tile = __builtin_ctzll(Lanes<T>::kCount) + kMostStages;
-  // Some KiB, which stay in the first cache: all their stages before the next ones.
-  constexpr unsigned kLog2Near = kLog2Tile + (SHIELDFL_ROTATION_BYTES == 64 ? 1 : 2) * kMostStages;
-  if (log2_count < kLog2Tile) return transform_few(values, std::size_t{1} << log2_count);
-  const unsigned log2_near = log2_count < kLog2Near ? log2_count : kLog2Near;
-  const std::size_t near = std::size_t{1} << log2_near;
-  for (std::size_t start = 0; start < std::size_t{1} << log2_count; start += near) {
-    for (std::size_t i = 0; i < near; i += std::size_t{1} << kLog2Tile) transform_tile(values + start + i);
-    combine_all(values + start, log2_near, kLog2Tile);
-  }
-  combine_all(values, log2_count, log2_near);
+  const std::size_t count = std::size_t{1} << log2_count;
+  if (log2_count < kLog2Tile) return transform_few(values, count);
+  for (std::size_t i = 0; i < count; i += std::size_t{1} << kLog2Tile) transform_tile(values + i);
+  combine_all(values, log2_count, kLog2Tile);
 }
 
 template <typename T>

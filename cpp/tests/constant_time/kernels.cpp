@@ -107,7 +107,8 @@ void add_randomness(std::vector<SecretOperation>& operations) {
                             const auto& kernels = noise::rotation_kernels<float>(instruction_set());
                             kernels.scale_and_sign(values.data(), signs.data(), values.size(), 0.3F);
                             kernels.transform(values.data(), 8);
-                            kernels.combine_rows(values.data(), kDegree / 8, 3, kDegree / 8);
+                            kernels.combine_rows(values.data(), kDegree / 8, values.data(), kDegree / 8, 3,
+                                                 kDegree / 8);
                           };
                         }});
 }

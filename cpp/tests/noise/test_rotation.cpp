@@ -108,6 +108,8 @@ void check_stages(std::size_t count) {
 TEST(long_rotations_are_those_of_their_stages) {
   check_stages<float>((std::size_t{1} << 19) + 3);   // 3 stages behind the first 16
   check_stages<double>((std::size_t{1} << 19) + 3);  // 4 behind the first 15
+  check_stages<double>((std::size_t{1} << 22) + 3);  // 7: the most of one pass
+  check_stages<double>(std::size_t{1} << 23);        // 8, in two passes
 }
 
 TEST(the_inverse_undoes_a_rotation) {

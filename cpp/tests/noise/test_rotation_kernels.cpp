@@ -79,9 +79,21 @@ void check_rows() {
     for (const auto* kernels : all_kernels<T>()) {
       auto combined = values;
       for (std::size_t column = 0; column < kStride; column += 16) {
-        kernels->combine_rows(combined.data() + column, kStride, stages, 16);
+        T* const rows = combined.data() + column;
+        kernels->combine_rows(rows, kStride, rows, kStride, stages, 16);
       }
       CHECK(same_bits(combined, expected));
+      std::vector<T> gathered(std::size_t{16} << stages);
+      kernels->combine_rows(values.data() + 16, kStride, gathered.data(), 16, stages, 16);
+      for (std::size_t i = 0; i < gathered.size(); ++i) {
+        CHECK(gathered[i] == expected[i / 16 * kStride + 16 + i % 16]);
+      }
+      std::vector<T> spread(values.size());
+      std::vector<T> close(gathered);
+      kernels->combine_rows(gathered.data(), 16, spread.data() + 32, kStride, stages, 16);
+      kernels->combine_rows(close.data(), 16, close.data(), 16, stages, 16);
+      for (std::size_t i = 0; i < close.size(); ++i)
+        CHECK(close[i] == spread[i / 16 * kStride + 32 + i % 16]);
     }
   }
 }
