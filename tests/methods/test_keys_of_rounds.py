@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import honest_outcome
-from methods.keys_made_once import ready_keys
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_enrolling_variant, every_one_of, twins, variants
 from shieldfl import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
+from shieldfl.methods.discovery import method_class
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED
 from shieldfl.roles.round_signer import RoundSigner
@@ -27,9 +27,13 @@ ENCRYPTED = ("ciphertexts", "votes", "scores")
 
 @functools.cache
 def encrypting() -> list:
-    """Return those that have an authority for keys; once, since a run is set up for each."""
-    with ready_keys():
-        return [one for one in variants() if SteppedRun(one).authority is not None]
+    """Return those that encrypt, which have an authority for keys."""
+    return [one for one in variants() if method_class(one.method).schemes]
+
+
+def test_who_encrypts_has_an_authority_for_keys():
+    for one in variants():
+        assert (SteppedRun(one).authority is not None) == (one in encrypting()), one.label
 
 
 def is_ckks(run: SteppedRun) -> bool:
