@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -73,6 +74,14 @@ def doctor_process(path: Path, without: tuple[str, ...] = (), **variables: str) 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return doctor_process(tmp_path_factory.mktemp("doctor") / "facts.json")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _slow_keys_are_made_once():
+    """In this process; the real thing, in one of its own, makes them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(self_test, "_slow_pairs", functools.cache(self_test._slow_pairs))
+        yield
 
 
 def invoke(*arguments: object):

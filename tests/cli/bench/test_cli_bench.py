@@ -34,8 +34,14 @@ def rows(text: str) -> dict[str, list[str]]:
     return {name: figures.split() for name, figures in found}
 
 
-def test_prints_a_line_for_each_scheme() -> None:
-    result = invoke(*ONE_CASE)
+@pytest.fixture(scope="module")
+def one_case():
+    """What one case prints, other libraries included."""
+    return invoke(*ONE_CASE)
+
+
+def test_prints_a_line_for_each_scheme(one_case) -> None:
+    result = one_case
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     table = rows(result.stdout)
@@ -48,8 +54,8 @@ def test_prints_a_line_for_each_scheme() -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_says_that_baselines_are_measured_on_fewer_values() -> None:
-    assert "first 4,096 values" in invoke(*ONE_CASE).stdout
+def test_says_that_baselines_are_measured_on_fewer_values(one_case) -> None:
+    assert "first 4,096 values" in one_case.stdout
     assert "measured on the first" not in invoke(*ONE_CASE, "--no-baselines").stdout
 
 
