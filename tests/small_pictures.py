@@ -1,4 +1,4 @@
-"""Pictures of a ninth of the dots, for tests of what is in them and where they are."""
+"""Pictures of a ninth of the dots, for tests of what is in them and where they are; and one alone for all of a run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import pytest
 
 from shieldfl.reporting import figure_style
 
-__all__ = ["small_pictures"]
+__all__ = ["ONE_PICTURE", "one_picture", "small_pictures"]
 
 _DOTS_AN_INCH = 54
+ONE_PICTURE = f"""
+from shieldfl.reporting import figure_style
+from shieldfl.simulation.report import page
+figure_style._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
+"""
+"""What a process of its own begins with, for reports as within :func:`one_picture`."""
 
 
 @contextlib.contextmanager
@@ -19,4 +25,14 @@ def small_pictures() -> Iterator[None]:
     """Within it, pictures are drawn with fewer dots; their layout in inches stays."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figure_style, "_DOTS_AN_INCH", _DOTS_AN_INCH)
+        yield
+
+
+@contextlib.contextmanager
+def one_picture() -> Iterator[None]:
+    """Within it, a report of a run has the first of its pictures alone, and a small one: they take longest of it."""
+    from shieldfl.simulation.report import page
+
+    with small_pictures(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "PLOTS", page.PLOTS[:1])
         yield

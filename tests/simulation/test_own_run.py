@@ -18,6 +18,7 @@ from shieldfl.simulation.compared_runs import Spread
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.run_result import RunInterrupted
+from small_pictures import one_picture
 
 QUICK = {"clients": 3, "rounds": 2, "local_epochs": 1}
 
@@ -254,7 +255,8 @@ def test_what_came_out_can_be_written_and_read(tmp_path, monkeypatch):
     assert [(seed, method, record.round) for seed, method, record in told] == [
         (seed, method, number) for seed in (0, 1) for method in ("fedavg", "full-he") for number in (1, 2)
     ]
-    files = result.write(tmp_path / "results")
+    with one_picture():
+        files = result.write(tmp_path / "results")
     assert all(path.is_file() for path in files)
     with open(tmp_path / "results/rounds.csv", newline="") as file:
         rows = list(csv.DictReader(file))

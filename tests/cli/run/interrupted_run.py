@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
+from small_pictures import ONE_PICTURE
 from warm_python import Collected, WarmPython
 
 __all__ = ["stopped_run"]
@@ -51,7 +52,9 @@ def stopped_run(
     round begins; else rounds go on until it comes.
     """
     reading, writing = os.pipe()
-    code = _CODE.format(rounds=rounds, pause=300 if pause else 0)
+    code = (ONE_PICTURE if "--report" in arguments else "") + _CODE.format(
+        rounds=rounds, pause=300 if pause else 0
+    )
     with Collected() as out, Collected() as err:
         with warm.start(code, arguments, out=out.end, err=err.end, passed=[writing]) as process:
             os.close(writing)

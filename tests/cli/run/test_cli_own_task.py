@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from small_pictures import ONE_PICTURE
 from warm_python import COMMAND_LINE
 
 MODULE = """
@@ -39,7 +40,11 @@ def run(warm_python, tmp_path):
     (tmp_path / "my_app.py").write_text(MODULE)
     (tmp_path / "needs.py").write_text("import a_package_that_is_nowhere\n")
 
-    return lambda *arguments: warm_python.run(COMMAND_LINE, ["run", *arguments], folder=tmp_path)
+    def ran(*arguments: str):
+        code = ONE_PICTURE + COMMAND_LINE if "--report" in arguments else COMMAND_LINE
+        return warm_python.run(code, ["run", *arguments], folder=tmp_path)
+
+    return ran
 
 
 @pytest.mark.parametrize("name", ["task", "made"])

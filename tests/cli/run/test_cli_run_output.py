@@ -16,14 +16,14 @@ from cli.run.run_stand_in import Driver, invoke, table_rows
 from shieldfl.errors import RangeError
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.simulation.results import STAGES
-from small_pictures import small_pictures
+from small_pictures import one_picture
 
 BOTH = ["--method", "fedavg,selective-shield"]
 
 
 @pytest.fixture(autouse=True)
-def _small_pictures() -> Iterator[None]:
-    with small_pictures():
+def _one_picture() -> Iterator[None]:
+    with one_picture():
         yield
 
 
@@ -54,6 +54,7 @@ def test_table_side_by_side(driver: Driver) -> None:
     assert "selective-shield: what a reader must know" in result.stdout
 
 
+@pytest.mark.every_run("80", "250")
 @pytest.mark.parametrize("columns", [80, 100, 250])
 def test_many_methods_stand_below_each_other_where_columns_are_few(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int

@@ -29,7 +29,7 @@ from shieldfl.simulation.report.summary import describe_run, summarise
 from shieldfl.simulation.results import STAGES
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import run_of
-from small_pictures import small_pictures
+from small_pictures import one_picture, small_pictures
 
 ENDINGS = (".svg", ".pdf", ".png")
 FILES = [
@@ -67,7 +67,8 @@ def report_of_one(report: Written, tmp_path_factory: pytest.TempPathFactory) -> 
     result = run_of("fedavg")
     folder = tmp_path_factory.mktemp("one") / "folder"
     shutil.copytree(report.folder, folder)
-    return Written(result, folder, write_report(result, folder))
+    with small_pictures():
+        return Written(result, folder, write_report(result, folder))
 
 
 def test_writes_every_file_and_says_so(report: Written) -> None:
@@ -285,8 +286,8 @@ def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> 
     from shieldfl.simulation.driver import run_methods
 
     silent = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 0.0})
-    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
-    with small_pictures():
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="linear", threads=1, min_clients=2)
+    with one_picture():
         write_report(run_methods(config, ["dp-fedavg"], silent), tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     row = re.search(r"epsilon of what was charged</th><td>([^<]*)</td>", page)

@@ -28,6 +28,7 @@ from reporting.headless_browser import (
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
+from small_pictures import small_pictures
 
 RUNS = {
     "one": lambda: run_of("fedavg"),
@@ -65,7 +66,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @cache
     def page(name: str) -> Path:
-        return write_report(RUNS[name](), tmp_path_factory.mktemp(name))[-1]
+        with small_pictures():  # of the files beside the page, which shows drawings
+            return write_report(RUNS[name](), tmp_path_factory.mktemp(name))[-1]
 
     return page
 
