@@ -277,14 +277,14 @@ def _slow_twins() -> list[str]:
     return [twin.label for twin in twins(others)]
 
 
-_TURNS = 4
+_TURNS = 8
 
 
 def by_turns(test_name: str, of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) -> list[Any]:
-    """Return parameters of a test: one of each kind of method and, by turns, a quarter of the others; the rest is slow.
+    """Return parameters of a test: one of each kind of method and, by turns, an eighth of the others; the rest is slow.
 
-    What a test asks of methods is mostly code that those of a kind have in common. Which quarter it is goes by the
-    test's name, so that each variant is in a quarter of all tests at least.
+    What a test asks of methods is mostly code that those of a kind have in common. Which eighth it is goes by the
+    test's name, so that each variant is in an eighth of all tests at least.
     """
     turn, late, place = zlib.crc32(test_name.encode()), set(slow), 0
     parameters = []

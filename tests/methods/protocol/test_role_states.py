@@ -229,7 +229,7 @@ def test_a_client_can_be_sealed_too():
         fresh.restore(run.clients[0].state(), KEY)
 
 
-@pytest.mark.every_run("sense-crypt/dense", "selective-shield/hidden", "full-he/ckks", "dict-pfl")
+@pytest.mark.every_run("sense-crypt/single", "selective-shield/hidden", "encrypted/ckks", "dict-pfl")
 @every_variant_and_twin
 def test_what_was_reported_is_not_reported_again_and_the_rest_is_not_lost(variant):
     kept, reported = SteppedRun(variant), SteppedRun(variant)
