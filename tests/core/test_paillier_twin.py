@@ -116,6 +116,7 @@ def encryptor_of(parameters, engine):
     return sf.paillier.Encryptor(authority_of(parameters, engine).public_key)
 
 
+@pytest.mark.every_run("2048", "3072-ifma")
 @each_engine
 @pytest.mark.parametrize("key_bits", [2048, 3072])
 def test_encryption_is_the_twins(engine, key_bits):

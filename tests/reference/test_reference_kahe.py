@@ -96,7 +96,7 @@ def session_of(degree: int) -> TwinSession:
         (2048, False),
         (2048, True),
         (4096, True),
-        (8192, False),
+        pytest.param(8192, False, marks=pytest.mark.slow),
         pytest.param(4096, False, marks=pytest.mark.slow),
         pytest.param(8192, True, marks=pytest.mark.slow),
     ],
