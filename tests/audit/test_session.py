@@ -15,6 +15,7 @@ from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
+from simulation.quick_synthetic_data import quick_synthetic_data
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 
@@ -156,9 +157,10 @@ def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
 @pytest.mark.parametrize("method", ["alt-fl-si-he", pytest.param("alt-fl-si-dp", marks=pytest.mark.slow)])
 def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
     settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
-    result = run_audit(
-        replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
-    )
+    with quick_synthetic_data():
+        result = run_audit(
+            replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
+        )
     found = cell(result, method, "other-clients", "robbing-the-fed")
     assert found.form.startswith("sum of 1, round 2")
     assert found.figure > 5 * found.chance

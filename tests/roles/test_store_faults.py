@@ -37,7 +37,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("operation", "kind"),
     [
-        ("answer", "exit before"), ("answer", "exit halfway"),
+        pytest.param("answer", "exit before", marks=pytest.mark.slow), ("answer", "exit halfway"),
         pytest.param("answer", "full", marks=pytest.mark.slow), ("answer", "broken"),
         *SOME, *OTHERS,
     ],

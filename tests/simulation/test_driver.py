@@ -235,6 +235,7 @@ def test_every_kind_of_sensitivity_runs_and_differs():
     assert encrypted[2] > max(encrypted[:2])
 
 
+@pytest.mark.every_run("encrypted")
 @pytest.mark.parametrize("buffers", ["local", "encrypted"])
 def test_a_model_with_batch_statistics_is_evaluated(buffers):
     config = RunConfig(

@@ -226,6 +226,7 @@ def test_who_is_not_done_in_time_is_ended(profile, monkeypatch):
     assert run.measured.dropped.tolist() == [[False, True, True]]
 
 
+@pytest.mark.every_run("KeyboardInterrupt")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_whatever_happens_everything_ends(profile, error):
     def fail(method: str, number: int) -> None:
