@@ -1,4 +1,4 @@
-"""What all tests share: the folder of real data, torch threads, no stated width of output, no limits of time.
+"""What all tests share: folders of data and of temporary files, torch threads, no width of output, no limits of time.
 
 And a process that starts others which need not import torch, see :mod:`warm_python`. What is imported and collected
 before the first test lives to the end: it is left out of collections of garbage.
@@ -14,11 +14,16 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from files_in_memory import memory_folder
 from warm_python import WarmPython, warm_python
 
 # No test may depend on how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+# Where pytest makes the folders that it gives to tests, unless told otherwise.
+if (_memory := memory_folder()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_memory))
 
 # Until all tests are collected: half a million objects, none of them garbage.
 gc.disable()
