@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
+import runpy
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,18 +22,18 @@ def estimates():
 
 
 @pytest.fixture
-def run(request) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the script in a process that has imported what it prints with."""
-    pytest.importorskip("opacus")
-    pytest.importorskip("sklearn")
-    warm = request.getfixturevalue("warm_python")
-    code = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+def run(monkeypatch, capfd) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the script as a program, in this process."""
+    monkeypatch.setenv("COLUMNS", "120")
 
     def ran(*options: str) -> subprocess.CompletedProcess[str]:
-        done = warm.run(code, options, environment=os.environ | {"COLUMNS": "120"})
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-        )
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *options])
+        code = 0
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as ended:
+            code = ended.code or 0
+        return subprocess.CompletedProcess(options, code, *capfd.readouterr())
 
     return ran
 
