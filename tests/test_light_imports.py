@@ -34,7 +34,7 @@ UNWANTED = {
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
     "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
-    "shieldfl.methods.selective_shield.settings": ("torch", "sklearn", "opacus"),
+    "shieldfl.methods.selective_shield.method": ("torch", "sklearn", "opacus"),
     "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),
     "shieldfl.fleet.costs.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
     "shieldfl.fleet.simulate.planner": ("torch", "sklearn", "opacus", "matplotlib"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import io
+import subprocess
+import sys
 import tomllib
 import zipfile
 
@@ -124,6 +126,22 @@ def test_refuses(words, says, tmp_path, monkeypatch):
     assert result.stdout == ""
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_an_app_is_written_without_importing_torch(tmp_path):
+    """Settings of all methods are read for it, which takes their classes: torch would be most of the time."""
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'sklearn', 'opacus'): sys.modules[name] = None\n"
+        "from shieldfl.cli.main import main\n"
+        "sys.argv[1:] = ['flower', 'new', 'own-app']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "own-app" / "pyproject.toml").is_file()
 
 
 def test_does_not_write_over_what_is_there(made):

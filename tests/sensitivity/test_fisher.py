@@ -15,8 +15,8 @@ from shieldfl.sensitivity.fisher import (
     full_batch_fisher,
     normalise_per_layer,
     per_sample_fisher,
-    sensitive_positions,
 )
+from shieldfl.sensitivity.sensitive_positions import sensitive_positions
 from shieldfl.torch_bridge import ParameterLayout, parameter_layout
 
 

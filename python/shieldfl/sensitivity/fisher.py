@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -33,7 +32,6 @@ __all__ = [
     "full_batch_fisher",
     "normalise_per_layer",
     "per_sample_fisher",
-    "sensitive_positions",
 ]
 
 
@@ -208,17 +206,3 @@ def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVe
         if high > low:
             normalised[piece] = (layer - low) / (high - low)
     return normalised
-
-
-def sensitive_positions(normalised: FloatVector, threshold: float) -> npt.NDArray[np.bool_]:
-    """Choose the positions whose normalised score is strictly greater than the threshold.
-
-    Source: SelectiveShield, eq. 14.
-
-    Returns a bool array of shape (P,). A threshold of 1 selects nothing; one outside [0, 1], or NaN, is a
-    ``ParameterError``.
-    """
-    if not 0.0 <= threshold <= 1.0:
-        raise ParameterError("the sensitivity threshold must lie in [0, 1]")
-    chosen: npt.NDArray[np.bool_] = normalised > np.float32(threshold)
-    return chosen

@@ -20,7 +20,7 @@ from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import scheme_of
-from shieldfl.sensitivity.fisher import sensitive_positions
+from shieldfl.sensitivity.sensitive_positions import sensitive_positions
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
