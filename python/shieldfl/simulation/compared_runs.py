@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import DataError, ParameterError
 from shieldfl.installing import require
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, seconds_text
 from shieldfl.simulation.report.csv_tables import csv_text, flat_record
 from shieldfl.simulation.report.summary import describe_run
 from shieldfl.simulation.results import MethodResult
-from shieldfl.simulation.run_result import RunResult
+from shieldfl.simulation.run_result import NO_RUN, RunResult
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,8 @@ class Spread(NamedTuple):
     def mean_without_extremes(self) -> float:
         """The mean without the least and the largest value, as Alt-FL's section VII reports ten runs of each setting.
 
-        Raises ParameterError for fewer than three seeds.
+        NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than three
+        seeds.
         """
         if len(self.values) < 3:
             raise ParameterError(
@@ -71,6 +72,7 @@ _OF_METHOD: dict[str, tuple[Callable[[MethodResult], float], Callable[[float], s
     "bytes_down": (lambda method: fmean(one.bytes_down for one in method.repeated_rounds), bytes_text),
     "seconds": (lambda method: fmean(one.seconds for one in method.repeated_rounds), seconds_text),
     "epsilon": (lambda method: method.last.epsilon, epsilon_text),
+    "best_accuracy": (lambda method: method.best_accuracy, "{:.4f}".format),
     "matched_accuracy": (lambda method: method.last.matched_accuracy, "{:.4f}".format),
     "converged_round": (lambda method: method.converged_round, "{:g}".format),
     "bytes_to_convergence": (lambda method: method.bytes_to_convergence, bytes_text),
@@ -114,10 +116,10 @@ class ComparedRuns:
         Parameters
         ----------
         method : one of :attr:`methods`.
-        name : one of :attr:`metrics`, of the global model after the last round; ``"bytes_up"`` or ``"bytes_down"``, of
-            a client in a round; ``"seconds"`` of a round; ``"epsilon"``; ``"matched_accuracy"``; or
-            ``"converged_round"``, ``"bytes_to_convergence"`` of a client and ``"seconds_to_convergence"``, NaN for a
-            seed that had not converged.
+        name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all rounds;
+            ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"`` of a
+            round; ``"epsilon"``; or ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
+            ``"seconds_to_convergence"``, NaN for a seed that had not converged.
 
         NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """
@@ -182,6 +184,21 @@ class ComparedRuns:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: the seeds, and each one's run as :meth:`RunResult.to_json` writes it."""
         return {"seeds": list(self.seeds), "runs": [run.to_json() for run in self.runs]}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ComparedRuns:
+        """Return what :meth:`to_json` or ``shieldfl run --json`` wrote, of one seed or several, without the models.
+
+        Raises DataError for anything else.
+        """
+        try:
+            read = tuple(map(RunResult.from_json, facts.get("runs", [facts])))
+            seeds = tuple(map(int, facts.get("seeds") or [run.config["seed"] for run in read]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(NO_RUN) from error
+        if not read or len(seeds) != len(read):
+            raise DataError(NO_RUN)
+        return cls(seeds, read)
 
     def table(self) -> str:
         """Return a table as text: a row for each method; means over the seeds, ± their standard deviation.

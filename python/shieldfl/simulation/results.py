@@ -131,6 +131,12 @@ class MethodResult:
         return self.rounds[-1]
 
     @property
+    def best_accuracy(self) -> float:
+        """That of the round in which it was largest, in [0, 1]; NaN where one is."""
+        accuracies = [record.accuracy for record in self.rounds]
+        return math.nan if any(map(math.isnan, accuracies)) else max(accuracies)
+
+    @property
     def repeated_rounds(self) -> list[RoundRecord]:
         """The rounds that stand for all: all but the first, which also sets up.
 

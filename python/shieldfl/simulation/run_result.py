@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from shieldfl.errors import DataError
 from shieldfl.simulation.report.timing import compare_timings
-from shieldfl.simulation.results import MethodResult
+from shieldfl.simulation.results import MethodResult, RoundRecord
 
-__all__ = ["EndedRuns", "Failure", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
+__all__ = ["NO_RUN", "EndedRuns", "Failure", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
+
+NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"
+"""What is wrong with other files."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,38 @@ class RunResult:
             entry["hidden_share"] = plain_json(method.hidden_share)
             entry["timing"] = plain_json(timing.to_json())
         return cleaned
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
+        """Return what :meth:`to_json` wrote. Raises DataError for anything else."""
+        try:
+            known = {one.name: facts[one.name] for one in fields(cls)}
+            stopped = known["interrupted"]
+            if stopped is not None:
+                stopped = {**stopped, "not_begun": tuple(stopped["not_begun"])}
+                known["interrupted"] = (Failure if "error" in stopped else Interruption)(**stopped)
+            known["metrics"] = tuple(known["metrics"])
+            known["methods"] = [_method(entry) for entry in known["methods"]]
+            return cls(**known)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(NO_RUN) from error
+
+
+def _method(entry: Mapping[str, Any]) -> MethodResult:
+    """Return a method of a file: what follows from its rounds, which stands there too, is worked out again."""
+    read = {one.name: entry[one.name] for one in fields(MethodResult)}
+    read["delta"] = _number(read["delta"])
+    rounds = [{name: _number(value) for name, value in record.items()} for record in read["rounds"]]
+    return MethodResult(**{**read, "rounds": [RoundRecord(**record) for record in rounds]})
+
+
+def _number(value: Any) -> Any:
+    """Return the number, or the numbers by name, that :func:`plain_json` wrote."""
+    if isinstance(value, dict):
+        return {name: _number(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return float(value)
+    return math.nan if value is None else value
 
 
 class RunInterrupted(KeyboardInterrupt):

@@ -66,9 +66,7 @@ def _zone(zone: str) -> Figure:
 
 FIGURES: dict[str, Figure] = {
     "accuracy": Figure("accuracy", lambda method: method.last.accuracy, accuracy_text),
-    "best_accuracy": Figure(
-        "accuracy, best round", lambda method: max(record.accuracy for record in method.rounds), accuracy_text
-    ),
+    "best_accuracy": Figure("accuracy, best round", lambda method: method.best_accuracy, accuracy_text),
     "personalised_accuracy": Figure(
         "accuracy, personalised", lambda method: method.last.personalised_accuracy, accuracy_text
     ),
