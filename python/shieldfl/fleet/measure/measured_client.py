@@ -202,7 +202,7 @@ class _Client:
         facts = {
             "scores": self._start.scores is not None,
             "selects": self._selects,
-            "sent_whole": not (stated.kept.count or stated.noised.count),
+            "sent_plain": not (stated.kept.count or stated.noised.count or stated.encrypts_noised),
             "sends_mask": not set(stated.parts) <= set(PUBLIC_PARTS),
         }
         parts = {"update": self._update.tobytes(), "encrypted": stated.encrypted.to_bytes()}

@@ -128,14 +128,18 @@ class MeasuredMethod:
 
     def _check(self, before: NDArray[np.float32], after: NDArray[np.float32], told: Sequence[Letter]) -> None:
         """Compare the model with that of the plain updates, where all of these were sent and no noise was added."""
-        whole = type(self._method).averages_all and all(letter.facts["sent_whole"] for letter in told)
+        whole = type(self._method).averages_all and all(letter.facts["sent_plain"] for letter in told)
         if not told or not whole:
             return
         updates = [np.frombuffer(letter.parts["update"], dtype=np.float32) for letter in told]
-        plain = before + np.mean(updates, axis=0, dtype=np.float64)
+        mean = np.mean(updates, axis=0, dtype=np.float64)
+        plain = before + mean
         # Each value is rounded to the nearest multiple of 2^-f, and so is the mean off by half of that at most.
         half = 0.5 * 2.0 ** -self._method.purposes["update"].fraction_bits if self._method.purposes else 0.0
-        if not (np.abs(after - plain) <= half + 2.0 * np.spacing(np.maximum(abs(after), abs(before)))).all():
+        # Sums in the clear travel in float32, as the model is.
+        rounding = 2.0 * np.spacing(np.maximum(abs(after), abs(before)))
+        rounding += np.spacing(np.abs(mean).astype(np.float32))
+        if not (np.abs(after - plain) <= half + rounding).all():
             raise RangeError("a sum was opened wrongly: this build cannot be relied on")
 
     def costs(self, calibrated: SchemeCosts) -> SchemeCosts:
