@@ -43,7 +43,8 @@ class ShareNoiser {
     RandomStream noise(noise_seed_, block);
     // What undecided draws take comes behind all words of the block.
     constexpr std::size_t kBlocksPerGroup = sizeof(std::uint64_t) * kDrawWordsPerGroup / kChaCha20BlockBytes;
-    RandomStream more(noise_seed_, block, static_cast<std::uint32_t>(groups * kBlocksPerGroup));
+    const auto behind = static_cast<std::uint32_t>(groups * kBlocksPerGroup);
+    RandomStream more(noise_seed_, block, behind);
     const auto apply_to = [&](std::span<std::int32_t> piece) {
       fill(rounding, piece.size() / kShareGroup * kRoundingWordsPerGroup);
       const std::uint64_t squares =
@@ -66,6 +67,8 @@ class ShareNoiser {
       squares += apply_to(rest_);
       std::copy_n(rest_.begin(), left.size(), left.begin());
     }
+    // All words of the block are drawn now, and what undecided draws took came behind them.
+    VERIFY(noise.next_u64() == RandomStream(noise_seed_, block, behind).next_u64());
     return squares;
   }
 

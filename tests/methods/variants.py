@@ -284,7 +284,7 @@ def by_turns(test_name: str, of: Sequence[Variant], slow: Iterable[str] = STEPS_
     """Return parameters of a test: one of each kind of method and, by turns, an eighth of the others; the rest is slow.
 
     What a test asks of methods is mostly code that those of a kind have in common. Which eighth it is goes by the
-    test's name, so that each variant is in an eighth of all tests at least.
+    test's name, so that each variant is in an eighth of all tests on average.
     """
     turn, late, place = zlib.crc32(test_name.encode()), set(slow), 0
     parameters = []

@@ -12,6 +12,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.sensitivity.fisher import FisherAccumulator
+from shieldfl.sensitivity.gradient import full_batch_gradient
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
 from shieldfl.torch_bridge import flatten, parameter_layout
@@ -146,15 +147,15 @@ def test_training_leaves_the_global_generator_and_the_data_alone() -> None:
 def test_one_step_has_moved_by_the_gradient_that_was_taken_up() -> None:
     features, labels = samples(20)
     plain, scored = model(), model()
+    gradient = full_batch_gradient(scored, features, labels)
     start = flatten(scored)
     accumulator = FisherAccumulator(parameter_layout(scored))
     settings = TrainingSettings(1, 20, 0.5)
     train_locally(plain, features, labels, settings, seed=0)
     train_locally(scored, features, labels, settings, seed=0, gradients=accumulator)
     assert flatten(plain).tobytes() == flatten(scored).tobytes()
-    # One plain SGD step moved the weights by -lr times the gradient that is squared.
-    gradient = (start.astype(np.float64) - flatten(scored)) / 0.5
     np.testing.assert_allclose(accumulator.scores(), gradient**2, rtol=1e-2, atol=1e-8)
+    np.testing.assert_allclose(flatten(scored), start - 0.5 * gradient, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -285,3 +286,59 @@ def test_the_papers_mlp_learns_mnist(data_dir: Path) -> None:
     features, labels = mnist.train_features[:6000], mnist.train_labels[:6000]
     train_locally(trained, features, labels, TrainingSettings(10, 32, 0.05), seed=0)
     assert evaluate(trained, mnist.test_features, mnist.test_labels) > 0.92
+
+
+class _Clamped(nn.Linear):
+    """A user's own, which keeps its weights small by itself."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.weight.clamp_(-0.05, 0.05)
+        return super().forward(batch)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "own module", "own loss", "hook"])
+def test_gradients_are_read_one_by_one_where_other_things_than_steps_move_weights(kind: str) -> None:
+    """Else what they moved would be taken for gradients, and sensitive positions for others."""
+    torch.manual_seed(0)
+    features = torch.randint(0, 5, (40, 3)) if kind == "embedding" else torch.randn(40, 3)
+    first = {
+        "embedding": lambda: nn.Sequential(nn.Embedding(5, 4, max_norm=0.3), nn.Flatten(), nn.Linear(12, 2)),
+        "own module": lambda: nn.Sequential(_Clamped(3, 8), nn.ReLU(), nn.Linear(8, 2)),
+        "own loss": lambda: nn.Linear(3, 2),
+        "hook": lambda: nn.Linear(3, 2),
+    }[kind]()
+    labels = torch.randint(0, 2, (40,))
+
+    def shrink(module: nn.Module) -> None:
+        module.weight.data.mul_(0.9)
+
+    def shrinking(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            first.weight.mul_(0.9)
+        return nn.functional.cross_entropy(outputs, targets)
+
+    if kind == "hook":
+        first.register_forward_pre_hook(lambda module, _: shrink(module))
+    read: list[torch.Tensor] = []
+    with torch.random.fork_rng():
+        accumulator = FisherAccumulator(parameter_layout(first))
+        update = accumulator.update
+
+        def reading(module: nn.Module) -> None:
+            read.append(torch.cat([one.grad.flatten() for one in module.parameters()]))
+            update(module)
+
+        accumulator.update = reading  # type: ignore[method-assign]
+        loss = shrinking if kind == "own loss" else None
+        train_locally(first, features, labels, TrainingSettings(2, 8, 0.5), 1, accumulator, loss)
+    assert len(read) == 10
+    np.testing.assert_allclose(
+        accumulator.scores(), torch.stack(read).mean(0).square().numpy(), rtol=1e-4, atol=1e-12
+    )
+
+
+def test_sums_of_gradients_of_a_model_without_trained_parameters_are_refused() -> None:
+    module = model()
+    with pytest.raises(ParameterError, match="no parameter that is trained"):
+        FisherAccumulator(parameter_layout(module)).take(module, {}, 3)

@@ -47,6 +47,8 @@ class ServerSession:
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
+        if begun.method.synthetic_demand is not None:
+            self._account.note_given_synthetic_data()
         self._told = ToldEvents(self._account, begun.method.privacy_reading.unit, begun.method.plan.rounds)
         initial = begun.initial if begun.method.aggregator_has_model else None
         self.aggregator = begun.method.aggregator_steps(

@@ -32,7 +32,7 @@ TRAINING = "shieldfl.training"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
 
 _STYPE = "shieldfl.message 1"
-_VERSION = 2
+_VERSION = 3
 
 
 class Kind(StrEnum):

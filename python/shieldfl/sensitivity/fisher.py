@@ -15,7 +15,7 @@ positions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -76,13 +76,15 @@ class FisherAccumulator:
         torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         self._updates += 1
 
-    def take(self, model: nn.Module, sums: Sequence[torch.Tensor], updates: int) -> None:
-        """Add what the gradients of several updates sum to: a tensor for each parameter that is trained.
+    def take(self, model: nn.Module, sums: Mapping[nn.Parameter, torch.Tensor], updates: int) -> None:
+        """Add what the gradients of several updates sum to, by parameter; others had none.
 
         Raises ParameterError as :meth:`update` does.
         """
-        views = [view for view, one in self._views_of(model) if one.requires_grad]
-        torch._foreach_add_(views, list(sums))
+        pairs = [(view, sums[one]) for view, one in self._views_of(model) if one in sums]
+        if not pairs:
+            raise ParameterError("the model has no parameter that is trained")
+        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         self._updates += updates
 
     def scores(self) -> FloatVector:

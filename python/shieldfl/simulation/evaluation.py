@@ -56,19 +56,18 @@ class Evaluation:
         self._label_shares = label_shares
         if label_shares is not None:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
-        self._digests = _Digests()
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
-        self._digests = _Digests()
+        digests = _Digests()
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
             figures = []
             for point in points:
-                figures.append(self._measured(self._digests.of(point), point, found).figures)
+                figures.append(self._measured(digests.of(point), point, found).figures)
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -85,8 +84,9 @@ class Evaluation:
         if self._label_shares is None or not points:
             return float("nan")
         accuracies = []
+        digests = _Digests()
         for client, point in zip(clients, points, strict=True):
-            by_class = self._known[self._digests.of(point)].by_class
+            by_class = self._known[digests.of(point)].by_class
             assert by_class is not None, "there are label shares"
             own = self._label_shares[client]
             accuracies.append(float(own[own > 0] @ by_class[own > 0]))
@@ -111,10 +111,10 @@ class Evaluation:
 
 
 class _Digests:
-    """Of models, which it holds: one that all clients have is read once, by its address."""
+    """Of models that are in memory as long as this is: one that all clients have is read once, by its address."""
 
     def __init__(self) -> None:
-        self._by_address: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
+        self._by_address: dict[tuple[int, int], bytes] = {}
 
     def of(self, point: StartingPoint) -> bytes:
         """Return what two models have in common only where they are the same: their sizes are the run's."""
@@ -122,5 +122,5 @@ class _Digests:
         if place not in self._by_address:
             digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
             digest.update(np.ascontiguousarray(point.buffers).data)
-            self._by_address[place] = digest.digest(), point
-        return self._by_address[place][0]
+            self._by_address[place] = digest.digest()
+        return self._by_address[place]

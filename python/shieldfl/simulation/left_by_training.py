@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
-from shieldfl.sensitivity.layer_chains import is_altered
+from shieldfl.training.known_modules import has_known_modules
 from shieldfl.training.objective import Objective
 
 __all__ = ["leaves_parameters_alone", "leaves_vectors_alone"]
@@ -26,20 +24,4 @@ def leaves_vectors_alone(model: nn.Module, objective: Objective) -> bool:
 
 
 def _is_known(model: nn.Module, objective: Objective) -> bool:
-    """Whether all that it does is torch's, or this package's: what is a user's own may keep anything."""
-    if any(one._backward_hooks or one._post_accumulate_grad_hooks for one in model.parameters()):
-        return False
-    return objective == Objective() and all(
-        type(one).__module__.startswith(_KNOWN)
-        and not is_altered(one)
-        and all(map(_is_function_of_torch, filter(callable, vars(one).values())))
-        for one in model.modules()
-    )
-
-
-def _is_function_of_torch(one: Any) -> bool:
-    module = str(getattr(one, "__module__", None))
-    return module == "torch" or module.startswith(("torch.", "shieldfl."))
-
-
-_KNOWN = ("torch.nn.", "shieldfl.")
+    return objective == Objective() and has_known_modules(model)

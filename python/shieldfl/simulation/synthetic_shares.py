@@ -60,8 +60,8 @@ def check_synthetic_samples(
     _check_enough(len(given[1]), clients)
     if not demands:
         raise ParameterError(
-            f"synthetic data are given, but no round trains on them: leave them out, or run {_takers()} for "
-            "enough rounds"
+            f"synthetic data are given, but no round trains on them: leave them out, or run {_takers()} for enough "
+            "rounds, or with a synthetic_share"
         )
 
 
@@ -110,10 +110,7 @@ def synthetic_shares(
         features, labels = made.features, made.labels
     else:
         features, labels = given
-        account.note(
-            "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
-            "from is for their maker to account for"
-        )
+        account.note_given_synthetic_data()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     return [(features[share], labels[share]) for share in torch.tensor_split(order, clients)]
 

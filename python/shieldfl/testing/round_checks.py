@@ -44,7 +44,7 @@ def check_facts(method: Method, run: SteppedRun) -> None:
         assert start.scores in (None, method.scores)
         if start.noise is not None:
             assert type(method).trains_privately(method.name, run.entry)
-        if start.synthetic:
+        if start.synthetic or start.synthetic_share:
             assert method.synthetic_demand is not None
             assert type(method).named(method.name).takes_synthetic
 

@@ -27,6 +27,7 @@ from shieldfl.training.local_update import (
     LocalUpdate,
     PrivateSteps,
     StartingPoint,
+    samples_beside,
 )
 from shieldfl.training.objective import Objective, TrainModel
 from shieldfl.training.sgd import train_locally
@@ -113,7 +114,7 @@ class LocalTrainer:
         if start.synthetic:
             return self._synthetic
         features, labels = self._own_samples()
-        count = round(start.synthetic_share / (1.0 - start.synthetic_share) * len(features))
+        count = samples_beside(len(features), start.synthetic_share)
         beside = torch.arange(count, device=features.device) % len(self._synthetic[0])
         made = (one.index_select(0, beside) for one in self._synthetic)
         return torch.cat([features, next(made)]), torch.cat([labels, next(made)])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["FloatVector", "GradientNoise", "LocalUpdate", "PrivateSteps", "StartingPoint"]
+__all__ = ["FloatVector", "GradientNoise", "LocalUpdate", "PrivateSteps", "StartingPoint", "samples_beside"]
 
 FloatVector = NDArray[np.float32]
 
@@ -67,6 +67,11 @@ class StartingPoint:
     ) -> LocalUpdate:
         """Return what training from here gave: it belongs to this round and is refused in any other."""
         return LocalUpdate(self.round, parameters, buffers, scores, private_steps, self.beginning)
+
+
+def samples_beside(samples: int, share: float) -> int:
+    """Return how many synthetic samples lie beside so many of a client's own where they are this share of all."""
+    return round(share / (1.0 - share) * samples)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from shieldfl.sensitivity.fisher import FisherAccumulator
 from shieldfl.sensitivity.gradient import batches_of, evaluation_mode
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import exact_dtype
+from shieldfl.training.known_modules import is_moved_by_steps_alone
 
 __all__ = ["EVALUATION_BATCH", "MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
 
@@ -64,7 +65,8 @@ def train_locally(
         Decides the order of the samples in every epoch.
     gradients : FisherAccumulator, optional
         Takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD has
-        made of them, once at the end.
+        made of them, once at the end. The latter
+        where all modules are torch's and move no parameter by themselves.
     loss : callable, optional
         In the place of the cross-entropy.
     optimizer : callable, optional
@@ -84,9 +86,11 @@ def train_locally(
     """
     samples = _count(features, labels)
     generator = torch.Generator().manual_seed(seed)
-    taking = (
-        None if gradients is None else _Taking(model, gradients, StageClock() if clock is None else clock)
-    )
+    taking = None
+    if gradients is not None:
+        # What else moves parameters, as a loss of the user's own may, would be taken for gradients.
+        follows = loss is None and is_moved_by_steps_alone(model)
+        taking = _Taking(model, gradients, StageClock() if clock is None else clock, sums_may_follow=follows)
     steps = _Sgd(model, settings, taking) if optimizer is None else _Own(model, optimizer, taking)
     model.train()
     total = torch.zeros(())
@@ -109,6 +113,8 @@ class _Taking:
     model: nn.Module
     gradients: FisherAccumulator
     clock: StageClock
+    sums_may_follow: bool
+    """Whether nothing but steps moves parameters, so that these tell what gradients summed to."""
 
     def each(self) -> None:
         """Take up the gradients that the model holds now."""
@@ -129,7 +135,12 @@ class _Sgd:
         self._taking = taking
         self._steps = 0
         # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
-        self._sums_follow = not settings.weight_decay and settings.learning_rate >= _LEAST_TRACED_RATE
+        self._sums_follow = (
+            taking is not None
+            and taking.sums_may_follow
+            and not settings.weight_decay
+            and settings.learning_rate >= _LEAST_TRACED_RATE
+        )
         self._starts: list[torch.Tensor] = []
         if taking is not None and self._sums_follow:
             with taking.clock.stage("score"):
@@ -178,7 +189,8 @@ class _Sgd:
             torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
             if momentum:
                 torch._foreach_add_(sums, self._velocities, alpha=momentum)
-            self._taking.gradients.take(self._taking.model, sums, self._steps)
+            by_parameter = dict(zip(self._parameters, sums, strict=True))
+            self._taking.gradients.take(self._taking.model, by_parameter, self._steps)
 
 
 class _Own:

@@ -107,6 +107,11 @@ def recorded_run(
         test_features=dataset.test_features[:_MEASURED],
         test_labels=dataset.test_labels[:_MEASURED],
     )
+    if method.own_settings.get("synthetic_share"):
+        raise ParameterError(
+            f"{name} trains on synthetic samples beside the client's own, which no attack here tells from them: set "
+            "synthetic_share to 0"
+        )
     synthetic = _synthetic(method, dataset)
     run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
     with warnings.catch_warnings():

@@ -167,7 +167,7 @@ class AltFl(SumNoised, AgreedMask):
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return what the noise of all steps comes to, in rounds with DP-SGD."""
-        return self.dp_sgd.noise.deviation(training, samples)
+        return self.dp_sgd.deviation(training, samples)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
         """Scores first in a round that encrypts, until a model comes with the mask."""

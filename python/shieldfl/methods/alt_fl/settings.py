@@ -51,7 +51,7 @@ class AltFlSettings(DpSgdSettings, SumNoiseOption, EncryptionSettings):
 
     synthetic_share: Annotated[
         float,
-        Meta(ge=0.0, lt=1.0),
+        Meta(ge=0.0, le=0.95),
         about(
             "Of what clients train on in rounds on their own data, the share that is synthetic (augmentation): it is "
             "laid beside their own, and repeated where there is too little.",

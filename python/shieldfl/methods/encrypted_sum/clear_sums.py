@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 from shieldfl.errors import WireFormatError
 from shieldfl.roles.message import Message
 
-__all__ = ["clear_sums_part", "read_clear_sums"]
+__all__ = ["are_summable", "clear_sums_part", "read_clear_sums"]
+
+_MOST = float(np.finfo(np.float32).max)
+
+
+def are_summable(values: NDArray[np.float32], weights: int) -> bool:
+    """Say whether all are numbers, so small that clients of these weights together cannot leave float32 with them."""
+    limit = np.float32(_MOST / weights)
+    return bool((np.abs(values) <= limit).all())
 
 
 def clear_sums_part(sums: NDArray[np.float64]) -> bytes:

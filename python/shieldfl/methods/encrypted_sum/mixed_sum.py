@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.clear_sums import clear_sums_part
+from shieldfl.methods.encrypted_sum.clear_sums import are_summable, clear_sums_part
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.message import Message
 from shieldfl.scheme.keys import SchemePublicKey
@@ -93,8 +93,11 @@ class MixedSum(Stateful):
             values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
             if self._has_rest:
                 values = message.vector("values", np.float32, clear.count)
-                if not np.isfinite(values).all():
-                    raise WireFormatError(f"client {client} sent NaN or infinity: its update was not added")
+                if not are_summable(values, sum(self._weights)):
+                    raise WireFormatError(
+                        f"client {client} sent NaN, infinity, or numbers that no sum of all clients' has room for: its "
+                        "update was not added"
+                    )
         with self._clock.stage("aggregate"):
             fields: NDArray[np.float32] | None = None
             if clear is not self._rest:

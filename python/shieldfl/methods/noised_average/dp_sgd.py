@@ -23,6 +23,7 @@ from shieldfl.training.local_update import (
     GradientNoise,
     LocalUpdate,
     StartingPoint,
+    samples_beside,
 )
 
 __all__ = ["BY_DP_SGD", "DpSgdAveraging", "DpSgdRounds"]
@@ -55,6 +56,10 @@ class DpSgdRounds:
             raise ParameterError("delta is 1/N by default: say how many samples there are, or set delta")
         noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
         return cls(noise, settings.delta or 1 / max(plan.samples or 0, 2))
+
+    def deviation(self, training: TrainingSettings, samples: int) -> float:
+        """Return what the noise of all steps comes to on each parameter, for a client of so many samples of its own."""
+        return self.noise.deviation(training, samples + samples_beside(samples, self.synthetic_share))
 
     def training(self, start: StartingPoint, kind: RoundKind) -> StartingPoint:
         """Return how a round of this kind is to be trained from its start."""
@@ -181,7 +186,7 @@ class DpSgdAveraging(NoisedAverage):
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return what the noise of all steps comes to."""
-        return self.dp_sgd.noise.deviation(training, samples)
+        return self.dp_sgd.deviation(training, samples)
 
     def _client(
         self,

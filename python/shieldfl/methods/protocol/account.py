@@ -110,6 +110,13 @@ class Account:
         """Charge every client for a release with this multiplier, of what synthetic data were made from."""
         self.book.add(DataRelease(Noise(noise_multiplier, "sample")))
 
+    def note_given_synthetic_data(self) -> None:
+        """Note that nothing is charged for synthetic data that this package has not made."""
+        self.note(
+            "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
+            "from is for their maker to account for"
+        )
+
     def spent(self) -> PrivacySpent:
         """Return what the rounds so far have spent. Raises ParameterError for an epsilon without a delta."""
         return self.book.spent(self.delta)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -55,8 +56,8 @@ class OpenedTogether:
         self._clients = clients
         self._known: dict[bytes, _Opened] = {}
         """By the history of the sums before."""
-        self._read: dict[int, tuple[bytes, Message]] = {}
-        """Ends of rounds, by the object that each is: nobody else can become that while it is held."""
+        self._read: WeakValueDictionary[int, Message] = WeakValueDictionary()
+        """What ends of rounds were read to, by the object that each is, as long as somebody has it."""
         self._saved = 0.0
 
     def read(self, end: Part) -> Message:
@@ -64,11 +65,16 @@ class OpenedTogether:
 
         Raises WireFormatError.
         """
-        if not isinstance(end, bytes):
-            return Message.from_bytes(end)
-        if id(end) not in self._read:
-            self._read[id(end)] = end, Message.from_bytes(end)
-        return self._read[id(end)][1]
+        known = self._read.get(id(end))
+        # A message that was read has views of the object that it was read from, which nothing else can be meanwhile.
+        if known is not None and any(
+            isinstance(one, memoryview) and one.obj is end for one in known.values()
+        ):
+            return known
+        message = Message.from_bytes(end)
+        if isinstance(end, bytes):
+            self._read[id(end)] = message
+        return message
 
     def take_saved(self) -> float:
         """Return the seconds that clients would have taken since the last call, by themselves, beside those it took."""
@@ -113,16 +119,21 @@ class OpenedTogether:
             and _are_same(known.before, before)
             and (known.message is message or _are_same(known.message, message))
         ):
-            return work()
+            answer, request = work()
+            self._count(history, known)
+            return answer, request
         # What clients missed is sent from one place: the next one's is found to be the same without being read.
         known.message = message
         opener.repeat(phase, round_number, known.result, known.answer, known.after, known.remarks)
+        self._count(history, known)
+        self._saved += max(0.0, known.seconds - (time.perf_counter() - start))
+        return known.answer, known.request
+
+    def _count(self, history: bytes, known: _Opened) -> None:
+        """Count a client that has opened a total; drop what all have."""
         known.clients += 1
         if known.clients == self._clients:
             del self._known[history]
-            self._read = {place: read for place, read in self._read.items() if read[1] is not message}
-        self._saved += max(0.0, known.seconds - (time.perf_counter() - start))
-        return known.answer, known.request
 
 
 def _are_same(ones: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:

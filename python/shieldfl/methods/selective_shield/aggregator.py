@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask, Votes, split_zones
-from shieldfl.methods.encrypted_sum.clear_sums import clear_sums_part
+from shieldfl.methods.encrypted_sum.clear_sums import are_summable, clear_sums_part
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -192,8 +192,11 @@ class SelectiveShieldAggregator(CollectingAggregator):
         # Hidden: the client sends a value for each position that is not encrypted.
         hidden_count = self._size - self._encrypted_zone.count
         values = message.vector("values", np.float32, hidden_count if positions is None else positions.count)
-        if not np.isfinite(values).all():
-            raise WireFormatError("a client's noised values hold NaN or infinity: they were not added")
+        if not are_summable(values, self._clients):
+            raise WireFormatError(
+                "a client's noised values hold NaN, infinity, or numbers that no sum of all clients' has room for: "
+                "they were not added"
+            )
         return values
 
     def _result(self, phase: str) -> Message:
