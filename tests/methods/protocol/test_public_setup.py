@@ -142,7 +142,7 @@ def test_what_is_refused_below_is_refused_for_what_was_altered():
         b"{}",
         b"\xff",
         b"[" * 100_000,
-        altered(format="shieldfl public set-up 2"),
+        altered(format="shieldfl public set-up 1"),
         altered(more=1),
         altered(method=1),
         altered(settings=[]),

@@ -99,10 +99,10 @@ def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:
         pass
+    counts = _counts(part, size)
+    if counts is not None:
+        return counts
     if len(part) == 4 * size:
-        counts = np.frombuffer(part, np.uint32)
-        if counts.max() <= _MOST_COUNT:
-            return counts.astype(np.float64)
         sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
         return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
     if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
@@ -113,6 +113,13 @@ def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
     chosen = np.zeros(size)
     chosen[positions] = 1.0
     return chosen
+
+
+def _counts(part: Part, size: int) -> NDArray[np.float64] | None:
+    """Return a whole number for each parameter (P,), of one, two or four bytes; None for other parts."""
+    kind = {size: np.uint8, 2 * size: np.uint16, 4 * size: np.uint32}.get(len(part))
+    counts = None if kind is None else np.frombuffer(part, kind)
+    return counts.astype(np.float64) if counts is not None and counts.max() <= _MOST_COUNT else None
 
 
 class LabelDistributionAudit(FederationAttack):
