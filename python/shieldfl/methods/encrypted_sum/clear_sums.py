@@ -15,7 +15,7 @@ _MOST = float(np.finfo(np.float32).max)
 
 def are_summable(values: NDArray[np.float32], weights: int) -> bool:
     """Say whether all are numbers, so small that clients of these weights together cannot leave float32 with them."""
-    limit = np.float32(_MOST / weights)
+    limit = np.nextafter(np.float32(_MOST / weights), np.float32(0.0))  # however that was rounded
     return bool((np.abs(values) <= limit).all())
 
 
