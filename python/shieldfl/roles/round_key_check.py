@@ -131,6 +131,18 @@ def _session_key(
     return key
 
 
+@functools.lru_cache(maxsize=_KEPT_KEYS)
+def _is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
+    """Look at a signature once: all clients of one process are sent the same."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        ed25519().Ed25519PublicKey.from_public_bytes(verifying_key).verify(signature, signed)
+    except InvalidSignature:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class RoundKeyCheck:
     """What clients and aggregator hold from set-up: nothing of it is secret."""
@@ -237,16 +249,14 @@ class RoundKeyCheck:
             )
 
     def _has_signed(self, signature: Part, signed: bytes) -> bool:
-        from cryptography.exceptions import InvalidSignature
-
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         try:
             pieces = (piece_of_each(joined, count) for joined in (self.verifying_key, signature))
-            for verifying_key, own in zip(*pieces, strict=True):
-                ed25519().Ed25519PublicKey.from_public_bytes(bytes(verifying_key)).verify(bytes(own), signed)
-        except (InvalidSignature, WireFormatError):
+            return all(
+                _is_signature(bytes(key), bytes(own), signed) for key, own in zip(*pieces, strict=True)
+            )
+        except WireFormatError:
             return False
-        return True
 
     def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
         """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""

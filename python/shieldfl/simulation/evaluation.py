@@ -56,12 +56,14 @@ class Evaluation:
         self._label_shares = label_shares
         if label_shares is not None:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
+        self._digests = _Digests()
+        """Of the models that were measured last."""
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
-        digests = _Digests()
+        digests = self._digests = _Digests()
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
@@ -84,9 +86,8 @@ class Evaluation:
         if self._label_shares is None or not points:
             return float("nan")
         accuracies = []
-        digests = _Digests()
         for client, point in zip(clients, points, strict=True):
-            by_class = self._known[digests.of(point)].by_class
+            by_class = self._known[self._digests.of(point)].by_class
             assert by_class is not None, "there are label shares"
             own = self._label_shares[client]
             accuracies.append(float(own[own > 0] @ by_class[own > 0]))

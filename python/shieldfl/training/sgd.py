@@ -65,8 +65,7 @@ def train_locally(
         Decides the order of the samples in every epoch.
     gradients : FisherAccumulator, optional
         Takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD has
-        made of them, once at the end. The latter
-        where all modules are torch's and move no parameter by themselves.
+        made of them, once at the end. The latter where all modules are torch's and move no parameter by themselves.
     loss : callable, optional
         In the place of the cross-entropy.
     optimizer : callable, optional
@@ -93,15 +92,15 @@ def train_locally(
         taking = _Taking(model, gradients, StageClock() if clock is None else clock, sums_may_follow=follows)
     steps = _Sgd(model, settings, taking) if optimizer is None else _Own(model, optimizer, taking)
     model.train()
-    total = torch.zeros(())
-    for _ in range(settings.local_epochs):
-        total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
+    total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
+    for epochs_left in reversed(range(settings.local_epochs)):
         order = torch.randperm(samples, generator=generator).to(features.device)
         for batch in torch.split(order, settings.batch_size):
             mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
             mean.backward()  # type: ignore[no-untyped-call]
             steps.step()
-            total += mean.detach() * len(batch)
+            if not epochs_left:
+                total += mean.detach() * len(batch)
     steps.end()
     return float(total) / samples
 
