@@ -36,6 +36,11 @@ class Draws:
         """What draws so."""
         return ExactDraws if self.name == "exactly" else EmbeddedFederation
 
+    @property
+    def max_clients(self) -> int | None:
+        """The most of a round; None for all that there are."""
+        return self.min_clients if self.name == "exactly" else None
+
     def schedule(self, seed: int) -> list[np.ndarray]:
         """Return who takes part in each round, as :attr:`federation` draws them."""
         generator = np.random.default_rng([seed, self.clients])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower.digits_app import DigitsRun
 from flower.loopback_grid import LoopbackGrid
+from shieldfl.errors import PolicyError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 
@@ -50,3 +52,14 @@ def test_ends_of_rounds_that_come_twice_change_nothing(lost, caplog):
     left = [one.getMessage() for one in caplog.records if " left " in one.getMessage()]
     assert len(left) == 5
     assert all(f"left evaluation {lost}: it has not answered in time" in one for one in left)
+
+
+@pytest.mark.parametrize(("fraction", "fits"), [(0.4, True), (0.8, False)])
+def test_a_round_of_more_than_max_clients_does_not_happen(fraction, fits, caplog):
+    run = DigitsRun("full-he", clients=5, rounds=2)
+    inner = FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
+    strategy = ShieldStrategy(inner, run.run_config(**{"max-clients": 3}))
+    with nullcontext() if fits else pytest.raises(PolicyError, match="not one round ended"):
+        strategy.start(LoopbackGrid(run.app, run.clients), run.arrays(), num_rounds=run.rounds, timeout=10)
+    said = [one.getMessage() for one in caplog.records]
+    assert any("4 clients were chosen, and max_clients is 3" in one for one in said) != fits

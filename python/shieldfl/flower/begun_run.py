@@ -80,6 +80,7 @@ class BegunRun:
             layer_offsets=layout.layout.offsets,
             samples=sum(samples) if all(samples) else None,
             opener=settings.opener,
+            max_clients=settings.max_clients,
             layout_digest=layout.digest(apart),
         )
         if settings.most_weight is not None and settings.weighting == "samples":
@@ -189,6 +190,7 @@ def _same_method(
         "method": (method.name, settings.method),
         "clients": (plan.clients, settings.clients),
         "min-clients": (plan.min_clients, settings.min_clients),
+        "max-clients": (plan.max_clients, settings.max_clients),
         "opener": (plan.opener, settings.opener),
         "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
         "rounds": (plan.rounds, rounds),

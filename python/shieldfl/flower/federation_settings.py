@@ -36,6 +36,14 @@ class FederationSettings(Settings):
         Count,
         about("Of a round: with fewer it is given up, and no smaller sum is opened.", key="min-clients"),
     ] = 3
+    max_clients: Annotated[
+        Count | None,
+        about(
+            "Of a round: with more it is given up. Sums have room for so many, and fewer take fewer bytes; left out, "
+            "for all.",
+            key="max-clients",
+        ),
+    ] = None
     opener: Opener = None
     weighting: Annotated[
         Literal["uniform", "samples"],

@@ -179,7 +179,7 @@ class ServerSession:
         """
         index_of, found = self.participants.by_node, list(nodes)
         chosen = sorted(index_of[node] for node in found if node in index_of)
-        least = self.method.plan.min_clients
+        least, most = self.method.plan.min_clients, self.method.plan.most_participants
         if len(chosen) < len(found):
             log(
                 WARNING,
@@ -190,6 +190,8 @@ class ServerSession:
         try:
             if len(chosen) < least:
                 raise PolicyError(f"{len(chosen)} clients were chosen, and min_clients is {least}")
+            if len(chosen) > most:
+                raise PolicyError(f"{len(chosen)} clients were chosen, and max_clients is {most}")
             self._account.charge_draw(len(chosen))
             traffic = self.driver.run_round(number, chosen, least)
         except UnreachableError:

@@ -126,7 +126,7 @@ class SumNeeds:
     """What a sum of updates has to hold."""
 
     clients: int
-    """How many clients there are."""
+    """The most of a sum."""
     value_bits: int
     """Of a quantised value, sign included."""
     fraction_bits: int

@@ -94,6 +94,14 @@ class RunConfig(TrainingSettings):
             panel=_FEDERATION,
         ),
     ] = 3
+    max_clients: Annotated[
+        Count | None,
+        about(
+            "Most clients of a round, which is drawn again where more come. Sums have room for so many: fewer take "
+            "fewer bytes. By default all.",
+            panel=_FEDERATION,
+        ),
+    ] = None
     dropout: Annotated[
         float,
         Meta(ge=0.0, lt=1.0),
@@ -192,6 +200,11 @@ class RunConfig(TrainingSettings):
             raise ParameterError(
                 f"min_clients is {self.min_clients}, above the number of clients ({self.clients}): no round can start. "
                 "Take more clients, or lower min_clients; of two clients each learns the other's update"
+            )
+        if self.max_clients is not None and not self.min_clients <= self.max_clients <= self.clients:
+            raise ParameterError(
+                f"max_clients is {self.max_clients}: it must be from min_clients ({self.min_clients}) to the number of "
+                f"clients ({self.clients})"
             )
         if self.task is not None and self.model is not None:
             raise ParameterError("a task has a model of its own: leave out model")

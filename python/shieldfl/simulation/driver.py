@@ -334,6 +334,7 @@ def planned_method(
         layer_offsets=parameter_layout(model).offsets,
         samples=len(dataset.train_labels),
         opener=config.opener,
+        max_clients=config.max_clients,
     )
     return make_method(name, settings, plan)
 

@@ -228,17 +228,19 @@ class EmbeddedFederation(EmbeddedRoles):
         return self.clients[self._newest].global_model(self._driver.model)
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
-        """Draw each client with the same probability; draw again, and charge it, when too few came.
+        """Draw each client with the same probability; draw again, and charge it, when too few or too many came.
 
         Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
         """
+        most = self.method.plan.most_participants
         for _ in range(_MOST_DRAWS):
             chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
             self.account.charge_draw(len(chosen), self._drawn_from)
-            if len(chosen) >= min_clients:
+            if min_clients <= len(chosen) <= most:
                 return [int(index) for index in chosen]
         raise ConvergenceError(
-            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients: raise sample_rate or lower min_clients"
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} to {most} clients: change sample_rate, min_clients or "
+            "max_clients"
         )
 
     def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:

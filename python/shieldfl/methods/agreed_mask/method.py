@@ -234,7 +234,7 @@ class AgreedMask(MaskedAverage):
             # All under keys of one kind: clients enrol, or they do not.
             own = settings.encryption
             chosen = own if scheme_named(own).enrols else DEFAULT_PUBLIC_KEY_ENCRYPTION
-            other_keys["scores"] = update_parameters(chosen, plan.clients, fixed_point)
+            other_keys["scores"] = update_parameters(chosen, plan.most_participants, fixed_point)
         super().__init__(
             name, settings, plan, settled, encryption=encryption, count=count, other_keys=other_keys
         )

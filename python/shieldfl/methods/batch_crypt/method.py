@@ -206,7 +206,7 @@ class BatchCrypt(MaskedAverage):
     schemes = ("paillier-dense",)  # what the paper packs its integers in
 
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
-        parameters = paillier_parameters(settings.width, plan.clients, key_bits=settings.key_bits)
+        parameters = paillier_parameters(settings.width, plan.most_participants, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
             parameters.value_bits, parameters.fraction_bits, self.schemes[0], settings.key_bits
         )
@@ -215,7 +215,7 @@ class BatchCrypt(MaskedAverage):
         self._everything = everything
         self._largest_update = settings.largest_update
         offsets = plan.offsets if plan.buffers == 0 else (*plan.offsets, plan.update_size)
-        self._quantisation = Quantisation(offsets, settings.width, plan.clients)
+        self._quantisation = Quantisation(offsets, settings.width, plan.most_participants)
 
     def _why_alike(self) -> str:
         return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"

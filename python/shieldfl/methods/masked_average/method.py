@@ -69,7 +69,7 @@ class MaskedAverage(Method):
             )
         parameters = update_parameters(
             chosen.encryption,
-            plan.clients,
+            plan.most_participants,
             chosen,
             count=count if zone is None else zone.count,
             most_count=self.positions,

@@ -40,7 +40,8 @@ class Invitations(Stateful):
 
     Parameters
     ----------
-    plan : its ``min_clients`` are asked at least; None of a round's clients means all that there are.
+    plan : its ``min_clients`` are asked at least, and its ``max_clients`` at most; None of a round's clients means all
+        that there are.
     """
 
     changes: ClassVar = {"_round": int, "_invited": Mask}
@@ -54,12 +55,15 @@ class Invitations(Stateful):
         """Raise WireFormatError for clients or a round that the plan does not have."""
         super().check_changed()
         refuse_unless(0 <= self._round <= self._plan.rounds and self._invited.size == self._plan.clients)
-        refuse_unless(self._invited.count >= self._plan.min_clients)
+        fewest, most = self._plan.min_clients, self._plan.most_participants
+        # Before the first round all are, however many may be asked in one.
+        refuse_unless(fewest <= self._invited.count and (self._round == 0 or self._invited.count <= most))
 
     def settled(self, round_number: int, clients: Iterable[int] | None) -> Mask:
         """Return whom a round asks; nothing changes before :meth:`settle`.
 
-        Raises PolicyError for fewer than ``min_clients``, and for others than were asked in this round before;
+        Raises PolicyError for fewer than ``min_clients``, more than ``max_clients``, and for others than were asked in
+        this round before;
         ParameterError for clients that there are not, or that are named twice.
         """
         plan = self._plan
@@ -68,6 +72,11 @@ class Invitations(Stateful):
             raise PolicyError(
                 f"round {round_number} would ask {invited.count} clients, fewer than min_clients = {plan.min_clients}: "
                 "its total would not be opened"
+            )
+        if invited.count > plan.most_participants:
+            raise PolicyError(
+                f"round {round_number} would ask {invited.count} clients, more than max_clients = {plan.max_clients}: "
+                "a sum has no room for so many. Name fewer, as begin_round's invited"
             )
         if round_number == self._round and invited != self._invited:
             raise PolicyError(

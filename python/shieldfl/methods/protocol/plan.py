@@ -73,11 +73,20 @@ class FederationPlan(Settings):
     ] = ""
 
     opener: Opener = None
+    max_clients: Annotated[
+        Count | None,
+        about("No round is of more. Sums have room for so many, and fewer bytes for fewer; None: for all."),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_clients > self.clients:
             raise ParameterError("min_clients must not be above the number of clients: no round could end")
+        if self.max_clients is not None and not self.min_clients <= self.max_clients <= self.clients:
+            raise ParameterError(
+                f"max_clients must be from min_clients, {self.min_clients}, to the number of clients, {self.clients}, "
+                f"got {self.max_clients}"
+            )
         if self.mean_weight > self.most_weight:
             raise ParameterError("mean_weight must not be above most_weight, which is the largest")
         ends = (self.offsets[0], self.offsets[-1])
@@ -95,6 +104,11 @@ class FederationPlan(Settings):
         """
         known = checked_weights(weights, clients)
         return cls(clients=clients, most_weight=max(known), mean_weight=sum(known) / len(known), **others)
+
+    @property
+    def most_participants(self) -> int:
+        """The most clients of a round, and of a sum."""
+        return self.clients if self.max_clients is None else self.max_clients
 
     @property
     def update_size(self) -> int:

@@ -177,10 +177,10 @@ class TrainingClient(EnrollingClient):
         if isinstance(participants, bool) or not isinstance(participants, int):
             raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         plan = self.context.plan
-        if not plan.min_clients <= participants <= plan.clients:
+        if not plan.min_clients <= participants <= plan.most_participants:
             raise PolicyError(
-                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
-                f"{plan.min_clients} of {plan.clients}, so nothing is trained or sent"
+                f"round {round_number} is said to have {participants} participants: the set-up needs from "
+                f"{plan.min_clients} to {plan.most_participants} of {plan.clients}, so nothing is trained or sent"
             )
         if not 1 <= round_number <= plan.rounds:
             raise PolicyError(

@@ -215,7 +215,9 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if not self._settings.hide_personalised:
                 counts = self._votes.counts(self._threads)
                 # As narrow as the number of clients lets them be: every client that opens gets one for each position.
-                parts["contributors"] = counts.astype(np.min_scalar_type(self._clients)).tobytes()
+                parts["contributors"] = counts.astype(
+                    np.min_scalar_type(self.context.plan.most_participants)
+                ).tobytes()
             return Message(parts)
 
     def _close_negotiation(self) -> Message:

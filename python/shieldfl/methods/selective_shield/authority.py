@@ -67,7 +67,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         super().check_changed()
         size, plan = self._initial.parameters.size, self.context.plan
         refuse_unless(self._model.is_like(self._initial) and self._encrypted_zone.size == size)
-        refuse_unless(0 <= self._voters <= plan.clients and 0 <= self._voted_round <= plan.rounds)
+        refuse_unless(0 <= self._voters <= plan.most_participants and 0 <= self._voted_round <= plan.rounds)
         refuse_unless(self._tallies.size in (0, size))
         refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
 
@@ -146,7 +146,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         """Return sums and number of contributors by position, float64 (P,) each."""
         size = self._model.parameters.size
         if not self._settings.hide_personalised:
-            of_clients = np.min_scalar_type(self.context.plan.clients).type
+            of_clients = np.min_scalar_type(self.context.plan.most_participants).type
             counts = message.vector("contributors", of_clients, size)
             return read_clear_sums(message, "sums", size), counts.astype(np.float64)
         rest = ~zone

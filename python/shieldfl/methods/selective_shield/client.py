@@ -74,7 +74,7 @@ class SelectiveShieldClient(TrainingClient):
         zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
         refuse_unless(all(one.size == self._size for one in (self._personalised, self._mask, *zones)))
         refuse_unless(self._delta.size in (0, self._size, self._size + self._buffer_count))
-        refuse_unless(1 <= self._participants <= self.context.plan.clients)
+        refuse_unless(1 <= self._participants <= self.context.plan.most_participants)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the merged model: own values on the personalised positions, global ones elsewhere."""

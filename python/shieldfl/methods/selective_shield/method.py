@@ -95,7 +95,7 @@ class SelectiveShield(Method):
             sigma = noise_multiplier_for(settings.target_epsilon, settings.delta, plan.rounds)
             settings = replace(settings, noise_multiplier=sigma, target_epsilon=None)
         if settings.has_discrete_noise:
-            _check_grid(settings, plan.clients, plan.parameters)
+            _check_grid(settings, plan.most_participants, plan.parameters)
         super().__init__(name, settings, plan)
         self._settings = settings
         self.scores = settings.sensitivity
@@ -116,7 +116,7 @@ class SelectiveShield(Method):
         parameters = {
             "update": update_parameters(
                 settings.encryption,
-                plan.clients,
+                plan.most_participants,
                 FixedPoint(settings.value_bits, settings.fraction_bits),
                 most_count=plan.update_size,
             )
@@ -124,7 +124,7 @@ class SelectiveShield(Method):
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             parameters["votes"] = update_parameters(
-                settings.encryption, plan.clients, FixedPoint(2, 0), count=plan.parameters
+                settings.encryption, plan.most_participants, FixedPoint(2, 0), count=plan.parameters
             )
         self.purposes = parameters
 

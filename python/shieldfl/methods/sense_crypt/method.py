@@ -85,7 +85,7 @@ class SenseCrypt(Method):
         self.purposes = {
             "update": update_parameters(
                 settings.encryption,
-                plan.clients,
+                plan.most_participants,
                 settings,
                 most_weight=plan.most_weight,
                 mean_weight=plan.mean_weight,

@@ -1,0 +1,124 @@
+"""A plan in which a round is of some of the clients: sums have room for those, and no round is of more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import initial_model
+from methods.small_plan import small_plan
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.methods.discovery import method_names
+from shieldfl.methods.full_encryption import FullEncryptionSettings
+from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message
+from shieldfl.scheme.registry import scheme_of
+
+CLIENTS, MOST = 9, 3
+PLAN = small_plan(clients=CLIENTS, max_clients=MOST)
+
+
+def roles_of(name: str = "full-he", **settings: object) -> EmbeddedRoles:
+    chosen = MethodSettings(full_he=FullEncryptionSettings(**settings)) if settings else MethodSettings()
+    return EmbeddedRoles(make_method(name, chosen, PLAN), initial_model(), threads=1)
+
+
+@pytest.mark.parametrize("most", [1, CLIENTS + 1, 0, -1, 2.5, True, "3"])
+def test_a_bound_that_no_round_could_keep_is_refused_by_its_name(most):
+    with pytest.raises(ParameterError, match="max_clients"):
+        small_plan(clients=CLIENTS, max_clients=most)
+
+
+def test_without_a_bound_it_is_all_clients():
+    assert small_plan(clients=CLIENTS).most_participants == CLIENTS
+    assert PLAN.most_participants == MOST
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_sums_of_every_method_are_those_of_a_plan_of_so_many_clients(name):
+    sizes = {"samples": 99, "buffers": 0, "layer_offsets": (0, 40, 48, 96, PLAN.parameters)}
+    bounded, few, all_of_them = (
+        make_method(name, MethodSettings(), small_plan(**sizes, **clients)).purposes
+        for clients in ({"clients": CLIENTS, "max_clients": MOST}, {"clients": MOST}, {"clients": CLIENTS})
+    )
+    assert bounded == few
+    assert bounded != all_of_them or not bounded
+
+
+def test_the_authority_begins_no_round_of_more():
+    roles = roles_of()
+    digest = roles.aggregator.model_digest()
+    for invited in (range(MOST + 1), None):
+        with pytest.raises(PolicyError, match="more than max_clients = 3"):
+            roles.authority.begin_round(1, invited, digest)
+    assert roles.authority.begin_round(1, range(MOST), digest)
+
+
+def test_a_client_trains_for_no_round_of_more():
+    """Also where the authority is said to have signed it: a plan without the bound has another set-up."""
+    roles = roles_of()
+    first = roles.authority.begin_round(1, range(MOST), roles.aggregator.model_digest())
+    with pytest.raises(PolicyError, match="from 2 to 3 of 9"):
+        roles.clients[0].begin_round(1, MOST + 1, first)
+    assert roles.clients[0].begin_round(1, MOST, first).round == 1
+
+
+def test_an_authority_that_has_begun_no_round_goes_on_from_its_state():
+    roles, key = roles_of(), bytes(32)
+    again = EmbeddedRoles(roles.method, initial_model(), kept=(roles.parts(key), key))
+    assert again.authority.begin_round(1, range(MOST), again.aggregator.model_digest())
+
+
+def _round(roles: EmbeddedRoles, number: int, chosen: list[int], updates: np.ndarray) -> Iterator[int]:
+    """Run a round whose clients' training adds these rows; yield what each has sent, in bytes."""
+    first = roles.authority.begin_round(number, chosen, roles.aggregator.model_digest())
+    roles.aggregator.begin_round(number, Message())
+    roles.aggregator.begin_phase("update", number, None)
+    for client, update in zip(chosen, updates, strict=True):
+        start = roles.clients[client].begin_round(number, len(chosen), first)
+        moved = start.parameters + update[: start.parameters.size]
+        roles.clients[client].finish_training(start.trained(moved, start.buffers))
+        sent = roles.clients[client].step("update", None).to_bytes()
+        roles.aggregator.receive("update", client, Message.from_bytes(sent))
+        yield len(sent)
+    result = roles.aggregator.close("update")
+    asked = roles.aggregator.request("update")
+    answer = roles.authority.answer("update", asked)
+    end = Message(
+        {**result, **{name: asked[name] for name in asked if name not in ("round", "request")}, **answer}
+    )
+    roles.aggregator.keep(end, asked, chosen)
+    for client in chosen:
+        roles.clients[client].end_round(end)
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_full_round_of_the_largest_values_is_summed_exactly(encryption, sign):
+    """Clients with the highest numbers, each at the end of what a value may be."""
+    roles = roles_of(encryption=encryption)
+    most = (2**23 - 1) / 2**20 - 2.0**-10  # of which rounding of the model's float32 takes nothing beyond
+    chosen = list(range(CLIENTS - MOST, CLIENTS))
+    updates = np.full((MOST, PLAN.parameters), sign * most, np.float32)
+    assert len(list(_round(roles, 1, chosen, updates))) == MOST
+    model = roles.clients[chosen[0]].global_model(Message())
+    found = model.vector("parameters", np.float32, PLAN.parameters)
+    expected = roles.initial.parameters + np.float32(sign * most)
+    assert np.allclose(found, expected, atol=2.0**-19)
+
+
+def test_fewer_take_fewer_bytes():
+    """At a size at which frames are full."""
+    sizes: list[int] = []
+    for most in (None, 100):
+        plan = small_plan(clients=1000, max_clients=most, parameters=100_000, buffers=0)
+        parameters = make_method("full-he", MethodSettings(), plan).purposes["update"]
+        assert scheme_of(parameters).name == "kahe"
+        sizes += [
+            cost.wire_bytes for cost in parameters.ring_costs() if cost.ring_degree == parameters.ring_degree
+        ]
+    assert sizes[1] < 0.95 * sizes[0]
