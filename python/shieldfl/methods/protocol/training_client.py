@@ -180,7 +180,8 @@ class TrainingClient(EnrollingClient):
         if not plan.min_clients <= participants <= plan.most_participants:
             raise PolicyError(
                 f"round {round_number} is said to have {participants} participants: the set-up needs at least "
-                f"{plan.min_clients}, and has room for {plan.most_participants}, so nothing is trained or sent"
+                f"{plan.min_clients} of {plan.clients}, and has room for {plan.most_participants}: nothing is trained "
+                "or sent"
             )
         if not 1 <= round_number <= plan.rounds:
             raise PolicyError(
