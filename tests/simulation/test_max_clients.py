@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shieldfl.errors import ConvergenceError, ParameterError
-from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation import federation
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
@@ -26,7 +26,7 @@ def test_a_bound_that_no_round_could_keep_is_refused_by_its_name(most):
         RunConfig(clients=12, max_clients=most)
 
 
-def test_a_draw_of_too_many_clients_is_repeated_and_charged(monkeypatch):
+def test_a_draw_of_too_many_clients_is_repeated_and_costs_nothing(monkeypatch):
     counts = []
     original = EmbeddedFederation.draw
 
@@ -39,15 +39,22 @@ def test_a_draw_of_too_many_clients_is_repeated_and_charged(monkeypatch):
             self.account.charge_draw = charge
 
     monkeypatch.setattr(EmbeddedFederation, "draw", counting)
-    bounded = run_methods(RunConfig(**SAMPLED, max_clients=4), ["ddp-fedavg"]).methods[0]
-    assert [record.participants for record in bounded.rounds] == [one for one in counts if 3 <= one <= 4]
-    assert max(counts) > 4
+    bounded = run_methods(RunConfig(**SAMPLED, max_clients=5), ["ddp-fedavg"]).methods[0]
+    assert [record.participants for record in bounded.rounds] == [one for one in counts if one >= 3]
+    assert max(counts) == 5
     free = run_methods(RunConfig(**SAMPLED), ["ddp-fedavg"]).methods[0]
-    assert max(record.participants for record in free.rounds) > 4
+    assert max(record.participants for record in free.rounds) > 5
     assert bounded.last.bytes_up < free.last.bytes_up
 
 
-def test_rounds_that_are_always_too_large_are_given_up():
-    config = RunConfig(**SAMPLED | {"sample_rate": 1.0}, max_clients=4)
-    with pytest.raises(ConvergenceError, match="gave no 3 to 4 clients"):
-        run_methods(config, ["fedavg"], MethodSettings())
+def test_draws_that_stay_too_large_end_the_run_with_what_to_change(monkeypatch):
+    monkeypatch.setattr(federation, "_MOST_DRAWS", 1)  # the second round's first draw is of more
+    with pytest.raises(ConvergenceError, match=r"gave no 3 clients, and no more than 5,.*raise max_clients"):
+        run_methods(RunConfig(**SAMPLED, max_clients=5), ["fedavg"])
+
+
+def test_a_bound_below_what_is_drawn_on_average_is_refused_before_anything_is_made():
+    """By default a round draws all."""
+    for changes in ({"sample_rate": 1.0}, {"sample_rate": 0.5}):
+        with pytest.raises(ParameterError, match=r"max_clients is 4, and a round draws .* on average"):
+            RunConfig(**SAMPLED | changes, max_clients=4)

@@ -39,8 +39,8 @@ class FederationSettings(Settings):
     max_clients: Annotated[
         Count | None,
         about(
-            "Of a round: with more it is given up. Sums have room for so many, and fewer take fewer bytes; left out, "
-            "for all.",
+            "Of a round: with more it is given up. Sums have room for so many: a smaller bound takes fewer bytes. Left "
+            "out, all.",
             key="max-clients",
         ),
     ] = None

@@ -51,6 +51,7 @@ ANSWER_SIGNATURE = "round answer"
 INVITED = "invited"
 """The name of the part of a round's first message that says which clients are asked to take part: a mask of them."""
 _KEPT_KEYS = 8
+_KEPT_SIGNATURES = 8
 
 PublicKey = SchemePublicKey[Any]
 Parameters = SchemeParameters[Any, Any]
@@ -131,7 +132,7 @@ def _session_key(
     return key
 
 
-@functools.lru_cache(maxsize=_KEPT_KEYS)
+@functools.lru_cache(maxsize=_KEPT_SIGNATURES)
 def _is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
     """Look at a signature once: all clients of one process are sent the same."""
     from cryptography.exceptions import InvalidSignature

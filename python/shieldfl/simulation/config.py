@@ -97,8 +97,8 @@ class RunConfig(TrainingSettings):
     max_clients: Annotated[
         Count | None,
         about(
-            "Most clients of a round, which is drawn again where more come. Sums have room for so many: fewer take "
-            "fewer bytes. By default all.",
+            "Most clients of a round, which is drawn again where more come. Sums have room for so many: a smaller "
+            "bound takes fewer bytes. By default all.",
             panel=_FEDERATION,
         ),
     ] = None
@@ -205,6 +205,11 @@ class RunConfig(TrainingSettings):
             raise ParameterError(
                 f"max_clients is {self.max_clients}: it must be from min_clients ({self.min_clients}) to the number of "
                 f"clients ({self.clients})"
+            )
+        if self.max_clients is not None and self.max_clients < self.sample_rate * self.clients:
+            raise ParameterError(
+                f"max_clients is {self.max_clients}, and a round draws {self.sample_rate * self.clients:g} clients on "
+                "average: most would be drawn again. Raise max_clients, or lower sample_rate"
             )
         if self.task is not None and self.model is not None:
             raise ParameterError("a task has a model of its own: leave out model")

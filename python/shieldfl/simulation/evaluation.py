@@ -112,10 +112,11 @@ class Evaluation:
 
 
 class _Digests:
-    """Of models that are in memory as long as this is: one that all clients have is read once, by its address."""
+    """Of models, which this holds: one that all clients have is read once, by its address."""
 
     def __init__(self) -> None:
-        self._by_address: dict[tuple[int, int], bytes] = {}
+        self._by_address: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
+        """With each digest its model, so that no other one comes to lie there."""
 
     def of(self, point: StartingPoint) -> bytes:
         """Return what two models have in common only where they are the same: their sizes are the run's."""
@@ -123,5 +124,5 @@ class _Digests:
         if place not in self._by_address:
             digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
             digest.update(np.ascontiguousarray(point.buffers).data)
-            self._by_address[place] = digest.digest()
-        return self._by_address[place]
+            self._by_address[place] = digest.digest(), point
+        return self._by_address[place][0]

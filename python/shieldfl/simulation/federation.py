@@ -228,19 +228,25 @@ class EmbeddedFederation(EmbeddedRoles):
         return self.clients[self._newest].global_model(self._driver.model)
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
-        """Draw each client with the same probability; draw again, and charge it, when too few or too many came.
+        """Draw each client with the same probability; draw again when too few came, which is charged, or too many.
+
+        Of too many nothing is charged, since nothing is sent: how many came follows from no data, and among those of
+        one number all sets stay alike. A charge of so many would stand for more noise than a round has.
 
         Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
         """
         most = self.method.plan.most_participants
         for _ in range(_MOST_DRAWS):
             chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
+            if len(chosen) > most:
+                continue
             self.account.charge_draw(len(chosen), self._drawn_from)
-            if min_clients <= len(chosen) <= most:
+            if len(chosen) >= min_clients:
                 return [int(index) for index in chosen]
+        bounded = "" if self.method.plan.max_clients is None else f", and no more than {most},"
         raise ConvergenceError(
-            f"{_MOST_DRAWS:,} draws gave no {min_clients} to {most} clients: change sample_rate, min_clients or "
-            "max_clients"
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{bounded}: raise sample_rate or lower min_clients"
+            f"{', or raise max_clients' if bounded else ''}"
         )
 
     def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:

@@ -122,3 +122,24 @@ def test_fewer_take_fewer_bytes():
             cost.wire_bytes for cost in parameters.ring_costs() if cost.ring_degree == parameters.ring_degree
         ]
     assert sizes[1] < 0.95 * sizes[0]
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+def test_clients_that_are_not_invited_cannot_take_the_room_of_those_who_are(encryption):
+    """They send zeros first: the sum would be of one invited client alone, and they know what they sent."""
+    plan = small_plan(clients=CLIENTS, min_clients=MOST, max_clients=MOST, opener="authority")
+    chosen = MethodSettings(full_he=FullEncryptionSettings(encryption=encryption))
+    roles = EmbeddedRoles(make_method("full-he", chosen, plan), initial_model(), threads=1)
+    first = roles.authority.begin_round(1, range(MOST), roles.aggregator.model_digest())
+    roles.aggregator.begin_round(1, Message())
+    roles.aggregator.begin_phase("update", 1, None)
+    for client in (7, 8, 0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *_: None)
+            start = roles.clients[client].begin_round(1, MOST, first)
+        moved = start.parameters + np.float32(client == 0)
+        roles.clients[client].finish_training(start.trained(moved, start.buffers))
+        roles.aggregator.receive("update", client, roles.clients[client].step("update", None))
+    total = roles.aggregator.close("update")
+    with pytest.raises(PolicyError, match="not invited to round 1"):
+        roles.authority.answer("update", total)

@@ -53,10 +53,10 @@ _SIGMA_FACTOR = 0.5 * 0.35 * (1.0 + math.sqrt(math.pi * math.log(4.0)))
 
 @dataclass(frozen=True)
 class Quantisation:
-    """What all roles agree on: the layers, the width r, and m, the clients of the federation.
+    """What all roles agree on: the layers, the width r, and m, the most clients of a round.
 
-    m is not the number of a round's participants: fields are as wide as a client's integer, and that is larger for a
-    smaller m.
+    m is not the number of those who take part in one: fields are as wide as a client's integer, and that is larger for
+    a smaller m.
     """
 
     offsets: tuple[int, ...]

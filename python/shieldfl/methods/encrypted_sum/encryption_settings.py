@@ -92,12 +92,15 @@ class MaskCryptSettings(EncryptionSettings):
     ] = "full-batch"
 
 
-_IN_A_RUN = {"max_clients": "the number of clients", "max_weight": "the largest weight of a client"}
+_IN_A_RUN = {
+    "max_clients": "the most clients of a round (max_clients, or all)",
+    "max_weight": "the largest weight of a client",
+}
 """What a run has in the place of a scheme's arguments; bits are settings under the same names."""
 
 
 def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **needs: Any) -> Any:
-    """Return the parameters for sums over so many clients.
+    """Return the parameters for sums over at most so many clients.
 
     Parameters
     ----------

@@ -63,8 +63,7 @@ class Invitations(Stateful):
         """Return whom a round asks; nothing changes before :meth:`settle`.
 
         Raises PolicyError for fewer than ``min_clients``, more than ``max_clients``, and for others than were asked in
-        this round before;
-        ParameterError for clients that there are not, or that are named twice.
+        this round before; ParameterError for clients that there are not, or that are named twice.
         """
         plan = self._plan
         invited = Mask.from_indices(self._numbers(clients), plan.clients)

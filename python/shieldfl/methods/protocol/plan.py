@@ -75,7 +75,9 @@ class FederationPlan(Settings):
     opener: Opener = None
     max_clients: Annotated[
         Count | None,
-        about("No round is of more. Sums have room for so many, and fewer bytes for fewer; None: for all."),
+        about(
+            "No round is of more. Sums have room for so many: a smaller bound takes fewer bytes. None: all."
+        ),
     ] = None
 
     def __post_init__(self) -> None:

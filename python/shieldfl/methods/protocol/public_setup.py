@@ -54,7 +54,7 @@ class PublicSetup:
     enrolment_key: bytes = b""
     """Clients seal to it what they will share with the key authority, 1,216 bytes for each; empty where they share
     nothing."""
-    format: Literal["shieldfl public set-up 2"] = "shieldfl public set-up 2"
+    format: Literal["shieldfl public set-up 3"] = "shieldfl public set-up 3"
 
     def __post_init__(self) -> None:
         authorities = len(self.verifying_key) // VERIFYING_KEY_BYTES

@@ -16,6 +16,7 @@ from shieldfl.methods.protocol.reports import Note, Tally
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
+from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED, digest_of_parts
 from shieldfl.roles.round_signer import RoundSigner
@@ -210,7 +211,10 @@ class RoundAuthority(AuthoritySteps):
         """Record that the total was opened in here, also where what comes of it is refused.
 
         And once more where it is opened again, since what was recorded then may have been lost: rounds are counted.
+        Raises PolicyError for a total with clients that were not invited: they would take the room of those who were.
         """
+        if total.named_clients and not isinstance(self.keys, GrantedKeys):  # else who granted them has looked
+            self._invitations.check_list(round_number, total.named_clients)
         try:
             yield
         finally:

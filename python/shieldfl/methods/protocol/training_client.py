@@ -124,7 +124,7 @@ class TrainingClient(EnrollingClient):
         """Train from the client's own model, given the global one.
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing. So it does for one of more than the plan has, for rounds after the plan's, over
+        participants would be missing. So it does for one of more than it may have, for rounds after the plan's, over
         which a target epsilon is spread, and, where there is a key authority, for one to which that did not invite this
         client, or with another number of participants than it signed. Raises what :meth:`RoundKeyReader.begin_round`
         does for its keys and :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other

@@ -214,7 +214,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
                 counts = self._votes.counts(self._threads)
-                # As narrow as the number of clients lets them be: every client that opens gets one for each position.
+                # As narrow as the most clients of a round let them be: who opens gets one for each position.
                 parts["contributors"] = counts.astype(
                     np.min_scalar_type(self.context.plan.most_participants)
                 ).tobytes()
