@@ -208,7 +208,7 @@ def test_what_is_out_of_range_is_told_by_settings_of_the_method(encryption):
 @pytest.mark.parametrize(
     ("encryption", "needs", "said"),
     [
-        ("kahe", {"clients": 70_000}, "guard bits for the number of clients may be at most"),
+        ("kahe", {"clients": 70_000}, "guard bits for the most clients of a round"),
         (
             "paillier-dense",
             {"clients": 3, "most_weight": 2**31},
