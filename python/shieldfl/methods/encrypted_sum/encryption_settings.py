@@ -93,7 +93,7 @@ class MaskCryptSettings(EncryptionSettings):
 
 
 _IN_A_RUN = {
-    "max_clients": "the most clients of a round (max_clients, or all)",
+    "max_clients": "the most clients of a round",
     "max_weight": "the largest weight of a client",
 }
 """What a run has in the place of a scheme's arguments; bits are settings under the same names."""
