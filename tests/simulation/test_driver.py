@@ -23,6 +23,7 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import STAGES
+from simulation.charged_draws import charged_draws
 from simulation.fewer_samples import fewer_samples
 from simulation.quick_synthetic_data import quick_synthetic_data
 
@@ -272,18 +273,7 @@ def test_a_target_epsilon_is_reached_at_the_last_round_and_not_exceeded():
 
 
 def test_a_draw_of_too_few_clients_is_repeated_and_charged(monkeypatch):
-    charged = []
-    draws = EmbeddedFederation.draw
-
-    def counting(self, sample_rate, min_clients):
-        original = self.account.charge_draw
-        self.account.charge_draw = lambda count, *of: (charged.append(count), original(count, *of))
-        try:
-            return draws(self, sample_rate, min_clients)
-        finally:
-            self.account.charge_draw = original
-
-    monkeypatch.setattr(EmbeddedFederation, "draw", counting)
+    charged = charged_draws(monkeypatch)
     config = tiny(rounds=4, sample_rate=0.4, min_clients=2, seed=5)
     settings = shield(threshold=0.1, noise_multiplier=1.0)
     method = run_methods(config, ["selective-shield"], settings).methods[0]

@@ -8,7 +8,7 @@ from shieldfl.errors import ConvergenceError, ParameterError
 from shieldfl.simulation import federation
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.federation import EmbeddedFederation
+from simulation.charged_draws import charged_draws
 from simulation.fewer_samples import fewer_samples
 
 SAMPLED = {"clients": 12, "rounds": 6, "sample_rate": 0.35, "local_epochs": 1, "seed": 3, "threads": 1}
@@ -27,19 +27,9 @@ def test_a_bound_that_no_round_could_keep_is_refused_by_its_name(most):
 
 
 def test_a_draw_of_too_many_clients_is_repeated_and_costs_nothing(monkeypatch):
-    counts = []
-    original = EmbeddedFederation.draw
-
-    def counting(self, sample_rate, min_clients):
-        charge = self.account.charge_draw
-        self.account.charge_draw = lambda count, *of: (counts.append(count), charge(count, *of))
-        try:
-            return original(self, sample_rate, min_clients)
-        finally:
-            self.account.charge_draw = charge
-
-    monkeypatch.setattr(EmbeddedFederation, "draw", counting)
-    bounded = run_methods(RunConfig(**SAMPLED, max_clients=5), ["ddp-fedavg"]).methods[0]
+    with monkeypatch.context() as patch:
+        counts = charged_draws(patch)
+        bounded = run_methods(RunConfig(**SAMPLED, max_clients=5), ["ddp-fedavg"]).methods[0]
     assert [record.participants for record in bounded.rounds] == [one for one in counts if one >= 3]
     assert max(counts) == 5
     free = run_methods(RunConfig(**SAMPLED), ["ddp-fedavg"]).methods[0]

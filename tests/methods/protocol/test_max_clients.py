@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -13,6 +11,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.full_encryption import FullEncryptionSettings
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -22,9 +21,9 @@ CLIENTS, MOST = 9, 3
 PLAN = small_plan(clients=CLIENTS, max_clients=MOST)
 
 
-def roles_of(name: str = "full-he", **settings: object) -> EmbeddedRoles:
-    chosen = MethodSettings(full_he=FullEncryptionSettings(**settings)) if settings else MethodSettings()
-    return EmbeddedRoles(make_method(name, chosen, PLAN), initial_model(), threads=1)
+def roles_of(encryption: str = "kahe", plan: FederationPlan = PLAN) -> EmbeddedRoles:
+    settings = MethodSettings(full_he=FullEncryptionSettings(encryption=encryption))
+    return EmbeddedRoles(make_method("full-he", settings, plan), initial_model(), threads=1)
 
 
 @pytest.mark.parametrize("most", [1, CLIENTS + 1, 0, -1, 2.5, True, "3"])
@@ -73,18 +72,20 @@ def test_an_authority_that_has_begun_no_round_goes_on_from_its_state():
     assert again.authority.begin_round(1, range(MOST), again.aggregator.model_digest())
 
 
-def _round(roles: EmbeddedRoles, number: int, chosen: list[int], updates: np.ndarray) -> Iterator[int]:
-    """Run a round whose clients' training adds these rows; yield what each has sent, in bytes."""
-    first = roles.authority.begin_round(number, chosen, roles.aggregator.model_digest())
-    roles.aggregator.begin_round(number, Message())
-    roles.aggregator.begin_phase("update", number, None)
-    for client, update in zip(chosen, updates, strict=True):
-        start = roles.clients[client].begin_round(number, len(chosen), first)
-        moved = start.parameters + update[: start.parameters.size]
+def collected(roles: EmbeddedRoles, invited: list[int], updates: dict[int, float]) -> None:
+    """Begin round 1 with the invited; those whose training adds so much to all parameters send, invited or not."""
+    first = roles.authority.begin_round(1, invited, roles.aggregator.model_digest())
+    roles.aggregator.begin_round(1, Message())
+    roles.aggregator.begin_phase("update", 1, None)
+    for client, update in updates.items():
+        start = roles.clients[client].begin_round(1, len(invited), first)
+        moved = start.parameters + np.float32(update)
         roles.clients[client].finish_training(start.trained(moved, start.buffers))
-        sent = roles.clients[client].step("update", None).to_bytes()
-        roles.aggregator.receive("update", client, Message.from_bytes(sent))
-        yield len(sent)
+        roles.aggregator.receive("update", client, roles.clients[client].step("update", None))
+
+
+def opened(roles: EmbeddedRoles, chosen: list[int]) -> None:
+    """Have the clients open what was collected."""
     result = roles.aggregator.close("update")
     asked = roles.aggregator.request("update")
     answer = roles.authority.answer("update", asked)
@@ -100,11 +101,11 @@ def _round(roles: EmbeddedRoles, number: int, chosen: list[int], updates: np.nda
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_full_round_of_the_largest_values_is_summed_exactly(encryption, sign):
     """Clients with the highest numbers, each at the end of what a value may be."""
-    roles = roles_of(encryption=encryption)
+    roles = roles_of(encryption)
     most = (2**23 - 1) / 2**20 - 2.0**-10  # of which rounding of the model's float32 takes nothing beyond
     chosen = list(range(CLIENTS - MOST, CLIENTS))
-    updates = np.full((MOST, PLAN.parameters), sign * most, np.float32)
-    assert len(list(_round(roles, 1, chosen, updates))) == MOST
+    collected(roles, chosen, dict.fromkeys(chosen, sign * most))
+    opened(roles, chosen)
     model = roles.clients[chosen[0]].global_model(Message())
     found = model.vector("parameters", np.float32, PLAN.parameters)
     expected = roles.initial.parameters + np.float32(sign * most)
@@ -125,21 +126,12 @@ def test_fewer_take_fewer_bytes():
 
 
 @pytest.mark.parametrize("encryption", ["kahe", "pads"])
-def test_clients_that_are_not_invited_cannot_take_the_room_of_those_who_are(encryption):
+def test_clients_that_are_not_invited_cannot_take_the_room_of_those_who_are(encryption, monkeypatch):
     """They send zeros first: the sum would be of one invited client alone, and they know what they sent."""
     plan = small_plan(clients=CLIENTS, min_clients=MOST, max_clients=MOST, opener="authority")
-    chosen = MethodSettings(full_he=FullEncryptionSettings(encryption=encryption))
-    roles = EmbeddedRoles(make_method("full-he", chosen, plan), initial_model(), threads=1)
-    first = roles.authority.begin_round(1, range(MOST), roles.aggregator.model_digest())
-    roles.aggregator.begin_round(1, Message())
-    roles.aggregator.begin_phase("update", 1, None)
-    for client in (7, 8, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *_: None)
-            start = roles.clients[client].begin_round(1, MOST, first)
-        moved = start.parameters + np.float32(client == 0)
-        roles.clients[client].finish_training(start.trained(moved, start.buffers))
-        roles.aggregator.receive("update", client, roles.clients[client].step("update", None))
+    roles = roles_of(encryption, plan)
+    monkeypatch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *_: None)
+    collected(roles, [0, 1, 2], {7: 0.0, 8: 0.0, 0: 1.0})
     total = roles.aggregator.close("update")
     with pytest.raises(PolicyError, match="not invited to round 1"):
         roles.authority.answer("update", total)
