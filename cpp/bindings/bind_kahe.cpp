@@ -19,6 +19,7 @@ py::dict facts_of(const kahe::ParameterFacts& facts) {
   dict["value_bits"] = facts.value_bits;
   dict["fraction_bits"] = facts.fraction_bits;
   dict["guard_bits"] = facts.guard_bits();
+  dict["sum_bits"] = facts.field_bits();
   dict["values_per_coefficient"] = facts.values_per_coefficient;
   dict["ring_degree"] = facts.degree;
   dict["primes"] = facts.primes;
@@ -33,10 +34,10 @@ py::dict facts_of(const kahe::ParameterFacts& facts) {
 void bind_parameters(py::module_& module) {
   py::class_<Parameters, std::shared_ptr<Parameters>>(module, "KaheParameters")
       .def(py::init([](std::uint32_t max_clients, unsigned value_bits, unsigned fraction_bits,
-                       std::optional<std::uint32_t> ring_degree) {
+                       std::optional<std::uint32_t> ring_degree, std::optional<unsigned> sum_bits) {
         const ReleasedInterpreter release;
         return std::const_pointer_cast<Parameters>(
-            Parameters::derive({max_clients, value_bits, fraction_bits, ring_degree}));
+            Parameters::derive({max_clients, value_bits, fraction_bits, ring_degree, sum_bits}));
       }))
       .def_property_readonly("id", [](const Parameters& self) { return to_bytes(self.id()); })
       .def_property_readonly("facts", [](const Parameters& self) { return facts_of(self.facts()); })

@@ -19,6 +19,7 @@ py::dict facts_of(const pads::ParameterFacts& facts) {
   dict["value_bits"] = facts.value_bits;
   dict["fraction_bits"] = facts.fraction_bits;
   dict["guard_bits"] = facts.guard_bits();
+  dict["sum_bits"] = facts.field_bits();
   dict["pad_bits"] = facts.field_bits() <= 32 ? 32 : 64;
   dict["values_per_ciphertext"] = facts.values_per_block();
   dict["ciphertext_bytes"] = bytes;
@@ -28,9 +29,10 @@ py::dict facts_of(const pads::ParameterFacts& facts) {
 
 void bind_parameters(py::module_& module) {
   py::class_<Parameters, std::shared_ptr<Parameters>>(module, "PadsParameters")
-      .def(py::init([](std::uint32_t max_clients, unsigned value_bits, unsigned fraction_bits) {
+      .def(py::init([](std::uint32_t max_clients, unsigned value_bits, unsigned fraction_bits,
+                       std::optional<unsigned> sum_bits) {
         return std::const_pointer_cast<Parameters>(
-            Parameters::derive({max_clients, value_bits, fraction_bits}));
+            Parameters::derive({max_clients, value_bits, fraction_bits, sum_bits}));
       }))
       .def_property_readonly("id", [](const Parameters& self) { return to_bytes(self.id()); })
       .def_property_readonly("facts", [](const Parameters& self) { return facts_of(self.facts()); })

@@ -55,9 +55,9 @@ class Encryptor {
   // authority of the session. T is float or double. Each frame gets an id of its own; never send two of one
   // round, purpose and part: the caller keeps to that, and does not send the same update again in a later
   // round once it was in an opened sum. Throws as check_client_keys() does, Error(kParameter) for a mask of
-  // another size or a weight that is not positive, Error(kRange) that names the lowest position whose value
-  // is NaN, infinite or, unless `clip`, out of range; what `frame` then holds is of no use to anybody. The
-  // result depends on seeds, keys and values alone, not on the number of threads.
+  // another size, a weight that is not positive or where not every sum fits, Error(kRange) that names the
+  // lowest position whose value is NaN, infinite or, unless `clip`, out of range; what `frame` then holds is
+  // of no use to anybody. The result depends on seeds, keys and values alone, not on the number of threads.
   template <typename T>
   scheme::ValueCounts encrypt(std::span<const ClientKey> client_keys, const scheme::ValuePieces<T>& values,
                               const mask::Bitset* mask, const EncryptOptions& options, SeedSource& seeds,
@@ -97,6 +97,10 @@ class Encryptor {
   // All but the round, the mask's id and whose stream it is.
   [[nodiscard]] Head head(std::uint64_t size, const mask::Bitset* mask, bool weighted) const {
     if (mask != nullptr) mask::check_same_size(mask->size(), size);
+    require(
+        !weighted || key_->parameters()->facts().holds_any_sum(),
+        "no weights travel beside values where sum_bits is less than any sum of them takes: leave sum_bits "
+        "out, or multiply by weights before encrypting");
     Head head{key_->parameters()->facts(), {}, {}, 0, {Participant{}}};
     head.layout.parameter_id = key_->parameters()->id();
     head.layout.key_id = key_->id();

@@ -38,7 +38,7 @@ std::vector<std::uint64_t> primes_above(const Wide& least, unsigned bits, std::u
 
 // The shortest modulus that holds sums of these fields above this scale.
 std::vector<std::uint64_t> shortest_modulus(const ParameterFacts& facts) {
-  const auto max_sum = static_cast<std::uint64_t>(facts.fixed_point().max_magnitude()) * facts.max_clients;
+  const std::uint64_t max_sum = scheme::max_sum(facts.fixed_point(), facts.field_bits(), facts.max_clients);
   Wide message{};  // the largest magnitude, times the scale
   for (unsigned field = 0; field < facts.values_per_coefficient; ++field) {
     const unsigned shift = facts.log2_scale + field * facts.field_bits();
@@ -88,6 +88,7 @@ std::optional<ParameterFacts> search_parameters(const ParameterRequest& request,
   facts.value_bits = static_cast<std::uint8_t>(request.value_bits);
   facts.fraction_bits = static_cast<std::uint8_t>(request.fraction_bits);
   facts.max_clients = request.max_clients;
+  facts.omitted_guard_bits = scheme::check_sums(facts.fixed_point(), facts.max_clients, request.sum_bits);
   facts.degree = degree;
   unsigned least_scale = 1;
   while (failure_bits(facts.max_clients, least_scale, 0) < kLeastFailureBits) ++least_scale;

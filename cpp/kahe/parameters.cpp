@@ -21,7 +21,7 @@ bool is_degree(std::uint32_t degree) {
 }  // namespace
 
 unsigned ParameterFacts::guard_bits() const {
-  return static_cast<unsigned>(std::bit_width(max_clients - 1));
+  return scheme::full_guard_bits(max_clients) - omitted_guard_bits;
 }
 
 unsigned ParameterFacts::field_bits() const {
@@ -48,8 +48,9 @@ packed::IntegerRows ParameterFacts::integer_rows() const {
 
 std::vector<std::uint8_t> ParameterFacts::encode() const {
   std::vector<std::uint8_t> bytes(encoded_bytes(primes.size()));
-  const std::uint8_t head[8] = {value_bits, fraction_bits, values_per_coefficient,
-                                log2_scale, dropped_bits,  static_cast<std::uint8_t>(primes.size())};
+  const std::uint8_t head[8] = {value_bits,        fraction_bits, values_per_coefficient,
+                                log2_scale,        dropped_bits,  static_cast<std::uint8_t>(primes.size()),
+                                omitted_guard_bits};
   std::memcpy(bytes.data(), head, sizeof head);
   std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
   std::memcpy(bytes.data() + 12, &degree, sizeof degree);
@@ -69,10 +70,12 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   facts.log2_scale = reader.take<std::uint8_t>();
   facts.dropped_bits = reader.take<std::uint8_t>();
   const std::size_t prime_count = reader.take<std::uint8_t>();
-  const auto reserved = reader.take<std::uint16_t>();
+  facts.omitted_guard_bits = reader.take<std::uint8_t>();
+  const auto reserved = reader.take<std::uint8_t>();
   facts.max_clients = reader.take<std::uint32_t>();
   facts.degree = reader.take<std::uint32_t>();
   bool valid = reserved == 0 && prime_count >= 1 && prime_count <= rlwe::kMaxPrimes &&
+               facts.omitted_guard_bits <= scheme::full_guard_bits(facts.max_clients) &&
                scheme::in_ranges(facts.fixed_point(), facts.guard_bits(), facts.max_clients) &&
                is_degree(facts.degree) && facts.values_per_coefficient >= 1 &&
                facts.dropped_bits <= rlwe::kMaxDroppedBits;
@@ -87,9 +90,7 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
 }
 
 std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
-  scheme::check_max_clients(request.max_clients);
-  scheme::check_ranges({request.value_bits, request.fraction_bits},
-                       static_cast<unsigned>(std::bit_width(request.max_clients - 1)));
+  scheme::check_sums({request.value_bits, request.fraction_bits}, request.max_clients, request.sum_bits);
   const std::uint32_t degree = request.ring_degree.value_or(kDefaultDegree);
   require(is_degree(degree), "ring_degree must be 2048, 4096 or 8192");
   const std::optional<ParameterFacts> facts = search_parameters(request, degree);
@@ -102,7 +103,8 @@ std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& req
 }
 
 std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& facts) {
-  auto parameters = derive({facts.max_clients, facts.value_bits, facts.fraction_bits, facts.degree});
+  auto parameters =
+      derive({facts.max_clients, facts.value_bits, facts.fraction_bits, facts.degree, facts.field_bits()});
   require(
       parameters->facts() == facts,
       "these ring parameters are not the ones that this build derives from the same settings: use the same "

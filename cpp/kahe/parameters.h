@@ -33,15 +33,18 @@ struct ParameterFacts {
   std::uint8_t values_per_coefficient = 0;
   std::uint8_t log2_scale = 0;    // the factor above the noise
   std::uint8_t dropped_bits = 0;  // of each coefficient of a batch
+  std::uint8_t omitted_guard_bits = 0;
   std::uint32_t max_clients = 0;
   std::uint32_t degree = 0;
   std::vector<std::uint64_t> primes;
 
   bool operator==(const ParameterFacts&) const = default;
 
-  [[nodiscard]] unsigned guard_bits() const;  // ceil(log2 max_clients)
+  [[nodiscard]] unsigned guard_bits() const;  // ceil(log2 max_clients), less those that are omitted
   [[nodiscard]] unsigned field_bits() const;  // value_bits + guard_bits
   [[nodiscard]] scheme::FixedPoint fixed_point() const { return {value_bits, fraction_bits}; }
+  // Whether every sum fits its field; otherwise whoever encrypts sees to it that sums are small enough.
+  [[nodiscard]] bool holds_any_sum() const { return omitted_guard_bits == 0; }
   // The last coefficient of a ciphertext holds none: it has to open to zero.
   [[nodiscard]] std::size_t row_values() const { return degree - 1; }
   [[nodiscard]] std::size_t values_per_block() const { return row_values() * values_per_coefficient; }
@@ -63,6 +66,8 @@ struct ParameterRequest {
   unsigned value_bits = 24;
   unsigned fraction_bits = 20;
   std::optional<std::uint32_t> ring_degree = {};  // 2048, 4096 or 8192; by default 4096
+  // Of a field, sign included; by default as many as hold any sum of max_clients values.
+  std::optional<unsigned> sum_bits = {};
 };
 
 // Immutable; every later function may trust it.

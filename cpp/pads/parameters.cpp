@@ -1,6 +1,5 @@
 #include "pads/parameters.h"
 
-#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -9,7 +8,7 @@
 namespace shieldfl::pads {
 
 unsigned ParameterFacts::guard_bits() const {
-  return static_cast<unsigned>(std::bit_width(max_clients - 1));
+  return scheme::full_guard_bits(max_clients) - omitted_guard_bits;
 }
 
 unsigned ParameterFacts::field_bits() const {
@@ -28,6 +27,7 @@ std::vector<std::uint8_t> ParameterFacts::encode() const {
   std::vector<std::uint8_t> bytes(kEncodedBytes);
   bytes[0] = value_bits;
   bytes[1] = fraction_bits;
+  bytes[2] = omitted_guard_bits;
   const auto block_words = static_cast<std::uint32_t>(kBlockWords);
   std::memcpy(bytes.data() + 4, &block_words, sizeof block_words);
   std::memcpy(bytes.data() + 8, &max_clients, sizeof max_clients);
@@ -42,10 +42,12 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
   ParameterFacts facts;
   facts.value_bits = reader.take<std::uint8_t>();
   facts.fraction_bits = reader.take<std::uint8_t>();
-  const auto reserved = reader.take<std::uint16_t>();
+  facts.omitted_guard_bits = reader.take<std::uint8_t>();
+  const auto reserved = reader.take<std::uint8_t>();
   const auto block_words = reader.take<std::uint32_t>();
   facts.max_clients = reader.take<std::uint32_t>();
   if (reserved != 0 || block_words != kBlockWords ||
+      facts.omitted_guard_bits > scheme::full_guard_bits(facts.max_clients) ||
       !scheme::in_ranges(facts.fixed_point(), facts.guard_bits(), facts.max_clients)) {
     throw Error(ErrorCode::kWireFormat, "the frame's parameters are out of range: it was altered");
   }
@@ -53,11 +55,10 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
 }
 
 std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
-  scheme::check_max_clients(request.max_clients);
-  scheme::check_ranges({request.value_bits, request.fraction_bits},
-                       static_cast<unsigned>(std::bit_width(request.max_clients - 1)));
+  const std::uint8_t omitted =
+      scheme::check_sums({request.value_bits, request.fraction_bits}, request.max_clients, request.sum_bits);
   return from_facts({static_cast<std::uint8_t>(request.value_bits),
-                     static_cast<std::uint8_t>(request.fraction_bits), request.max_clients});
+                     static_cast<std::uint8_t>(request.fraction_bits), request.max_clients, omitted});
 }
 
 std::shared_ptr<const Parameters> Parameters::from_facts(const ParameterFacts& facts) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/digest.h"
@@ -27,13 +28,16 @@ struct ParameterFacts {
   std::uint8_t value_bits = 0;
   std::uint8_t fraction_bits = 0;
   std::uint32_t max_clients = 0;
+  std::uint8_t omitted_guard_bits = 0;
 
   bool operator==(const ParameterFacts&) const = default;
 
-  [[nodiscard]] unsigned guard_bits() const;  // ceil(log2 max_clients)
+  [[nodiscard]] unsigned guard_bits() const;  // ceil(log2 max_clients), less those that are omitted
   [[nodiscard]] unsigned field_bits() const;  // value_bits + guard_bits: sums are modulo 2^field_bits
   [[nodiscard]] std::uint64_t field_mask() const { return (std::uint64_t{1} << field_bits()) - 1; }
   [[nodiscard]] scheme::FixedPoint fixed_point() const { return {value_bits, fraction_bits}; }
+  // Whether every sum fits its field; otherwise whoever encrypts sees to it that sums are small enough.
+  [[nodiscard]] bool holds_any_sum() const { return omitted_guard_bits == 0; }
   [[nodiscard]] std::size_t zeros_per_block() const;
   [[nodiscard]] std::size_t values_per_block() const { return kBlockWords - zeros_per_block(); }
   // How a block travels, in a batch and in a total alike.
@@ -51,6 +55,8 @@ struct ParameterRequest {
   std::uint32_t max_clients = 64;
   unsigned value_bits = 24;
   unsigned fraction_bits = 20;
+  // Of a field, sign included; by default as many as hold any sum of max_clients values.
+  std::optional<unsigned> sum_bits = {};
 };
 
 // Immutable.

@@ -41,7 +41,7 @@ class BlockOpening {
       for (std::size_t i = 0; i < kBlockWords; ++i) pads_[i] += more_pads_[i];
     }
     const std::uint64_t max_sum =
-        total_.head.participants.size() * static_cast<std::uint64_t>(fixed_point.max_magnitude());
+        scheme::max_sum(fixed_point, facts.field_bits(), total_.head.participants.size());
     const double unit = std::ldexp(1.0, -static_cast<int>(fixed_point.fraction_bits));
     std::uint64_t wrong = kernels_.take_sums(words_.data(), pads_.data(), sums.size(), facts.field_bits(),
                                              max_sum, unit, sums.data());

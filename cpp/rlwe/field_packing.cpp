@@ -118,7 +118,7 @@ void FieldPacking::read_long_messages(std::span<const std::uint64_t> digits, std
 bool FieldPacking::read_sums(std::span<std::uint64_t> rows, std::uint64_t clients, std::uint64_t too_much,
                              std::span<double> sums) {
   const std::size_t degree = basis_.degree();
-  const std::uint64_t max_sum = clients * static_cast<std::uint64_t>(shape_.fixed_point.max_magnitude());
+  const std::uint64_t max_sum = scheme::max_sum(shape_.fixed_point, shape_.field_bits, clients);
   const double unit = std::ldexp(1.0, -static_cast<int>(shape_.fixed_point.fraction_bits));
   VERIFY(sums.size() <= shape_.values() && rows.size() == basis_.words());
   VERIFY(all_below(rows.data(), degree, basis_.primes()[0]) && too_much < basis_.primes()[0] / 4);

@@ -1,6 +1,7 @@
 #include "scheme/fixed_point.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <sstream>
 #include <string>
@@ -52,6 +53,15 @@ std::int64_t FixedPoint::quantise_weight(double weight) const {
   return static_cast<std::int64_t>(scaled);
 }
 
+unsigned full_guard_bits(std::uint32_t max_clients) {
+  return static_cast<unsigned>(std::bit_width(max_clients - 1));
+}
+
+std::uint64_t max_sum(const FixedPoint& fixed_point, unsigned field_bits, std::uint64_t clients) {
+  const std::uint64_t most_held = (std::uint64_t{1} << (field_bits - 1)) - 1;
+  return std::min(clients * static_cast<std::uint64_t>(fixed_point.max_magnitude()), most_held);
+}
+
 void check_max_clients(std::uint64_t max_clients) {
   require(max_clients >= 1 && max_clients <= kMaxClients,
           "max_clients must be between 1 and " + std::to_string(kMaxClients));
@@ -66,6 +76,20 @@ void check_ranges(const FixedPoint& fixed_point, unsigned guard_bits) {
   require(fixed_point.value_bits + guard_bits <= kMaxFieldBits,
           "value_bits and the " + std::to_string(guard_bits) + " guard bits for max_clients may be at most " +
               std::to_string(kMaxFieldBits) + " together, so that float64 holds every sum");
+}
+
+std::uint8_t check_sums(const FixedPoint& fixed_point, std::uint32_t max_clients,
+                        std::optional<unsigned> sum_bits) {
+  check_max_clients(max_clients);
+  check_ranges(fixed_point, 0);
+  const unsigned value_bits = fixed_point.value_bits;
+  const unsigned full = value_bits + full_guard_bits(max_clients);
+  const unsigned bits = sum_bits.value_or(full);
+  require(value_bits <= bits && bits <= full,
+          "sum_bits must be between " + std::to_string(value_bits) + ", which is value_bits, and " +
+              std::to_string(full) + ", which holds any sum of " + std::to_string(max_clients) + " values");
+  check_ranges(fixed_point, bits - value_bits);
+  return static_cast<std::uint8_t>(full - bits);
 }
 
 bool in_ranges(const FixedPoint& fixed_point, unsigned guard_bits, std::uint64_t max_clients) {

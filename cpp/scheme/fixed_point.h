@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace shieldfl::scheme {
 
@@ -35,11 +36,20 @@ struct FixedPoint {
   [[nodiscard]] double to_real(std::int64_t integer) const;
 };
 
+// ceil(log2 max_clients): with so many bits more than a value's, a field holds any sum of so many values.
+unsigned full_guard_bits(std::uint32_t max_clients);
+// The largest magnitude that a sum of `clients` values may have in a field of so many bits, sign included.
+std::uint64_t max_sum(const FixedPoint& fixed_point, unsigned field_bits, std::uint64_t clients);
+
 // Throws Error(kParameter), which names the limit, for what is out of the ranges above. `guard_bits`: for
 // sums.
 void check_ranges(const FixedPoint& fixed_point, unsigned guard_bits);
 void check_max_clients(std::uint64_t max_clients);
-// Whether those two would pass.
+// Checks both for fields of `sum_bits`, by default as many as hold any sum; returns how many guard bits fewer
+// these are. Throws Error(kParameter) for fewer bits than a value's, or more than any sum takes.
+std::uint8_t check_sums(const FixedPoint& fixed_point, std::uint32_t max_clients,
+                        std::optional<unsigned> sum_bits);
+// Whether the first two would pass.
 bool in_ranges(const FixedPoint& fixed_point, unsigned guard_bits, std::uint64_t max_clients);
 
 // The Error(kRange) for a value at this position that is NaN, infinite or above the limit.

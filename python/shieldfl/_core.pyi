@@ -272,7 +272,12 @@ class KaheParameters:
     security_bits: int
     ciphertexts_per_secret: int
     def __init__(
-        self, max_clients: int, value_bits: int, fraction_bits: int, ring_degree: int | None
+        self,
+        max_clients: int,
+        value_bits: int,
+        fraction_bits: int,
+        ring_degree: int | None,
+        sum_bits: int | None,
     ) -> None: ...
     @property
     def id(self) -> bytes: ...
@@ -406,7 +411,9 @@ class KaheSumRequest:
 class PadsParameters:
     security_bits: int
     words_per_ciphertext: int
-    def __init__(self, max_clients: int, value_bits: int, fraction_bits: int) -> None: ...
+    def __init__(
+        self, max_clients: int, value_bits: int, fraction_bits: int, sum_bits: int | None
+    ) -> None: ...
     @property
     def id(self) -> bytes: ...
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import pickle
 import re
@@ -23,6 +24,7 @@ SETTINGS = [
     {"max_clients": 1000, "value_bits": 32, "fraction_bits": 26},
     {"max_clients": 20, "value_bits": 2, "fraction_bits": 0},
     {"max_clients": 2**20, "value_bits": 30, "fraction_bits": 24},
+    {"max_clients": 1000, "value_bits": 16, "fraction_bits": 0, "sum_bits": 20},
 ]
 COUNTS = [None, 1, 2047, 2048, 30_000, 235_146, 2_000_000]
 BLOCKS_PER_SECRET = int(re.search(r"kBlocksPerSecret = (\d+)", doc("cpp/kahe/parameters.h")).group(1))
@@ -206,10 +208,9 @@ def moduli():
     """The largest modulus of each length, by ring, for values and clients all over their ranges."""
     largest: dict[tuple[int, int], int] = {}
     for clients in (1, 3, 64, 1000, 2**14, 2**20):
-        for value_bits in range(2, 41):
-            for ring in rings_with_room(
-                {"max_clients": clients, "value_bits": value_bits, "fraction_bits": 0}
-            ):
+        for value_bits, narrow in itertools.product(range(2, 41), (False, True)):
+            settings = {"max_clients": clients, "value_bits": value_bits, "fraction_bits": 0}
+            for ring in rings_with_room(settings | ({"sum_bits": value_bits} if narrow else {})):
                 primes = ring._facts["primes"]
                 key = ring.ring_degree, sum(prime.bit_length() for prime in primes)
                 largest[key] = max(largest.get(key, 0), math.prod(primes))

@@ -20,6 +20,7 @@ SETTINGS = [
     {"max_clients": 256, "value_bits": 24, "fraction_bits": 20},
     {"max_clients": 2**14, "value_bits": 40, "fraction_bits": 20},
     {"max_clients": 2**20, "value_bits": 34, "fraction_bits": 20},
+    {"max_clients": 1000, "value_bits": 16, "fraction_bits": 0, "sum_bits": 20},
 ]
 
 

@@ -12,7 +12,8 @@ from privacy.sum_noise_twin import delta_at, divergence, rounded, shifted, summe
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
 from shieldfl.privacy.discrete_sums import divergences_of_sum, log2_tail
-from shieldfl.privacy.sum_noise import SumNoise, multiplier_for, planned_sum_noise
+from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.privacy.sum_noise_plan import multiplier_for, planned_sum_noise
 
 DELTA = 1e-5
 ORDERS = (1.1, 2.0, 3.0, 5.5, 8.0)
@@ -20,13 +21,19 @@ BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
 
 
 def planned(distribution="skellam", noise_multiplier=1.0, **changed):
-    usual = {"clip_norm": 0.7, "dimension": 4096, "honest_clients": 100, "count_deviation": 0.05}
+    usual = {
+        "clip_norm": 0.7,
+        "dimension": 4096,
+        "honest_clients": 100,
+        "clients": 1000,
+        "count_deviation": 0.05,
+    }
     return planned_sum_noise(distribution, noise_multiplier, **(usual | changed))
 
 
 def small(distribution, variance, norm, count_steps):
     """A plan of two honest clients' shares on two values, and a count."""
-    return SumNoise(distribution, 1.0, 2, 2, variance, norm, 16, count_steps=count_steps)
+    return SumNoise(distribution, 1.0, 2, 2, variance, norm, 16, 2, 17, count_steps=count_steps)
 
 
 @BOTH
@@ -54,6 +61,9 @@ def test_a_count_has_the_noise_that_was_asked_for_and_is_charged(
     for magnitude in (plan.most_rounded, plan.count_steps):
         room = plan.most_sent - magnitude
         assert log2_tail(distribution, int(plan.share_variance), room) <= -110.0
+        together = 2 ** (plan.sum_bits - 1) - 1 - plan.clients * magnitude
+        chance = log2_tail(distribution, plan.clients * int(plan.share_variance), together)
+        assert chance + math.log2(4097) <= -40.0
 
 
 @BOTH

@@ -8,20 +8,28 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from scipy import stats
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
 from shieldfl.privacy.discrete_sums import log2_tail
 from shieldfl.privacy.events import Noise, NoiseOfSum
-from shieldfl.privacy.sum_noise import fewest_honest, multiplier_for, planned_sum_noise, rotation_seed
+from shieldfl.privacy.sum_noise import rotation_seed
+from shieldfl.privacy.sum_noise_plan import fewest_honest, multiplier_for, planned_sum_noise
 
 DELTA = 1e-5
 BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
 
 
 def planned(distribution="skellam", **changed):
-    usual = {"clip_norm": 1.0, "noise_multiplier": 1.0, "dimension": 10**6, "honest_clients": 100}
+    usual = {
+        "clip_norm": 1.0,
+        "noise_multiplier": 1.0,
+        "dimension": 10**6,
+        "honest_clients": 100,
+        "clients": 100,
+    }
     return planned_sum_noise(distribution, **(usual | changed))
 
 
@@ -99,14 +107,53 @@ def test_a_norm_that_floats_make_a_hair_longer_has_room_too(
 def test_a_bit_less_would_have_no_such_plan(distribution):
     plan = planned(distribution)
     larger = planned(distribution, noise_multiplier=4.0)
-    assert larger.value_bits == plan.value_bits + 2, "rounding costs the same at four times the noise"
+    assert larger.sum_bits == plan.sum_bits + 2, "rounding costs the same at four times the noise"
+
+
+@BOTH
+@pytest.mark.parametrize("clients", [1, 2, 7, 100, 1000, 2**20])
+def test_a_sum_has_room_for_what_its_clients_come_to_and_for_no_more(distribution, clients):
+    plan = planned(distribution, honest_clients=min(clients, 100), clients=clients)
+    assert plan.value_bits <= plan.sum_bits <= plan.value_bits + (clients - 1).bit_length()
+    for bits, fits in ((plan.sum_bits, True), (plan.sum_bits - 1, False)):
+        left = 2 ** (bits - 1) - 1 - clients * plan.most_rounded
+        chance = 10**6 * 2.0 ** log2_tail(distribution, clients * int(plan.share_variance), max(left, 0))
+        assert (left >= 0 and chance <= 2.0**-40) == fits
+        if fits:
+            assert plan.log2_chance_of_too_large_sum == pytest.approx(math.log2(chance))
+        narrower = replace(plan, sum_bits=bits)
+        assert (narrower.log2_chance_of_too_large_sum <= -40.0) == fits
+    for bits in range(2, plan.value_bits):
+        assert replace(plan, value_bits=bits).log2_chance_of_cut_draw > -110.0
+
+
+def test_the_chance_of_a_too_large_sum_is_above_the_true_one():
+    """Of Skellam noise, whose sum is Skellam noise again; and one where nothing is left for it."""
+    plan = planned(dimension=4, honest_clients=3, clients=5, noise_multiplier=0.2)
+    variance, without = 5 * int(plan.share_variance), 5 * plan.most_rounded
+    for bits in range(plan.sum_bits - 5, plan.sum_bits):
+        stated = 2.0 ** replace(plan, sum_bits=bits).log2_chance_of_too_large_sum
+        most = 2 ** (bits - 1) - 1
+        if most < without:
+            assert stated == 1.0
+            continue
+        true = 2.0 * stats.skellam.sf(most - without, variance / 2.0, variance / 2.0)
+        assert 4.0 * true <= stated < 1e3 * true
 
 
 def test_what_is_sent_takes_three_bytes_a_value_with_a_thousand_clients():
     """A million values, a hundred clients in each round, by the scheme that is the default."""
-    for multiplier, most in ((0.5, 2.88), (1.0, 3.001)):
-        bits = planned(noise_multiplier=multiplier).value_bits
-        found = update_parameters("kahe", 1000, FixedPoint(bits, 0), count=10**6, most_count=10**6)
+    # 18.6 is what epsilon 1 takes in docs/methods/ddp-fedavg.md.
+    for multiplier, clients, most in (
+        (0.5, 1000, 2.36),
+        (18.6, 1000, 2.89),
+        (0.5, 101, 2.19),
+        (18.6, 101, 2.61),
+    ):
+        plan = planned(noise_multiplier=multiplier, clients=clients)
+        bits = FixedPoint(plan.value_bits, 0)
+        count = {"count": 10**6, "most_count": 10**6}
+        found = update_parameters("kahe", clients, bits, **count, sum_bits=plan.sum_bits)
         assert found.bytes_per_value <= most
 
 

@@ -14,7 +14,7 @@ from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoiseOfDrawnSum
-from shieldfl.privacy.sum_noise import planned_sum_noise
+from shieldfl.privacy.sum_noise_plan import planned_sum_noise
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
@@ -128,6 +128,7 @@ def _charge(method):
         clip_norm=settings["clip_norm"],
         dimension=parameters,
         honest_clients=settings["honest_clients_charged"],
+        clients=40,
     ).charge
 
 

@@ -105,6 +105,101 @@ TEST_OF_BOTH(sums_are_exact) {
   }
 }
 
+namespace {
+
+// A client's values of every position, all in range, which sum up to these.
+std::vector<Values> with_sums(const std::vector<std::int64_t>& sums, std::uint32_t clients,
+                              const scheme::FixedPoint& fixed_point, std::mt19937_64& generator) {
+  std::vector<Values> values(clients, Values(sums.size()));
+  std::vector<std::int64_t> of(clients);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    std::int64_t left = sums[i];
+    for (std::uint32_t client = 0; client < clients; ++client) {
+      of[client] = left / (clients - client);
+      left -= of[client];
+    }
+    // What one has more the next has less.
+    for (std::uint32_t client = 1; client < clients; client += 2) {
+      const std::int64_t room =
+          fixed_point.max_magnitude() - std::max(std::abs(of[client - 1]), std::abs(of[client]));
+      const auto more = static_cast<std::int64_t>(generator() % static_cast<std::uint64_t>(room + 1));
+      of[client - 1] += more;
+      of[client] -= more;
+    }
+    for (std::uint32_t client = 0; client < clients; ++client) {
+      values[client][i] = fixed_point.to_real(of[client]);
+    }
+  }
+  return values;
+}
+
+template <typename Types>
+auto sums_of(const EnrolledSession<Types>& session, const std::vector<Values>& values) {
+  InsecureTestRandom seeds(9);
+  std::vector<Frame> batches;
+  for (std::uint32_t client = 0; client < values.size(); ++client) {
+    batches.push_back(encrypt(session, client, values[client], seeds));
+  }
+  return tests::open(session, tests::total_of(session, batches));
+}
+
+template <typename Types>
+typename Types::ParameterRequest narrow_request(unsigned value_bits, unsigned sum_bits) {
+  typename Types::ParameterRequest request{5, value_bits, 3};
+  request.sum_bits = sum_bits;
+  return request;
+}
+
+}  // namespace
+
+TEST_OF_BOTH(sums_of_fewer_bits_are_exact_up_to_the_largest_that_fits) {
+  std::mt19937_64 generator(403);
+  for (const auto& [value_bits, sum_bits] :
+       {std::pair{2U, 2U}, {16U, 16U}, {16U, 18U}, {24U, 25U}, {40U, 41U}}) {
+    const EnrolledSession<Types> session(narrow_request<Types>(value_bits, sum_bits), 5);
+    const std::int64_t most = (std::int64_t{1} << (sum_bits - 1)) - 1;
+    std::vector<std::int64_t> sums(session.facts().values_per_block() + 1);
+    for (std::int64_t& sum : sums) {
+      const std::int64_t between[] = {most, -most, 0,
+                                      static_cast<std::int64_t>(generator() % (2 * most + 1)) - most};
+      sum = between[generator() % 4];
+    }
+    const auto opened = sums_of(session, with_sums(sums, 5, session.facts().fixed_point(), generator));
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      CHECK(opened.values[i] == session.facts().fixed_point().to_real(sums[i]));
+    }
+  }
+}
+
+// A sum that is too large is whoever encrypts to see to: what is left of it is in its field, and what is
+// above in the next of the coefficient, where there are several.
+TEST_OF_BOTH(a_sum_beyond_its_bits_opens_as_another_number) {
+  const EnrolledSession<Types> session(narrow_request<Types>(16, 17), 5);
+  const scheme::FixedPoint fixed_point = session.facts().fixed_point();
+  const std::int64_t most = (1 << 16) - 1;
+  std::mt19937_64 generator(404);
+  std::vector<std::int64_t> sums(session.facts().values_per_block());
+  sums[1] = most + 2;
+  const auto opened = sums_of(session, with_sums(sums, 5, fixed_point, generator));
+  sums[1] = -most;
+  if constexpr (std::is_same_v<Types, tests::KaheTypes>) {
+    CHECK(session.facts().values_per_coefficient > 1);
+    sums[1 + session.facts().row_values()] = 1;
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) CHECK(opened.values[i] == fixed_point.to_real(sums[i]));
+  // The one number that no sum in range stands for.
+  CHECK_THROWS(sums_of(session, with_sums({most + 1}, 5, fixed_point, generator)), ErrorCode::kWireFormat);
+}
+
+TEST_OF_BOTH(no_weight_travels_beside_sums_of_fewer_bits) {
+  const EnrolledSession<Types> session(narrow_request<Types>(16, 18), 5);
+  InsecureTestRandom seeds(1);
+  CHECK_THROWS(encrypt(session, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}),
+               ErrorCode::kParameter);
+  const EnrolledSession<Types> full(narrow_request<Types>(16, 19), 5);
+  CHECK(!encrypt(full, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}).empty());
+}
+
 TEST(more_ciphertexts_than_share_a_secret_are_exact) {
   std::mt19937_64 generator(402);
   const kahe::ParameterRequest request{2, 24, 20, 2048};

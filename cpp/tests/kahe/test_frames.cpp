@@ -103,9 +103,10 @@ TEST(no_frame_is_read_with_a_bit_that_was_flipped) {
 
 TEST(parameters_out_of_range_are_refused) {
   const Frames frames(4096);
-  // value_bits, fraction_bits, fields, dropped bits, prime count, reserved, max_clients, degree, a prime
+  // value_bits, fraction_bits, fields, dropped bits, prime count, guard bits omitted of three, reserved,
+  // max_clients, degree, a prime
   const std::vector<std::pair<std::size_t, int>> bad = {
-      {0, 0}, {0, 1},   {0, 41}, {1, 53}, {2, 0},  {4, 17},  {5, 0},  {5, 5},  {5, 255},  {6, 1},
+      {0, 0}, {0, 1},   {0, 41}, {1, 53}, {2, 0},  {4, 17},  {5, 0},  {5, 5},  {5, 255},  {6, 4}, {6, 255},
       {7, 1}, {10, 17}, {11, 1}, {12, 1}, {13, 0}, {13, 64}, {15, 1}, {16, 3}, {23, 255}, {31, 4}};
   for (const Sample& sample : frames.samples()) {
     if (sample.kind == FrameKind::kKaheSumKey) continue;  // it states its degree and clients alone

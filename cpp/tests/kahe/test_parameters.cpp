@@ -66,6 +66,27 @@ TEST(parameters_have_room_for_every_honest_sum) {
   }
 }
 
+TEST(sums_of_fewer_bits_make_shorter_ciphertexts) {
+  for (const std::uint32_t degree : {2048U, 4096U, 8192U}) {
+    double shorter = 0;
+    for (const unsigned sum_bits : {16U, 18U, 21U, 23U}) {
+      const auto parameters = Parameters::derive({101, 16, 0, degree, sum_bits});
+      const ParameterFacts& facts = parameters->facts();
+      CHECK(facts.field_bits() == sum_bits && facts.guard_bits() == sum_bits - 16);
+      CHECK(facts.holds_any_sum() == (sum_bits == 23));
+      CHECK(parameters->bytes_per_value() > shorter);
+      shorter = parameters->bytes_per_value();
+      CHECK(Parameters::from_facts(facts)->id() == parameters->id());
+      CHECK((parameters->id() == Parameters::derive({101, 16, 0, degree})->id()) == (sum_bits == 23));
+    }
+    // Bits of values alone decide nothing: what is sent of each has room in its sum.
+    CHECK(Parameters::derive({101, 14, 0, degree, 18})->bytes_per_value() ==
+          Parameters::derive({101, 16, 0, degree, 18})->bytes_per_value());
+  }
+  // Values that no sum of all would leave room for.
+  CHECK(Parameters::derive({1U << 20, 40, 0, 8192, 54})->facts().field_bits() == 54);
+}
+
 TEST(what_cannot_be_is_refused) {
   for (const ParameterRequest& request : {ParameterRequest{0, 24, 20, {}},
                                           {64, 1, 0, {}},
@@ -74,7 +95,12 @@ TEST(what_cannot_be_is_refused) {
                                           {64, 24, 20, 1024},
                                           {64, 24, 20, 16384},
                                           {(1U << 20) + 1, 24, 20, {}},
-                                          {1U << 20, 40, 0, {}}}) {
+                                          {1U << 20, 40, 0, {}},
+                                          {64, 24, 20, {}, 23},
+                                          {64, 24, 20, {}, 31},
+                                          {64, 24, 20, {}, ~0U},
+                                          {64, 1, 0, {}, 1},
+                                          {1U << 20, 40, 0, 8192, 55}}) {
     CHECK_THROWS(Parameters::derive(request), ErrorCode::kParameter);
   }
   ParameterFacts facts = Parameters::derive({})->facts();

@@ -71,9 +71,9 @@ TEST(no_frame_is_read_that_was_cut_lengthened_flipped_or_is_another_kind) {
 
 TEST(parameters_out_of_range_are_refused) {
   const Frames frames;
-  // value_bits, fraction_bits, reserved, words of a block, max_clients
-  const std::vector<std::pair<std::size_t, int>> bad = {{0, 0}, {0, 1}, {0, 41}, {1, 53}, {2, 1}, {3, 1},
-                                                        {4, 1}, {5, 5}, {7, 1},  {8, 0},  {11, 1}};
+  // value_bits, fraction_bits, guard bits omitted of three, reserved, words of a block, max_clients
+  const std::vector<std::pair<std::size_t, int>> bad = {{0, 0}, {0, 1}, {0, 41}, {1, 53}, {2, 4}, {2, 255},
+                                                        {3, 1}, {4, 1}, {5, 5},  {7, 1},  {8, 0}, {11, 1}};
   for (const Sample& sample : frames.samples()) {
     if (sample.kind == FrameKind::kPadsSumKey) continue;  // it states its bits and clients alone
     for (const auto& [offset, value] : bad) {
@@ -162,6 +162,9 @@ TEST(every_block_carries_ninety_bits_of_zeros) {
     }
   }
   CHECK(Parameters::derive({64, 24, 20})->bytes_per_value() < 3.77);
+  CHECK(Parameters::derive({64, 24, 20, 26})->facts().field_bits() == 26);
+  CHECK(Parameters::derive({64, 24, 20, 26})->bytes_per_value() < 3.27);
+  CHECK(Parameters::derive({64, 24, 20, 30})->id() == Parameters::derive({64, 24, 20})->id());
   CHECK_THROWS(Parameters::derive({1U << 15, 40, 0}), ErrorCode::kParameter);
 }
 

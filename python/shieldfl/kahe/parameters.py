@@ -9,6 +9,7 @@ import shieldfl._core as _core
 from shieldfl.kahe.attack_costs import ATTACK_COSTS, AttackCosts
 from shieldfl.masks import Mask
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
+from shieldfl.scheme.parameters import read_sum_bits
 from shieldfl.scheme.ring_parameters import RingParameters, RingWork
 
 __all__ = ["Parameters", "PublicKey"]
@@ -25,12 +26,15 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         to even, and must stay below 2**(value_bits - 1) in magnitude.
     ring_degree : 2048, 4096 or 8192; by default 4096. The largest takes the fewest bytes for many values, the smallest
         for a few.
+    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values. Fewer
+        make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of 2**(sum_bits - 1) or
+        more opens wrongly, and others with it. Weights cannot travel encrypted beside.
 
     Raises ParameterError when a setting is out of range or the ring has no room at 128-bit security.
     """
 
     __slots__ = ()
-    _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree")
+    _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree", "sum_bits")
     _RING_DEGREES = (2048, 4096, 8192)
     _CIPHERTEXTS_OF_MANY = _core.KaheParameters.ciphertexts_per_secret
 
@@ -41,9 +45,10 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         value_bits: int = 24,
         fraction_bits: int = 20,
         ring_degree: int | None = None,
+        sum_bits: int | None = None,
     ) -> None:
         numbers = self._read_numbers(max_clients, value_bits, fraction_bits, ring_degree)
-        self._adopt(_core.KaheParameters(*numbers))
+        self._adopt(_core.KaheParameters(*numbers, read_sum_bits(sum_bits)))
 
     @classmethod
     def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
@@ -66,6 +71,7 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         fraction_bits: int = 20,
         goal: str = "speed",
         count: int | None = None,
+        sum_bits: int | None = None,
     ) -> Parameters:
         """Choose the ring for these values; ``describe()`` then shows what each ring would have cost.
 
@@ -75,11 +81,17 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         goal : ``"speed"`` for the least work at the client, ``"size"`` for the fewest bytes on the wire.
         count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however
             few values are in it, so a small ring is better for a few thousand.
+        sum_bits : as for ``Parameters``.
 
         Raises ParameterError when a setting is out of range.
         """
         return cls._plan(
-            goal, count, max_clients=max_clients, value_bits=value_bits, fraction_bits=fraction_bits
+            goal,
+            count,
+            max_clients=max_clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+            sum_bits=sum_bits,
         )
 
     @classmethod

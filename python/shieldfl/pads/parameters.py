@@ -11,7 +11,7 @@ from shieldfl.masks import Mask
 from shieldfl.pads.beside_kahe import ANSWER_HEAD_BYTES, BesideKahe
 from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.fitted_scale import FittedScale, fit_scale
-from shieldfl.scheme.parameters import SchemeParameters, checked_goal
+from shieldfl.scheme.parameters import SchemeParameters, checked_goal, read_sum_bits
 
 __all__ = ["Parameters", "PublicKey"]
 
@@ -29,19 +29,30 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
     value_bits : bits of a quantised value, sign included, 2 to 40.
     fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
+    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values. Fewer
+        make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of 2**(sum_bits - 1) or
+        more opens wrongly. Weights cannot travel encrypted beside.
 
     Raises ParameterError when a setting is out of range.
     """
 
     __slots__ = ("_count",)
-    _SETTINGS = ("max_clients", "value_bits", "fraction_bits")
+    _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "sum_bits")
     _count: int | None
 
-    def __init__(self, *, max_clients: int = 64, value_bits: int = 24, fraction_bits: int = 20) -> None:
+    def __init__(
+        self,
+        *,
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        sum_bits: int | None = None,
+    ) -> None:
         numbers = (
             min(as_unsigned(max_clients, "max_clients"), _MOST),
             min(as_unsigned(value_bits, "value_bits"), _MOST),
             min(as_unsigned(fraction_bits, "fraction_bits"), _MOST),
+            read_sum_bits(sum_bits),
         )
         self._adopt(_core.PadsParameters(*numbers))
 
@@ -60,6 +71,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         fraction_bits: int = 20,
         goal: str = "speed",
         count: int | None = None,
+        sum_bits: int | None = None,
     ) -> Parameters:
         """Make the parameters for these values; ``describe()`` then shows what a round of them costs everybody.
 
@@ -71,11 +83,14 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         max_clients, value_bits, fraction_bits : as for ``Parameters``.
         goal : ``"speed"`` or ``"size"``.
         count : how many values a client encrypts at a time; None for many.
+        sum_bits : as for ``Parameters``.
 
         Raises ParameterError when a setting is out of range.
         """
         number = checked_goal(goal, count)
-        planned = cls(max_clients=max_clients, value_bits=value_bits, fraction_bits=fraction_bits)
+        planned = cls(
+            max_clients=max_clients, value_bits=value_bits, fraction_bits=fraction_bits, sum_bits=sum_bits
+        )
         planned._adopt(planned._handle, None, number)
         return planned
 
@@ -146,7 +161,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         """The authority's answer and time beside those of ``kahe``: from how many values on that is better."""
         settings = (self.max_clients, self.value_bits, self.fraction_bits)
         return BesideKahe.of(
-            _core.KaheParameters(*settings, None),
+            _core.KaheParameters(*settings, None, int(self._facts["sum_bits"])),
             block_values=self.values_per_ciphertext,
             block_bytes=int(self._facts["total_ciphertext_bytes"]),
             block_stream_bytes=self._block_stream_bytes,

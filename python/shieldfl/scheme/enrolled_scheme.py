@@ -21,6 +21,7 @@ class EnrolledScheme(DescribedScheme):
     """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
 
     keys_last = True
+    has_sum_bits = True
     _core_ciphertext: ClassVar[Any]
     _core_request: ClassVar[Any]
 

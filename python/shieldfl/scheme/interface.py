@@ -142,6 +142,9 @@ class SumNeeds:
     values then get as many bits more as keep the mean of all clients as precise as without weights."""
     key_bits: int = 3072
     """For schemes with a choice of it."""
+    sum_bits: int | None = None
+    """Of a sum, sign included, where fewer than any sum takes are known to be enough: for schemes with a choice of it.
+    Weights then do not travel encrypted."""
     takes_clear_values: bool = False
     """Whether plain numbers are added to ciphertexts."""
 
@@ -179,6 +182,8 @@ class Scheme(abc.ABC):
     """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
     integer_weights: ClassVar[bool] = False
     """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
+    has_sum_bits: ClassVar[bool] = False
+    """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
     has_pool: ClassVar[bool] = False
     """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``."""
     is_slow: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.scheme.core import CoreParameters
 from shieldfl.scheme.fitted_scale import FittedScale
 
-__all__ = ["SchemeParameters", "check_count_has_goal", "checked_goal"]
+__all__ = ["SchemeParameters", "check_count_has_goal", "checked_goal", "read_sum_bits"]
 
 _GOALS = ("speed", "size")
 
@@ -31,6 +31,11 @@ def check_count_has_goal(goal: str | None, count: int | None) -> None:
     """Raise ParameterError for a count without the goal that it is for."""
     if goal is None and count is not None:
         raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+
+
+def read_sum_bits(sum_bits: int | None) -> int | None:
+    """Return the number as the core takes it: beyond 32 bits all are as far out of range. Raises ParameterError."""
+    return None if sum_bits is None else min(as_unsigned(sum_bits, "sum_bits"), 2**32 - 1)
 
 
 class SchemeParameters(Generic[Core, Key]):
@@ -121,7 +126,10 @@ class SchemeParameters(Generic[Core, Key]):
     def _describe_clients(self, more: str = "") -> str:
         bits = int(self._facts["guard_bits"])
         guard_bits = "1 guard bit" if bits == 1 else f"{bits} guard bits"
-        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum"
+        # Paillier's weights take guard bits, too.
+        omitted = (self.max_clients - 1).bit_length() - bits
+        without = f", {omitted} fewer than any sum of them has room in" if omitted > 0 else ""
+        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum{without}"
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented

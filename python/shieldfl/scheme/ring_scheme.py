@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ class RingScheme(DescribedScheme):
             # Where weights differ, each is encrypted behind the values.
             fields = count + 1 if needs.most_weight > 1 else max(count, 1)
             make = partial(self.Parameters.plan, goal="size", count=fields)
-        return weighted_parameters(make, needs)
+        return weighted_parameters(make, needs if self.has_sum_bits else replace(needs, sum_bits=None))
 
     def _planned_count(self, needs: SumNeeds) -> int | None:
         """Return how many values the ring is chosen for; None for the default ring."""

@@ -18,10 +18,11 @@ def weighted_parameters(make: Callable[..., Any], needs: SumNeeds) -> Any:
     Clients divide their weights by the largest, and values become smaller by that: they get as many bits more, behind
     the point, as make up for it on average. Raises ParameterError where there is no room without them either.
     """
+    narrower = {} if needs.sum_bits is None else {"sum_bits": needs.sum_bits}
 
     def with_more(bits: int) -> Any:
         value_bits, fraction_bits = needs.value_bits + bits, needs.fraction_bits + bits
-        return make(max_clients=needs.clients, value_bits=value_bits, fraction_bits=fraction_bits)
+        return make(max_clients=needs.clients, value_bits=value_bits, fraction_bits=fraction_bits, **narrower)
 
     for bits in range(_bits_for_weights(needs.most_weight, needs.mean_weight), 0, -1):
         try:

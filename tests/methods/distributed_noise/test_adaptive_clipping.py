@@ -135,9 +135,9 @@ def test_a_model_without_buffers_has_room_for_the_count(encryption):
     assert exponent(run.model) != 0
 
 
-@pytest.mark.parametrize("sent", [-1.0, 1.0])
-def test_a_client_that_lies_of_its_norm_moves_it_by_a_round_at_most(sent):
-    run = run_of(changes={**LOUD, "clip_count_noise": 0.01})
+def run_with_liar(sent, encryption, opener="authority"):
+    """One client sends the largest number for its count that its own bits hold."""
+    run = run_of(opener, changes={**LOUD, "clip_count_noise": 0.01, "encryption": encryption})
     liar, most = run.clients[2], run.method.noise.most_sent
     original = liar._vector
 
@@ -147,9 +147,30 @@ def test_a_client_that_lies_of_its_norm_moves_it_by_a_round_at_most(sent):
         return vector
 
     liar._vector = lying
+    return run, liar, original
+
+
+@pytest.mark.parametrize("sent", [-1.0, 1.0])
+def test_a_client_that_lies_of_its_norm_moves_it_by_a_round_at_most(sent):
+    """Where sums have room for what it says."""
+    run, *_ = run_with_liar(sent, "ckks")
     run.run_round()
     rule = run.method._rule
     assert rule.moved(0, 1.0) <= exponent(run.model) <= rule.moved(0, 0.0)
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+def test_a_client_that_sends_what_sums_have_no_room_for_spoils_its_round_and_no_other(encryption):
+    """As one does that alters its ciphertexts; sums that nobody lies in have room, but for a chance of 2^-40."""
+    run, liar, original = run_with_liar(1.0, encryption, "clients")
+    of_a_round = abs(run.method._rule.moved(0, 0.0))
+    run.run_round()
+    # The count opens as another number, or the sum is of no use to anybody and the model stays.
+    assert abs(exponent(run.model)) <= of_a_round
+    liar._vector, before = original, run.parameters
+    run.run_round()
+    assert not np.array_equal(run.parameters, before)
+    assert abs(exponent(run.model)) <= 2 * of_a_round
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_what_is_left_once_a_client_has_taken_its_own_part_from_a_sum_is_charged
 
 
 def test_what_a_client_encrypts_has_its_own_share_alone():
-    """Whole numbers, within what is sent: the sum of three cannot leave its field."""
+    """Whole numbers, within what is sent, whose sum has the bits that the plan of noise says."""
     run = loud()
     sent = []
     for client in run.clients:
@@ -111,6 +111,8 @@ def test_what_a_client_encrypts_has_its_own_share_alone():
         assert np.std(one[:PARAMETERS]) == pytest.approx(math.sqrt(own), rel=SPREAD)
     assert run.method.update_parameters.fraction_bits == 0
     assert run.method.update_parameters.value_bits == noise.value_bits
+    assert run.method.update_parameters._facts["sum_bits"] == noise.sum_bits
+    assert noise.clients == CLIENTS
 
 
 def test_the_noise_is_drawn_once_a_round():

@@ -85,6 +85,7 @@ class SumNoised(MaskedAverage):
         )
         self.delta = delta
         self.weighs_all_alike = True
+        self.sum_bits = self.noise.sum_bits
         key_bits = getattr(settings, "key_bits", DEFAULT_KEY_BITS)
         encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, key_bits)
         return settings.with_multiplier(multiplier), encryption
@@ -110,6 +111,8 @@ class SumNoised(MaskedAverage):
             "added_delta": noise.added_delta(self._noisy_rounds, self.delta),
             "steps_per_unit": noise.steps_per_unit,
             "bits_of_a_value": noise.value_bits,
+            "bits_of_a_sum": noise.sum_bits,
+            "log2_chance_that_a_sum_is_too_large": noise.log2_chance_of_too_large_sum,
         }
 
 

@@ -12,7 +12,8 @@ from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSetting
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.discrete_sums import Distribution
-from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.privacy.sum_noise_plan import fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
@@ -71,6 +72,7 @@ class AskedNoise:
                 clip_norm=self.clip_norm,
                 dimension=dimension,
                 honest_clients=honest,
+                clients=plan.most_participants,
                 unit=unit,
                 count_deviation=self.count_deviation,
             )

@@ -45,6 +45,8 @@ class MaskedAverage(Method):
     phases: tuple[Phase, ...] = (UPDATE,)
     clients_can_open = True
     schemes: ClassVar[tuple[str, ...]] = encryptions()
+    sum_bits: int | None = None
+    """Of a sum of updates, where fewer than any sum takes are enough."""
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class MaskedAverage(Method):
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
             key_bits=chosen.key_bits,
+            sum_bits=self.sum_bits,
         )
         self.purposes = {"update": parameters, **(other_keys or {})}
 
