@@ -10,9 +10,10 @@ sees every global model and who takes part in each round, so that sampling ampli
 client that takes part most often: who does follows from the seed, before anything is trained. ``dp-fedavg`` has as much
 noise as hides every single update from its aggregator, too, which the others do not ask of it: that is what it is for.
 
-**Training** is chosen by one rule: of the grid below, what gives ``central-dp-fedavg`` the best accuracy after the last
-round, on a sixth of the training samples, which no client then has, with a seed that is none of those measured, at an
-epsilon of 8. All methods and epsilons get what was chosen. The model, and where the grid lies, come of trials on the
+**Training** is chosen by one rule: of a task's choices, what gives ``central-dp-fedavg`` the best accuracy after the
+last round, on a sixth of the training samples, which no client then has, with a seed that is none of those measured, at
+the task's epsilon: 8 for a convolution, 1 for a linear model of few parameters (``--task linear``), which learns with
+more noise. All methods and epsilons get what was chosen. The models, and where the choices lie, come of trials on the
 same held-out samples. The test samples are looked at by ``measure`` alone.
 
 **Who takes part**: by default each client with a probability of a tenth, and shares are sized for 90 clients; with
@@ -23,22 +24,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import os
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from central_dp_fedavg import CentralDpFedAvg
 from distributed_noise_draws import DRAWS, Draws
-from distributed_noise_task import SELECTION_SEED, built, pooled, without_test
-from shieldfl.benchmarks.comparison import describe_machine
+from distributed_noise_results import EPSILONS, METHODS, Results, commit, table
+from distributed_noise_task import SELECTION_SEED, TASKS, Choice, Task, without_test
 from shieldfl.methods.distributed_noise.method import DdpFedAvg
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvg
@@ -57,26 +55,7 @@ from shieldfl.torch_bridge import flatten, parameter_layout
 
 DELTA = 1e-5
 LOCAL_EPOCHS, BATCH_SIZE = 1, 16
-EPSILONS = (8.0, 4.0, 2.0, 1.0)
 SEEDS = (0, 1, 2)
-SELECTION_EPSILON = 8.0
-METHODS = ("fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg")
-LEARNING_RATES = (0.1, 0.2)
-CLIP_NORMS = (0.6,)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What is chosen on held-out samples."""
-
-    learning_rate: float
-    clip_norm: float
-
-
-def grid() -> Iterator[Choice]:
-    """Yield what there is to choose from; without noise nothing is clipped, so that C is chosen with it."""
-    for values in itertools.product(LEARNING_RATES, CLIP_NORMS):
-        yield Choice(*values)
 
 
 def made(name: str, epsilon: float | None, most: int, clip_norm: float, plan: FederationPlan) -> Method:
@@ -96,7 +75,13 @@ def made(name: str, epsilon: float | None, most: int, clip_norm: float, plan: Fe
 
 
 def measured(
-    dataset: Dataset, name: str, epsilon: float | None, seed: int, choice: Choice, draws: Draws
+    dataset: Dataset,
+    name: str,
+    epsilon: float | None,
+    seed: int,
+    choice: Choice,
+    draws: Draws,
+    task: Task = TASKS["convolution"],
 ) -> dict[str, Any]:
     """Run one cell, and return its figures.
 
@@ -115,7 +100,7 @@ def measured(
         seed=seed,
         threads=1,
     )
-    model = built(dataset, seed)
+    model = task.built(dataset, seed)
     plan = FederationPlan.for_weights(
         None,
         clients=draws.clients,
@@ -148,6 +133,7 @@ def measured(
         if not spent <= epsilon * (1.0 + 1e-6):
             raise RuntimeError(f"{name} spent {spent}, above {epsilon}")
     return {
+        "task": task.name,
         "dataset": dataset.name,
         "method": name,
         "epsilon": epsilon,
@@ -166,60 +152,25 @@ def measured(
     }
 
 
-def commit() -> str:
-    """Return the commit that runs, with a plus where the working tree differs from it."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parent,
-    )
-    return found.stdout.strip() or "unknown"
-
-
-class Results:
-    """A JSON file of cells, written after each."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        known = json.loads(path.read_text()) if path.exists() else {}
-        self.tried: list[dict[str, Any]] = known.get("tried", [])
-        self.cells: list[dict[str, Any]] = known.get("cells", [])
-        self.machine: dict[str, Any] = known.get("machine", {}) or describe_machine()
-
-    def write(self) -> None:
-        """Write everything, in the place of the file at once."""
-        whole = {"machine": self.machine, "tried": self.tried, "cells": self.cells}
-        partial_file = self._path.with_suffix(".part")
-        partial_file.write_text(json.dumps(whole, indent=1) + "\n")
-        partial_file.replace(self._path)
-
-    def chosen(self, dataset: str) -> Choice | None:
-        """Return what was best of what was tried; None before all was."""
-        tried = {Choice(one["learning_rate"], one["clip_norm"]): one for one in self.tried_on(dataset)}
-        if set(tried) < set(grid()):
-            return None
-        return max(grid(), key=lambda choice: tried[choice]["accuracy"])
-
-    def tried_on(self, dataset: str) -> list[dict[str, Any]]:
-        """Return what was tried on a data set's held-out samples."""
-        return [one for one in self.tried if one["dataset"] == dataset]
-
-
-def select(results: Results, dataset_name: str) -> None:
-    """Try all of the grid that was not tried yet."""
-    dataset = without_test(pooled(dataset_name))
-    for choice in grid():
-        if any(asdict(choice).items() <= one.items() for one in results.tried_on(dataset_name)):
+def select(results: Results, task: Task, dataset_name: str) -> None:
+    """Try all of a task's choices that were not tried yet."""
+    dataset = without_test(task.pooled(dataset_name))
+    for choice in task.choices:
+        if any(asdict(choice).items() <= one.items() for one in results.tried_on(task, dataset_name)):
             continue
         found = measured(
-            dataset, "central-dp-fedavg", SELECTION_EPSILON, SELECTION_SEED, choice, DRAWS["each"]
+            dataset,
+            "central-dp-fedavg",
+            task.selection_epsilon,
+            SELECTION_SEED,
+            choice,
+            DRAWS["each"],
+            task,
         )
         results.tried.append(found)
         results.write()
         print(f"{choice}: {found['accuracy']:.4f} in {found['seconds']:.0f} s", flush=True)
-    print(results.chosen(dataset_name))
+    print(results.chosen(task, dataset_name))
 
 
 def cells(seeds: Sequence[int]) -> Iterator[tuple[str, float | None, int]]:
@@ -235,6 +186,7 @@ def cells(seeds: Sequence[int]) -> Iterator[tuple[str, float | None, int]]:
 
 def measure(
     results: Results,
+    task: Task,
     dataset_name: str,
     minutes: float,
     draws: Draws,
@@ -243,61 +195,26 @@ def measure(
     seeds: Sequence[int],
 ) -> None:
     """Run the cells that are missing, as long as there is time. Raises SystemExit before all was tried."""
-    choice = results.chosen(dataset_name)
+    choice = results.chosen(task, dataset_name)
     if choice is None:
         raise SystemExit("training is not chosen yet: run select first")
-    dataset, end = pooled(dataset_name), time.monotonic() + 60 * minutes
+    dataset, end = task.pooled(dataset_name), time.monotonic() + 60 * minutes
     for name, epsilon, seed in cells(seeds):
         if name not in methods or epsilon not in (None, *epsilons):
             continue
-        key = {"dataset": dataset_name, "method": name, "epsilon": epsilon, "seed": seed, "draws": draws.name}
-        if any(key.items() <= one.items() for one in results.cells):
+        key = {"method": name, "epsilon": epsilon, "seed": seed, "draws": draws.name}
+        if any(key.items() <= one.items() for one in results.measured_on(task, dataset_name)):
             continue
         if time.monotonic() > end:
             print("no time is left: the rest is missing")
             return
-        found = measured(dataset, name, epsilon, seed, choice, draws)
+        found = measured(dataset, name, epsilon, seed, choice, draws, task)
         results.cells.append(found)
         results.write()
         print(
             f"{name}, epsilon {epsilon}, seed {seed}: {found['accuracy']:.4f} in {found['seconds']:.0f} s",
             flush=True,
         )
-
-
-def with_deviation(values: Sequence[float], sign: str = "") -> str:
-    """Return mean and standard deviation of percentages; of one value alone, it."""
-    spread = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):{sign}.2f}{spread}"
-
-
-def table(results: Results, dataset_name: str, draws: str, seeds: Sequence[int]) -> str:
-    """Return the Markdown table: means over seeds, and differences of the same seed."""
-    by_cell = {
-        (one["method"], one["epsilon"], one["seed"]): one["accuracy"]
-        for one in results.cells
-        if one["dataset"] == dataset_name and one["draws"] == draws
-    }
-    heads = ["ε", *(f"`{name}`" for name in METHODS), "`ddp-fedavg` less `central-dp-fedavg`"]
-    lines = [heads, ["---:"] * len(heads)]
-    for epsilon in EPSILONS:
-        row = [f"{epsilon:g}"]
-        for name in METHODS:
-            at = None if name == "fedavg" else epsilon
-            found = [by_cell[name, at, seed] for seed in seeds if (name, at, seed) in by_cell]
-            row.append(
-                with_deviation(found)
-                if len(found) == len(seeds)
-                else f"missing ({len(found)} of {len(seeds)})"
-            )
-        pairs = [
-            (by_cell.get(("ddp-fedavg", epsilon, seed)), by_cell.get(("central-dp-fedavg", epsilon, seed)))
-            for seed in seeds
-        ]
-        whole = [own - other for own, other in pairs if own is not None and other is not None]
-        row.append(with_deviation(whole, "+") if len(whole) == len(seeds) else "missing")
-        lines.append(row)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> None:
@@ -309,6 +226,7 @@ def main() -> None:
     parser.add_argument(
         "--results", type=Path, required=True, help="a JSON file; what it has is not run again"
     )
+    parser.add_argument("--task", choices=tuple(TASKS), default="convolution", help="what is trained")
     parser.add_argument("--dataset", choices=("mnist", "cifar10"), default="mnist")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no cell after so long")
     parser.add_argument("--draws", choices=tuple(DRAWS), default="each", help="clients of a round")
@@ -322,12 +240,13 @@ def main() -> None:
         "--seeds", type=int, nargs="+", default=SEEDS, help="measure and compare these; default: 0 1 2"
     )
     given = parser.parse_args()
-    results = Results(given.results)
+    results, task = Results(given.results), TASKS[given.task]
     if given.what == "select":
-        select(results, given.dataset)
+        select(results, task, given.dataset)
     elif given.what == "measure":
         measure(
             results,
+            task,
             given.dataset,
             given.minutes,
             DRAWS[given.draws],
@@ -336,7 +255,7 @@ def main() -> None:
             given.seeds,
         )
     else:
-        print(table(results, given.dataset, given.draws, given.seeds))
+        print(table(results, task, given.dataset, given.draws, given.seeds))
 
 
 if __name__ == "__main__":

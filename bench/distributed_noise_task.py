@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,20 +18,66 @@ HELD_OUT = 6
 """One of so many training samples is held out while training is chosen."""
 
 
-def built(dataset: Dataset, seed: int) -> nn.Module:
-    """Return a model that is small, since noise grows with it: a convolution of 8 channels and a linear layer."""
+@dataclass(frozen=True)
+class Choice:
+    """What is chosen on held-out samples; without noise nothing is clipped, so that C is chosen with it."""
+
+    learning_rate: float
+    clip_norm: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model that is small, since noise grows with it, and how its training is chosen."""
+
+    name: str
+    square: int
+    """An image is the means of its squares of so many pixels each way."""
+    layers: Callable[[Dataset], list[nn.Module]]
+    choices: tuple[Choice, ...]
+    selection_epsilon: float
+    """At which one of them is chosen."""
+
+    def built(self, dataset: Dataset, seed: int) -> nn.Module:
+        """Return the model as it is before the first round."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return nn.Sequential(*self.layers(dataset))
+
+    def pooled(self, name: str) -> Dataset:
+        """Return a data set of such images."""
+        dataset = load_dataset(name)
+        small = [
+            nn.functional.avg_pool2d(one, self.square)
+            for one in (dataset.train_features, dataset.test_features)
+        ]
+        return replace(dataset, train_features=small[0], test_features=small[1])
+
+
+def _convolution(dataset: Dataset) -> list[nn.Module]:
+    """A convolution of 8 channels and a linear layer."""
     channels, side, _ = dataset.feature_shape
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        convolved = [nn.Conv2d(channels, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()]
-        return nn.Sequential(*convolved, nn.Linear(8 * ((side + 1) // 2) ** 2, dataset.classes))
+    convolved = [nn.Conv2d(channels, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten()]
+    return [*convolved, nn.Linear(8 * ((side + 1) // 2) ** 2, dataset.classes)]
 
 
-def pooled(name: str) -> Dataset:
-    """Return a data set of which every image is the means of its squares of 2 x 2 pixels."""
-    dataset = load_dataset(name)
-    small = [nn.functional.avg_pool2d(one, 2) for one in (dataset.train_features, dataset.test_features)]
-    return replace(dataset, train_features=small[0], test_features=small[1])
+def _linear(dataset: Dataset) -> list[nn.Module]:
+    return [nn.Flatten(), nn.Linear(math.prod(dataset.feature_shape), dataset.classes)]
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("convolution", 2, _convolution, (Choice(0.1, 0.6), Choice(0.2, 0.6)), 8.0),
+        Task(
+            "linear",
+            4,
+            _linear,
+            (Choice(0.5, 0.3), Choice(0.5, 0.5), Choice(1.0, 0.3), Choice(1.0, 0.5)),
+            1.0,
+        ),
+    )
+}
 
 
 def without_test(dataset: Dataset) -> Dataset:

@@ -80,23 +80,48 @@ def test_a_table_takes_differences_seed_by_seed_and_says_what_is_missing(bench, 
             results.cells.append(cell | {"accuracy": 0.1, "draws": "exactly"})
     results.cells.append({**results.cells[0], "epsilon": 4.0})
     results.write()
-    rows = bench.table(bench.Results(tmp_path / "cells.json"), "mnist", "each", bench.SEEDS).splitlines()
+    task, other = (bench.TASKS[name] for name in ("convolution", "linear"))
+    results.cells.append({**results.cells[0], "task": "linear", "accuracy": 0.5})
+    results.write()
+    rows = bench.table(
+        bench.Results(tmp_path / "cells.json"), task, "mnist", "each", bench.SEEDS
+    ).splitlines()
     assert (
         rows[2] == "| 8 | missing (0 of 3) | 80.00 ± 10.00 | missing (0 of 3) | 82.00 ± 9.00 | +2.00 ± 1.00 |"
     )
     assert "missing (1 of 3)" in rows[3]
     assert rows[3].endswith("| missing |")
-    some = bench.table(results, "mnist", "each", [1, 2]).splitlines()[2]
+    some = bench.table(results, task, "mnist", "each", [1, 2]).splitlines()[2]
     assert some == "| 8 | missing (0 of 2) | 75.00 ± 7.07 | missing (0 of 2) | 77.50 ± 6.36 | +2.50 ± 0.71 |"
+    of_other = bench.table(results, other, "mnist", "each", [0]).splitlines()[2]
+    assert of_other == "| 8 | missing (0 of 1) | 50.00 | missing (0 of 1) | missing (0 of 1) | missing |"
     assert json.loads((tmp_path / "cells.json").read_text())["cells"] == results.cells
 
 
-def test_what_is_not_tried_yet_is_not_chosen(bench, tmp_path):
-    results = bench.Results(tmp_path / "cells.json")
-    *some, last = bench.grid()
-    tried = [{"dataset": "mnist", "accuracy": 0.5, **vars(one)} for one in some]
+@pytest.mark.parametrize("name", ["convolution", "linear"])
+def test_what_is_not_tried_yet_is_not_chosen(bench, tmp_path, name):
+    results, task = bench.Results(tmp_path / "cells.json"), bench.TASKS[name]
+    *some, last = task.choices
+    known = {"dataset": "mnist"} if name == "convolution" else {"dataset": "mnist", "task": name}
+    tried = [known | {"accuracy": 0.5, **vars(one)} for one in some]
     results.tried = tried
-    assert results.chosen("mnist") is None
-    results.tried = [*tried, {"dataset": "mnist", "accuracy": 0.6, **vars(last)}]
-    assert results.chosen("mnist") == last
-    assert results.chosen("cifar10") is None
+    assert results.chosen(task, "mnist") is None
+    results.tried = [*tried, known | {"accuracy": 0.6, **vars(last)}]
+    assert results.chosen(task, "mnist") == last
+    assert results.chosen(task, "cifar10") is None
+    assert not any(results.chosen(other, "mnist") for other in bench.TASKS.values() if other != task)
+
+
+def test_the_model_of_few_parameters_learns_beside_noise(bench):
+    task = bench.TASKS["linear"]
+    dataset = load_dataset("digits")
+    model = task.built(dataset, 3)
+    assert sum(one.numel() for one in model.parameters()) == 64 * 10 + 10
+    assert all(
+        (own == again).all()
+        for own, again in zip(model.parameters(), task.built(dataset, 3).parameters(), strict=True)
+    )
+    draws = bench.Draws("exactly", 60, clients=60, share=1.0, rounds=4)
+    cell = bench.measured(dataset, "ddp-fedavg", 8.0, 3, bench.Choice(1.0, 0.5), draws, task)
+    assert (cell["task"], cell["parameters"]) == ("linear", 650)
+    assert cell["accuracy"] > 0.3
