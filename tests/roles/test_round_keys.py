@@ -142,6 +142,25 @@ def test_a_signature_covers_what_the_wire_format_says(keys):
     assert len(first["round signature votes"]) == 64
 
 
+def test_what_one_signature_was_found_to_be_says_nothing_of_another_key_message_or_signature():
+    """Answers are remembered: the good one first, then each that differs in one of the three, then all once more."""
+    own, other = (ed25519.Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32) for i in (1, 2))
+    key, of_other = (one.public_key().public_bytes_raw() for one in (own, other))
+    good = own.sign(b"first")
+    asked = {
+        (key, good, b"first"): True,
+        (of_other, good, b"first"): False,
+        (key, good, b"second"): False,
+        (key, other.sign(b"first"), b"first"): False,
+        (key, good[:-1] + bytes([good[-1] ^ 1]), b"first"): False,
+        (key, own.sign(b"second"), b"second"): True,
+        (of_other, other.sign(b"first"), b"first"): True,
+    }
+    for _ in range(2):
+        for (verifying_key, signature, signed), expected in asked.items():
+            assert round_key_check._is_signature(verifying_key, signature, signed) is expected
+
+
 def test_a_signed_key_of_other_parameters_is_refused(keys):
     first = first_of(keys, 1)
     other = replace(keys.check, parameters={"update": ckks.Parameters(max_clients=5)})
