@@ -15,7 +15,7 @@
 namespace shieldfl::ckks {
 
 unsigned ParameterFacts::guard_bits() const {
-  return static_cast<unsigned>(std::bit_width(max_clients - 1));
+  return scheme::full_guard_bits(max_clients);
 }
 
 unsigned ParameterFacts::field_bits() const {
@@ -102,9 +102,7 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
 }
 
 std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
-  scheme::check_max_clients(request.max_clients);
-  scheme::check_ranges({request.value_bits, request.fraction_bits},
-                       static_cast<unsigned>(std::bit_width(request.max_clients - 1)));
+  scheme::check_sums({request.value_bits, request.fraction_bits}, request.max_clients, {});
   require(!request.ring_degree || *request.ring_degree == 2048 || *request.ring_degree == 4096,
           "ring_degree must be 2048 or 4096");
   const std::optional<ParameterFacts> facts = search_parameters(request);

@@ -49,6 +49,10 @@ struct FrameHead {
     const scheme::FrameHead common = scheme::take_head(reader, head.facts.id(), scheme::kWeightedFlag,
                                                        std::min(max_clients, head.facts.max_clients));
     head.layout = common.layout;
+    if (head.layout.weighted && !head.facts.holds_any_sum()) {
+      throw Error(ErrorCode::kWireFormat,
+                  "the frame states weights, whose sum has no room beside these values: it was altered");
+    }
     head.purpose = reader.take_id();
     head.part = reader.template take<std::uint32_t>();
     head.participants = take_participants(reader, common.clients);

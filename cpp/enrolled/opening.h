@@ -63,7 +63,8 @@ std::optional<double> open_blocks(const View& total, std::span<double> fields, s
     if (!valid) {
       throw Error(ErrorCode::kWireFormat,
                   "the total does not open to sums of values in range: its list of clients is not that of "
-                  "the ciphertexts in it, or one of them was altered");
+                  "the ciphertexts in it, one of them was altered" +
+                      std::string(facts.holds_any_sum() ? "" : ", or a sum is larger than sum_bits hold"));
     }
   } catch (...) {
     secure_wipe(fields.data(), fields.size_bytes());

@@ -83,12 +83,13 @@ double failure_bits(std::uint64_t clients, unsigned log2_scale, unsigned dropped
   return margin * margin / (2.0 * variance) / std::numbers::ln2 - 1.0;
 }
 
-std::optional<ParameterFacts> search_parameters(const ParameterRequest& request, std::uint32_t degree) {
+std::optional<ParameterFacts> search_parameters(const ParameterRequest& request,
+                                                std::uint8_t omitted_guard_bits, std::uint32_t degree) {
   ParameterFacts facts;
   facts.value_bits = static_cast<std::uint8_t>(request.value_bits);
   facts.fraction_bits = static_cast<std::uint8_t>(request.fraction_bits);
   facts.max_clients = request.max_clients;
-  facts.omitted_guard_bits = scheme::check_sums(facts.fixed_point(), facts.max_clients, request.sum_bits);
+  facts.omitted_guard_bits = omitted_guard_bits;
   facts.degree = degree;
   unsigned least_scale = 1;
   while (failure_bits(facts.max_clients, least_scale, 0) < kLeastFailureBits) ++least_scale;

@@ -17,7 +17,9 @@ double failure_bits(std::uint64_t clients, unsigned log2_scale, unsigned dropped
 // Parameters keep it above this: among 2^40 coefficients none fails but with probability 2^-64.
 inline constexpr double kLeastFailureBits = 104.0;
 
-// Precondition: the request's ranges have been checked. Empty when the ring has no room.
-std::optional<ParameterFacts> search_parameters(const ParameterRequest& request, std::uint32_t degree);
+// Precondition: the request's ranges have been checked, and its sum_bits have been read as the guard bits
+// that are omitted. Empty when the ring has no room.
+std::optional<ParameterFacts> search_parameters(const ParameterRequest& request,
+                                                std::uint8_t omitted_guard_bits, std::uint32_t degree);
 
 }  // namespace shieldfl::kahe

@@ -90,10 +90,11 @@ ParameterFacts ParameterFacts::read(FrameReader& reader) {
 }
 
 std::shared_ptr<const Parameters> Parameters::derive(const ParameterRequest& request) {
-  scheme::check_sums({request.value_bits, request.fraction_bits}, request.max_clients, request.sum_bits);
+  const std::uint8_t omitted =
+      scheme::check_sums({request.value_bits, request.fraction_bits}, request.max_clients, request.sum_bits);
   const std::uint32_t degree = request.ring_degree.value_or(kDefaultDegree);
   require(is_degree(degree), "ring_degree must be 2048, 4096 or 8192");
-  const std::optional<ParameterFacts> facts = search_parameters(request, degree);
+  const std::optional<ParameterFacts> facts = search_parameters(request, omitted, degree);
   require(facts.has_value(),
           "no ring of degree " + std::to_string(degree) +
               " has room for these values at 128-bit security: lower value_bits or max_clients" +

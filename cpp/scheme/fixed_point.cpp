@@ -85,10 +85,13 @@ std::uint8_t check_sums(const FixedPoint& fixed_point, std::uint32_t max_clients
   const unsigned value_bits = fixed_point.value_bits;
   const unsigned full = value_bits + full_guard_bits(max_clients);
   const unsigned bits = sum_bits.value_or(full);
-  require(value_bits <= bits && bits <= full,
-          "sum_bits must be between " + std::to_string(value_bits) + ", which is value_bits, and " +
-              std::to_string(full) + ", which holds any sum of " + std::to_string(max_clients) + " values");
-  check_ranges(fixed_point, bits - value_bits);
+  if (!sum_bits) check_ranges(fixed_point, bits - value_bits);
+  const unsigned most = std::min(full, kMaxFieldBits);
+  require(
+      value_bits <= bits && bits <= most,
+      "sum_bits must be between " + std::to_string(value_bits) + ", which is value_bits, and " +
+          std::to_string(most) + ", which " +
+          (most < full ? "float64 holds" : "holds any sum of " + std::to_string(max_clients) + " values"));
   return static_cast<std::uint8_t>(full - bits);
 }
 

@@ -74,12 +74,11 @@ def test_parameters_are_what_they_say(scheme):
         for again in (eval(repr(one), {"Parameters": scheme.Parameters}), pickle.loads(pickle.dumps(one))):
             assert again == one
             assert again.describe().splitlines()[:3] == one.describe().splitlines()[:3]
-        assert (
-            "up to 100, 3 guard bits for their sum, 4 fewer than any sum of them has room in"
-            in one.describe()
-        )
+        assert "up to 100, 3 guard bits for their sum\n" in one.describe()
+        assert "below 2^15 steps, which clients see to: any sum would take 20 bits, not 16" in one.describe()
     full = scheme.Parameters(**SETTINGS)
     assert "up to 100, 7 guard bits for their sum\n" in full.describe()
+    assert "which clients see to" not in full.describe()
     assert full == scheme.Parameters(**SETTINGS, sum_bits=VALUE_BITS + 7) != narrow
     key = scheme.PublicKey.of_session(narrow, bytes(32), bytes(16))
     assert scheme.PublicKey.from_bytes(key.to_bytes()).parameters == narrow
@@ -112,3 +111,44 @@ def test_schemes_without_a_choice_of_it_have_room_for_any_sum(encryption, bits, 
     )
     chosen = scheme_named(encryption).update_parameters(encryption, needs)
     assert chosen.value_bits + chosen._facts["guard_bits"] == bits
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+def test_parameters_for_weights_beside_them_are_refused_before_there_are_keys(encryption):
+    needs = SumNeeds(
+        clients=CLIENTS, value_bits=VALUE_BITS, fraction_bits=0, sum_bits=SUM_BITS, most_weight=8
+    )
+    with pytest.raises(sf.ParameterError, match="sum_bits"):
+        scheme_named(encryption).update_parameters(encryption, needs)
+
+
+@BOTH
+def test_as_many_bits_as_float64_holds_where_any_sum_would_take_more(scheme):
+    settings = {"max_clients": 2**20, "value_bits": 40, "fraction_bits": 0}
+    with pytest.raises(sf.ParameterError, match=r"20 guard bits .* at most 54 together"):
+        scheme.Parameters(**settings)
+    with pytest.raises(
+        sf.ParameterError, match=r"sum_bits must be between 40, .* and 54, which float64 holds"
+    ):
+        scheme.Parameters(**settings, sum_bits=55)
+    more = {"ring_degree": 8192} if scheme is sf.kahe else {}
+    assert scheme.Parameters(**settings, **more, sum_bits=54).max_clients == 2**20
+
+
+@BOTH
+def test_a_sum_that_is_too_large_is_named_among_what_a_total_that_does_not_open_may_be(scheme):
+    narrow = scheme.Parameters(**SETTINGS, sum_bits=VALUE_BITS)
+    with pytest.raises(sf.WireFormatError, match="larger than sum_bits hold"):
+        opened(scheme, narrow, np.full((2, 1), 2.0 ** (VALUE_BITS - 2)))
+    with pytest.raises(sf.WireFormatError, match=r"one of them was altered$"):
+        opened_with_another_secret(scheme, scheme.Parameters(**SETTINGS))
+
+
+def opened_with_another_secret(scheme, parameters):
+    """Open a client's ciphertext by what another one would have been encrypted with."""
+    key = scheme.PublicKey.of_session(parameters, bytes(32), bytes(16))
+    own, other = (scheme.ClientKey.of_secret(key, 0, bytes([i]) * 32) for i in (1, 2))
+    aggregator = scheme.Aggregator(key)
+    aggregator.add(scheme.Encryptor(own).encrypt(np.ones(9)))
+    total = aggregator.total()
+    return open_total(key, total, [sum_key(key, total.request(), [other])])

@@ -127,6 +127,28 @@ def test_a_sum_has_room_for_what_its_clients_come_to_and_for_no_more(distributio
         assert replace(plan, value_bits=bits).log2_chance_of_cut_draw > -110.0
 
 
+@BOTH
+def test_where_sums_have_room_for_any_value_the_bits_of_a_value_decide(distribution):
+    """As under ckks and Paillier: fewer than where a sum's do, which then are what is sent."""
+    for multiplier, honest in ((2.0, 10), (0.5, 100), (16.0, 100)):
+        shape = {"noise_multiplier": multiplier, "honest_clients": honest, "dimension": 4010}
+        plan, of_sums = (planned(distribution, clients=clients, **shape) for clients in (None, 2 * honest))
+        assert plan.value_bits <= of_sums.value_bits
+        assert (plan.sum_bits, plan.log2_chance_of_too_large_sum) == (None, -math.inf)
+        assert plan.log2_chance_of_cut_draw <= -110.0
+        # The finest steps that fit: in a bit less none is fine enough.
+        coarser = replace(
+            plan, share_variance=plan.share_variance / 4, steps_per_unit=plan.steps_per_unit / 2
+        )
+        norm_squared = (coarser.steps_per_unit * coarser.clip_norm) ** 2
+        assert coarser.norm_bound_squared > 1.03 * norm_squared
+    assert any(
+        planned(distribution, clients=None, **one).value_bits
+        < planned(distribution, clients=20, **one).value_bits
+        for one in ({"noise_multiplier": 2.0, "honest_clients": 10, "dimension": 4010},)
+    )
+
+
 def test_the_chance_of_a_too_large_sum_is_above_the_true_one():
     """Of Skellam noise, whose sum is Skellam noise again; and one where nothing is left for it."""
     plan = planned(dimension=4, honest_clients=3, clients=5, noise_multiplier=0.2)
@@ -141,8 +163,8 @@ def test_the_chance_of_a_too_large_sum_is_above_the_true_one():
         assert 4.0 * true <= stated < 1e3 * true
 
 
-def test_what_is_sent_takes_three_bytes_a_value_with_a_thousand_clients():
-    """A million values, a hundred clients in each round, by the scheme that is the default."""
+def test_what_is_sent_takes_less_than_three_bytes_a_value_with_a_thousand_clients():
+    """Of full ciphertexts, chosen for a million values of a hundred honest clients; by the default scheme."""
     # 18.6 is what epsilon 1 takes in docs/methods/ddp-fedavg.md.
     for multiplier, clients, most in (
         (0.5, 1000, 2.36),

@@ -7,6 +7,7 @@
 
 #include "common/cpu_features.h"
 #include "tests/check.h"
+#include "tests/enrolled/altered_totals.h"
 #include "tests/enrolled/enrolled_cases.h"
 #include "tests/mask/mask_cases.h"
 
@@ -187,6 +188,16 @@ TEST_OF_BOTH(a_sum_beyond_its_bits_opens_as_another_number) {
     sums[1 + session.facts().row_values()] = 1;
   }
   for (std::size_t i = 0; i < sums.size(); ++i) CHECK(opened.values[i] == fixed_point.to_real(sums[i]));
+  if constexpr (std::is_same_v<Types, tests::KaheTypes>) {
+    std::fill(sums.begin(), sums.end(), 0);
+    sums[sums.size() - 3] = most + 2;
+    const auto wrong = sums_of(session, with_sums(sums, 5, fixed_point, generator));
+    const std::size_t row = session.facts().row_values();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (i % row != row - 3) CHECK(wrong.values[i] == 0.0);
+    }
+    CHECK(wrong.values[sums.size() - 3] != fixed_point.to_real(most + 2));
+  }
   // The one number that no sum in range stands for.
   CHECK_THROWS(sums_of(session, with_sums({most + 1}, 5, fixed_point, generator)), ErrorCode::kWireFormat);
 }
@@ -196,6 +207,15 @@ TEST_OF_BOTH(no_weight_travels_beside_sums_of_fewer_bits) {
   InsecureTestRandom seeds(1);
   CHECK_THROWS(encrypt(session, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}),
                ErrorCode::kParameter);
+  // Nor in a total that says so.
+  const Frame total = tests::total_of(session, std::vector<Frame>{encrypt(session, 0, Values(3), seeds)});
+  using View = typename EnrolledSession<Types>::View;
+  constexpr FrameKind kTotal = EnrolledSession<Types>::Scheme::kKinds.total;
+  const Frame lie = tests::with_head(View::parse(total, kTotal), [](auto& head) {
+    head.layout.weighted = true;
+    head.layout.value_count -= 1;
+  });
+  CHECK_THROWS(View::parse(lie, kTotal), ErrorCode::kWireFormat);
   const EnrolledSession<Types> full(narrow_request<Types>(16, 19), 5);
   CHECK(!encrypt(full, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}).empty());
 }

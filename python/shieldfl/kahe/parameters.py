@@ -160,6 +160,7 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
             f"  attacks     at least {self.attack_costs.describe()}",
             "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
             "              at least two honest clients in every sum",
+            *self._describe_narrow_sums(),
         )
 
 

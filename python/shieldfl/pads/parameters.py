@@ -184,6 +184,7 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
                 *self.beside_kahe.describe(self._count),
                 "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
                 "clients in every sum",
+                *self._describe_narrow_sums(),
             )
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -49,10 +49,10 @@ class SumNoise:
     steps_per_unit: float
     value_bits: int
     """Of what is sent of each value, sign included."""
-    clients: int
-    """The most of a sum."""
-    sum_bits: int
-    """Of a sum of that, sign included."""
+    clients: int | None
+    """The most of a sum; None where sums have room for whatever they send."""
+    sum_bits: int | None
+    """Of a sum of that, sign included; None where it has as many as any sum takes."""
     unit: Literal["client", "sample"] = "client"
     """Whose part in a sum is charged: all of a client's, or that of one sample of it."""
     count_steps: int = 0
@@ -85,6 +85,8 @@ class SumNoise:
 
         It costs no privacy: what opens then follows from the sum.
         """
+        if self.clients is None or self.sum_bits is None:
+            return -math.inf
         left = _most_of(self.sum_bits) - self.clients * self._most_without_noise
         noise = self.clients * int(self.share_variance)
         return log2_tail(self.distribution, noise, left) + math.log2(self._values) if left >= 0 else 0.0
@@ -122,6 +124,11 @@ class SumNoise:
     @property
     def _most_without_noise(self) -> int:
         return max(self.most_rounded, self.count_steps)
+
+    @property
+    def agreed(self) -> dict[str, str | int | float]:
+        """What clients and who opens their sums have to have the same, as plain data."""
+        return {**asdict(self), "share_variance": int(self.share_variance)}
 
     def steps_per_unit_at(self, clip_norm: float) -> float:
         """Return the steps per unit with which another clipping norm has as many steps as the plan's."""

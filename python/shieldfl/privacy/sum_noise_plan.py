@@ -32,7 +32,7 @@ _MOST_NORM = 2.0**28
 _MOST_INFLATION = 0.03
 """What rounding may add to the squared norm of an update, relative to it: 1.5 % of noise.
 
-A bit more of each value, some 4 % of what is sent, quarters it. As much noise is saved by 6 % more clients at 0.1.
+A bit more of each sum, some 6 % of what is sent, quarters it. As much noise is saved by 6 % more clients at 0.1.
 """
 _LOG2_TOO_LARGE = -40.0
 """Of a sum of all values: the chance that one of them does not fit its bits, and opens wrongly. It costs no privacy."""
@@ -102,11 +102,11 @@ def planned_sum_noise(
     clip_norm: float,
     dimension: int,
     honest_clients: int,
-    clients: int,
+    clients: int | None,
     unit: Literal["client", "sample"] = "client",
     count_deviation: float | None = None,
 ) -> SumNoise:
-    """Return the plan of the fewest bits of a sum in which rounding adds at most 3 % to an update's squared norm.
+    """Return the plan of the fewest bits on the wire in which rounding adds at most 3 % to an update's squared norm.
 
     Of so many bits it takes the finest steps at which updates and their noise fit.
 
@@ -117,7 +117,8 @@ def planned_sum_noise(
     clip_norm : L2, of an update.
     dimension : values of an update.
     honest_clients : the fewest of a sum.
-    clients : the most of a sum.
+    clients : the most of a sum, whose bits are then what is sent; None where sums have room for whatever clients send,
+        so that the bits of a value decide.
     unit : whose part in a sum is charged; the plan is the same.
     count_deviation : of the honest clients' noise on how many of them are within the clipping norm, over their number;
         None where nobody counts them.
@@ -150,10 +151,10 @@ def _fitting(
     clip_norm: float,
     dimension: int,
     honest: int,
-    clients: int,
+    clients: int | None,
     count_deviation: float | None,
 ) -> SumNoise | None:
-    for bits in range(2, _core.MOST_FIELD_BITS + 1):
+    for bits in range(2, (_MOST_VALUE_BITS if clients is None else _core.MOST_FIELD_BITS) + 1):
 
         def plan(variance: int, bits: int = bits) -> SumNoise:
             deviation = math.sqrt(honest * variance)
@@ -167,7 +168,7 @@ def _fitting(
                 steps,
                 min(bits, _MOST_VALUE_BITS),
                 clients=clients,
-                sum_bits=bits,
+                sum_bits=None if clients is None else bits,
                 count_steps=0
                 if count_deviation is None
                 else _count_steps(deviation, honest, count_deviation),

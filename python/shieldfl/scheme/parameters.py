@@ -126,10 +126,17 @@ class SchemeParameters(Generic[Core, Key]):
     def _describe_clients(self, more: str = "") -> str:
         bits = int(self._facts["guard_bits"])
         guard_bits = "1 guard bit" if bits == 1 else f"{bits} guard bits"
-        # Paillier's weights take guard bits, too.
-        omitted = (self.max_clients - 1).bit_length() - bits
-        without = f", {omitted} fewer than any sum of them has room in" if omitted > 0 else ""
-        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum{without}"
+        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum"
+
+    def _describe_narrow_sums(self) -> list[str]:
+        """Say what clients have to see to where not every sum fits: a line, or none."""
+        bits, full = int(self._facts["sum_bits"]), self.value_bits + (self.max_clients - 1).bit_length()
+        if bits == full:
+            return []
+        return [
+            f"              every sum below 2^{bits - 1} steps, which clients see to: any sum would take {full} bits, "
+            f"not {bits}"
+        ]
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented

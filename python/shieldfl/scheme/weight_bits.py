@@ -18,6 +18,8 @@ def weighted_parameters(make: Callable[..., Any], needs: SumNeeds) -> Any:
     Clients divide their weights by the largest, and values become smaller by that: they get as many bits more, behind
     the point, as make up for it on average. Raises ParameterError where there is no room without them either.
     """
+    if needs.sum_bits is not None and needs.most_weight > 1:
+        raise ParameterError("sum_bits are for sums whose weights do not travel encrypted: leave them out")
     narrower = {} if needs.sum_bits is None else {"sum_bits": needs.sum_bits}
 
     def with_more(bits: int) -> Any:

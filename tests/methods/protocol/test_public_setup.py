@@ -114,6 +114,39 @@ def test_weights_that_the_plan_does_not_have_are_refused(weights):
         run.method.aggregator_steps(run.setup, weights)
 
 
+@pytest.mark.parametrize("label", ["full-he", "ddp-fedavg", "mask-crypt", "plain-he", "fedavg"])
+def test_a_set_up_that_comes_to_something_else_is_refused_by_every_role(label):
+    """As by another version, which would train, encrypt and send before anybody found out."""
+    run = run_of(label)
+    derived = dict(run.setup.derived)
+    assert bool(derived) == bool(run.method.purposes)
+    assert ("noise" in derived) == (label == "ddp-fedavg")
+    others = [{**derived, "more": 1}, *({**derived, fact: "other"} for fact in derived)]
+    others += [{one: derived[one] for one in derived if one != fact} for fact in derived]
+    for other in others:
+        setup = replace(run.setup, derived=other)
+        with pytest.raises(ParameterError, match="one version of shieldfl everywhere"):
+            run.method.client_steps(setup, 0, 1, run.initial)
+        with pytest.raises(ParameterError, match="one version of shieldfl everywhere"):
+            run.method.aggregator_steps(setup, run.weights, initial=run.initial)
+
+
+def test_noise_on_another_grid_is_another_set_up():
+    """Under ckks parameters are the same, and would tell nobody."""
+    run = run_of("ddp-fedavg/ckks")
+    noise = run.method.noise
+    for changed in (
+        {"steps_per_unit": 2 * noise.steps_per_unit},
+        {"share_variance": noise.share_variance + 1},
+        {"honest_clients": noise.honest_clients + 1},
+    ):
+        other = method_of(run.setup)
+        assert other.derived == run.setup.derived
+        other.noise = replace(noise, **changed)
+        with pytest.raises(ParameterError, match="comes to other noise than this build"):
+            other.client_steps(run.setup, 0, 1, run.initial)
+
+
 GOOD = PublicSetup("fedavg", {}, small_plan(), bytes(32), bytes(range(240, 256)))
 PLAN = json.loads(GOOD.to_bytes())["plan"]
 
@@ -142,10 +175,12 @@ def test_what_is_refused_below_is_refused_for_what_was_altered():
         b"{}",
         b"\xff",
         b"[" * 100_000,
-        altered(format="shieldfl public set-up 1"),
+        altered(format="shieldfl public set-up 3"),
         altered(more=1),
         altered(method=1),
         altered(settings=[]),
+        altered(derived=[]),
+        altered(derived=None),
         altered(settings={"ratio": float("nan")}),
         altered(session="AAAA"),
         altered(session="*" * 24),

@@ -81,7 +81,12 @@ class SumNoised(MaskedAverage):
         self._target_epsilon = asked.target_epsilon
         self._noisy_rounds = plan.rounds if rounds is None else rounds
         multiplier, self.noise = asked.planned(
-            plan, dimension=dimension, delta=delta, rounds=self._noisy_rounds, unit=unit
+            plan,
+            dimension=dimension,
+            delta=delta,
+            rounds=self._noisy_rounds,
+            unit=unit,
+            encryption=settings.encryption,
         )
         self.delta = delta
         self.weighs_all_alike = True
@@ -89,6 +94,11 @@ class SumNoised(MaskedAverage):
         key_bits = getattr(settings, "key_bits", DEFAULT_KEY_BITS)
         encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, key_bits)
         return settings.with_multiplier(multiplier), encryption
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """What has to be the same with everybody: also how large noise is, and on which grid."""
+        return super().derived | ({} if self.noise is None else {"noise": self.noise.agreed})
 
     def _why_alike(self) -> str:
         if self.noise is None:
@@ -102,6 +112,7 @@ class SumNoised(MaskedAverage):
         if (noise := self.noise) is None:
             return stated
         alone = noise.epsilon_of_single_uploads(self._noisy_rounds, self.delta)
+        too_large = noise.log2_chance_of_too_large_sum
         return stated | {
             self._settings.target_setting: self._target_epsilon,
             "weights": "uniform",
@@ -112,7 +123,7 @@ class SumNoised(MaskedAverage):
             "steps_per_unit": noise.steps_per_unit,
             "bits_of_a_value": noise.value_bits,
             "bits_of_a_sum": noise.sum_bits,
-            "log2_chance_that_a_sum_is_too_large": noise.log2_chance_of_too_large_sum,
+            "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
         }
 
 

@@ -2,9 +2,9 @@
 
 Sources: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure
 Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
-Learning" (NeurIPS 2021). There a sum wraps around a modulus of secure aggregation; here it has room for whatever is
-drawn, and buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar, McMahan and Ramaswamy,
-"Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
+Learning" (NeurIPS 2021). As there, a sum has room for what its clients come to, but for a small chance; buffers stay
+with the client. A clipping norm that moves is after Andrew, Thakkar, McMahan and Ramaswamy, "Differentially Private
+Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from shieldfl.privacy.discrete_sums import Distribution
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.privacy.sum_noise_plan import fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.scheme.interface import KeyBits
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions
+from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
 __all__ = [
@@ -55,15 +55,18 @@ class AskedNoise:
         delta: float,
         rounds: int,
         unit: Literal["client", "sample"],
+        encryption: str,
     ) -> tuple[float, SumNoise]:
         """Return the multiplier, and the plan of noise with it on sums of ``dimension`` values.
 
-        Where a target is given, the multiplier is the least that keeps ``rounds`` sums within it.
+        Where a target is given, the multiplier is the least that keeps ``rounds`` sums within it. Bits are as few as
+        the scheme of this name can do with.
 
         Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
         smallest sum leaves room for.
         """
         honest = fewest_honest(plan.min_clients, self.colluders)
+        clients = plan.most_participants if scheme_named(encryption).has_sum_bits else None
 
         def of(multiplier: float) -> SumNoise:
             return planned_sum_noise(
@@ -72,7 +75,7 @@ class AskedNoise:
                 clip_norm=self.clip_norm,
                 dimension=dimension,
                 honest_clients=honest,
-                clients=plan.most_participants,
+                clients=clients,
                 unit=unit,
                 count_deviation=self.count_deviation,
             )

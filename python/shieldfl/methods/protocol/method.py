@@ -71,6 +71,11 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         )
 
     @property
+    def derived(self) -> dict[str, Any]:
+        """What follows from settings and plan and has to be the same with everybody, as plain data: parameters' ids."""
+        return {f"parameters for {purpose}": one.id.hex() for purpose, one in self.purposes.items()}
+
+    @property
     def most_weight(self) -> int:
         """The largest that a client counts."""
         return 1 if self.weighs_all_alike else self.plan.most_weight
@@ -103,14 +108,16 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         initial = initial.kept()
         public = self.name, self.own_settings, self.plan, initial.digest
         if not self.purposes:
-            return None, PublicSetup(*public, session=secrets.token_bytes(SESSION_BYTES))
+            return None, PublicSetup(
+                *public, session=secrets.token_bytes(SESSION_BYTES), derived=self.derived
+            )
         if joint is not None and not (self.clients_open or self.aggregator_opens):
             raise ParameterError(
                 "each of several authorities answers, and none opens sums: have clients or the aggregator open them"
             )
         keys = self._made_round_keys(threads, store, None, joint, make_pair)
         check = keys.check
-        setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key)
+        setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key, self.derived)
         steps = self._bound_authority(setup, initial, keys, threads, shared_secret)
         keys.settle(self._context(setup, threads).keys)  # the last that is refused: it makes the store's file
         return steps, setup
@@ -287,11 +294,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
         """Return what roles know. Raises ParameterError for the set-up of another method, settings or plan."""
-        own = self.name, self.own_settings, self.plan
-        if own != (setup.method, dict(setup.settings), setup.plan):
-            raise ParameterError(
-                "the public set-up is of another method, plan or settings: make the method from it"
-            )
+        setup.check_method(self.name, self.own_settings, self.plan, self.derived)
         if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
                 "a public set-up has a signing key if and only if its method encrypts, and an enrolment key where its "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -54,7 +54,9 @@ class PublicSetup:
     enrolment_key: bytes = b""
     """Clients seal to it what they will share with the key authority, 1,216 bytes for each; empty where they share
     nothing."""
-    format: Literal["shieldfl public set-up 3"] = "shieldfl public set-up 3"
+    derived: Mapping[str, Any] = field(default_factory=dict)
+    """What follows from settings and plan, as who made the set-up found: plain data. Everybody works it out again."""
+    format: Literal["shieldfl public set-up 4"] = "shieldfl public set-up 4"
 
     def __post_init__(self) -> None:
         authorities = len(self.verifying_key) // VERIFYING_KEY_BYTES
@@ -70,8 +72,11 @@ class PublicSetup:
                 "a public set-up has a session of 16 bytes, a digest of 32, and of each key authority a verifying key "
                 "of 32 and, always where there are several, an enrolment key of 1,216"
             )
-        if not isinstance(self.method, str) or not isinstance(self.settings, Mapping):
-            raise ParameterError("a public set-up has a method's name and a table of settings")
+        tables = self.settings, self.derived
+        if not isinstance(self.method, str) or not all(isinstance(one, Mapping) for one in tables):
+            raise ParameterError(
+                "a public set-up has a method's name, a table of settings and one of what follows"
+            )
 
     def to_bytes(self) -> bytes:
         """Encode as JSON, always the same for the same set-up."""
@@ -112,6 +117,22 @@ class PublicSetup:
     def digest(self) -> bytes:
         """SHA-256 of the encoded set-up, 32 bytes: what is pinned."""
         return hashlib.sha256(self.to_bytes()).digest()
+
+    def check_method(
+        self, name: str, settings: Mapping[str, Any], plan: FederationPlan, derived: Mapping[str, Any]
+    ) -> None:
+        """Raise ParameterError unless the set-up is of this method, and comes to the same parameters and noise."""
+        if (name, dict(settings), plan) != (self.method, dict(self.settings), self.plan):
+            raise ParameterError(
+                "the public set-up is of another method, plan or settings: make the method from it"
+            )
+        if other := sorted(set(derived) ^ set(self.derived)) or [
+            fact for fact in derived if derived[fact] != self.derived[fact]
+        ]:
+            raise ParameterError(
+                f"whoever made the public set-up comes to other {' and '.join(other)} than this build does from the "
+                "same settings: use one version of shieldfl everywhere"
+            )
 
     def check_model(self, initial: GlobalModel) -> GlobalModel:
         """Return the model that the federation begins with, as roles keep it: the caller cannot change it.
