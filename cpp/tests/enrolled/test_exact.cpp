@@ -207,15 +207,18 @@ TEST_OF_BOTH(no_weight_travels_beside_sums_of_fewer_bits) {
   InsecureTestRandom seeds(1);
   CHECK_THROWS(encrypt(session, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}),
                ErrorCode::kParameter);
-  // Nor in a total that says so.
-  const Frame total = tests::total_of(session, std::vector<Frame>{encrypt(session, 0, Values(3), seeds)});
+  // Nor in a batch or a total that says so.
+  const Frame batch = encrypt(session, 0, Values(3), seeds);
+  const Frame total = tests::total_of(session, std::vector<Frame>{batch});
   using View = typename EnrolledSession<Types>::View;
-  constexpr FrameKind kTotal = EnrolledSession<Types>::Scheme::kKinds.total;
-  const Frame lie = tests::with_head(View::parse(total, kTotal), [](auto& head) {
-    head.layout.weighted = true;
-    head.layout.value_count -= 1;
-  });
-  CHECK_THROWS(View::parse(lie, kTotal), ErrorCode::kWireFormat);
+  constexpr auto kKinds = EnrolledSession<Types>::Scheme::kKinds;
+  for (const auto& [frame, kind] : {std::pair(&batch, kKinds.batch), {&total, kKinds.total}}) {
+    const Frame lie = tests::with_head(View::parse(*frame, kind), [](auto& head) {
+      head.layout.weighted = true;
+      head.layout.value_count -= 1;
+    });
+    CHECK_THROWS(View::parse(lie, kind), ErrorCode::kWireFormat);
+  }
   const EnrolledSession<Types> full(narrow_request<Types>(16, 19), 5);
   CHECK(!encrypt(full, 0, Values(3), seeds, 0, {.purpose = tests::kUpdate, .weight = 1.0}).empty());
 }

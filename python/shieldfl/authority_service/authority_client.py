@@ -61,7 +61,8 @@ class AuthorityConnection(Uncopied, abc.ABC):
         """Begin a session, or go on with it where the same request has begun it.
 
         Raises PolicyError for what the authority's policy does not allow, KeyMismatchError for a set-up that is not
-        signed by the pinned key or is not of this request, UnreachableError; ParameterError, DataError.
+        signed by the pinned key or is not of this request, ParameterError for one that comes to something else than it
+        does here, UnreachableError, DataError.
         """
         asked_with, signed = self.begun(request)
         remote = RemoteAuthority(self, asked_with.id, signed)
@@ -69,6 +70,7 @@ class AuthorityConnection(Uncopied, abc.ABC):
         asked_for = method.name, method.own_settings, method.plan
         if asked_for != (remote.setup.method, dict(remote.setup.settings), remote.setup.plan):
             raise KeyMismatchError("the authority has set another session up than was asked for")
+        remote.setup.check_method(*asked_for, method.derived)
         remote.setup.check_model(request.initial)
         return remote
 

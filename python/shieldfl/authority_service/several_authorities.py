@@ -99,7 +99,8 @@ def _named(client: AuthorityClient) -> Iterator[None]:
 
 _DIFFERENT = (
     "the key authorities have not answered the same: one of them has refused, or not got, a call that another one has "
-    "answered. Repeat that call; where it is still refused, begin another session from the newest model"
+    "answered, or they are of different versions. Repeat that call; where it is still refused, begin another session "
+    "from the newest model, with one version of shieldfl at all of them"
 )
 
 

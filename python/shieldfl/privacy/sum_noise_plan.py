@@ -1,8 +1,9 @@
 """The plan of noise of which every client adds a share: on which grid, and in how many bits.
 
 The steps are small enough that rounding costs little noise, and no smaller, since a sum of smaller ones takes more
-bits. A sum has room for what its clients may come to together, which is far less than all their largest values: noise
-adds up with the root of their number. What is sent of each has room for any draw, but for a chance that is charged.
+bits. What is sent of each client has room for any draw, but for a chance that is charged. Sums, where a scheme lets
+them, have room for what clients may come to together, which is far less than all their largest values: noise adds up
+with the root of their number.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import replace
@@ -9,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from methods.golden_rounds import golden_variants
 from methods.method_conformance import SteppedRun, initial_model, run_of
 from methods.small_plan import small_plan
 from methods.variants import every_variant, variants
@@ -114,19 +116,23 @@ def test_weights_that_the_plan_does_not_have_are_refused(weights):
         run.method.aggregator_steps(run.setup, weights)
 
 
-@pytest.mark.parametrize("label", ["full-he", "ddp-fedavg", "mask-crypt", "plain-he", "fedavg"])
+NOISED = {"ddp-fedavg", "full-he/noised-sums", "dict-pfl/noised-sums", "top-2/noised-sums"}
+
+
+@pytest.mark.parametrize("label", ["full-he", *sorted(NOISED), "mask-crypt", "plain-he", "fedavg"])
 def test_a_set_up_that_comes_to_something_else_is_refused_by_every_role(label):
     """As by another version, which would train, encrypt and send before anybody found out."""
-    run = run_of(label)
+    run = SteppedRun(next(one for one in golden_variants() if one.label == label))
     derived = dict(run.setup.derived)
     assert bool(derived) == bool(run.method.purposes)
-    assert ("noise" in derived) == (label == "ddp-fedavg")
-    others = [{**derived, "more": 1}, *({**derived, fact: "other"} for fact in derived)]
+    assert ("noise" in derived) == (label in NOISED)
+    others = [{**derived, "\x1b[2J" * 9: 1}, *({**derived, fact: "other"} for fact in derived)]
     others += [{one: derived[one] for one in derived if one != fact} for fact in derived]
     for other in others:
         setup = replace(run.setup, derived=other)
-        with pytest.raises(ParameterError, match="one version of shieldfl everywhere"):
-            run.method.client_steps(setup, 0, 1, run.initial)
+        with pytest.raises(ParameterError, match="one version of shieldfl everywhere") as refused:
+            run.method.client_steps(setup, 0, 1, run.initial, shared_secret=run.shared_secret)
+        assert "\x1b" not in str(refused.value), "what the other side chose is not repeated"
         with pytest.raises(ParameterError, match="one version of shieldfl everywhere"):
             run.method.aggregator_steps(setup, run.weights, initial=run.initial)
 
@@ -161,6 +167,15 @@ def altered(**changes: object) -> bytes:
 
 def planned(**changes: object) -> bytes:
     return altered(plan={**PLAN, **changes})
+
+
+def test_tables_of_any_depth_are_read_or_refused_by_name():
+    """Reading goes as deep as its stack lets it, and writing must not go one deeper."""
+    for depth in range(700, 1100):
+        frame = b'{"a":' * depth + b"{}" + b"}" * depth
+        data = altered().replace(b'"derived":{}', b'"derived":' + frame)
+        with contextlib.suppress(WireFormatError):
+            PublicSetup.trusted(data)
 
 
 def test_what_is_refused_below_is_refused_for_what_was_altered():

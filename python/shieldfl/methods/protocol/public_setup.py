@@ -106,10 +106,14 @@ class PublicSetup:
         """
         try:
             setup = msgspec.json.decode(frame, type=cls)
+            spelled = setup.to_bytes()
         except (ValueError, RecursionError, ParameterError) as error:
-            raise WireFormatError(f"these bytes are no public set-up of this version: {error}") from error
+            raise WireFormatError(
+                f"these bytes are no public set-up of this version ({error}): where another version of shieldfl made "
+                "them, go on with that one, or set the federation up anew"
+            ) from error
         # Two spellings of one set-up would be two digests of it.
-        if setup.to_bytes() != frame:
+        if spelled != frame:
             raise WireFormatError("a public set-up is spelled in one way alone")
         return setup
 
@@ -126,9 +130,9 @@ class PublicSetup:
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
             )
-        if other := sorted(set(derived) ^ set(self.derived)) or [
-            fact for fact in derived if derived[fact] != self.derived[fact]
-        ]:
+        if dict(derived) != dict(self.derived):
+            # By names of one's own alone: the other side chose the others.
+            other = [fact for fact in derived if self.derived.get(fact) != derived[fact]] or ["facts"]
             raise ParameterError(
                 f"whoever made the public set-up comes to other {' and '.join(other)} than this build does from the "
                 "same settings: use one version of shieldfl everywhere"
