@@ -126,7 +126,7 @@ class SumNoise:
         return max(self.most_rounded, self.count_steps)
 
     @property
-    def agreed(self) -> dict[str, str | int | float]:
+    def agreed(self) -> dict[str, str | int | float | None]:
         """What clients and who opens their sums have to have the same, as plain data."""
         return {**asdict(self), "share_variance": int(self.share_variance)}
 
