@@ -16,6 +16,11 @@ for _name in (
     "sklearn.datasets",
     "sklearn.model_selection",
     "shieldfl.cli.app",
+    "shieldfl.cli.audit.command",
+    "shieldfl.cli.authority.serve",
+    "shieldfl.cli.bench.command",
+    "shieldfl.cli.profile.measure",
+    "shieldfl.cli.run.command",
     "shieldfl.cli.run.session",
 ):
     import_module(_name)

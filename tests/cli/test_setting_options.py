@@ -11,6 +11,7 @@ pytest.importorskip("typer")
 import typer
 from typer.testing import CliRunner
 
+from cli.commands import commands_of
 from shieldfl.cli.app import app
 from shieldfl.scheme.registry import KEY_SIZES, calibrations
 from shieldfl.simulation import DATASETS
@@ -34,9 +35,8 @@ KNOWN = {
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:
-    top = typer.main.get_command(app).commands
-    profile = top.pop("profile").commands
-    return top | {f"profile {name}": one for name, one in profile.items()}
+    profile = {f"profile {name}": one for name, one in commands_of("profile").items()}
+    return commands_of() | profile
 
 
 def parameters() -> Iterator[tuple[str, str, typer.core.TyperOption]]:

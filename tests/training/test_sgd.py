@@ -18,57 +18,7 @@ from shieldfl.simulation.data import load_dataset
 from shieldfl.torch_bridge import flatten, parameter_layout
 from shieldfl.training.models import build_model
 from shieldfl.training.sgd import MakeOptimizer, evaluate, train_locally
-
-SHAPE = (1, 6, 6)
-CLASSES = 4
-
-
-def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points around one centre per class: learnable, not trivial."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(99))
-    labels = torch.randint(0, CLASSES, (count,), generator=generator)
-    return centres[labels] + torch.randn(count, *SHAPE, generator=generator), labels
-
-
-def model(name: str = "mlp") -> nn.Module:
-    return build_model(name, SHAPE, CLASSES, 3)
-
-
-@pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 1e-3)])
-def test_full_batch_steps_equal_the_definition_of_sgd(momentum: float, weight_decay: float) -> None:
-    features, labels = samples(20)
-    trained, expected = model(), model()
-    settings = TrainingSettings(4, 20, 0.1, momentum, weight_decay)
-    train_locally(trained, features, labels, settings, seed=0)
-    velocity = [torch.zeros_like(parameter) for parameter in expected.parameters()]
-    for _ in range(4):
-        loss = nn.functional.cross_entropy(expected(features), labels)
-        gradients = torch.autograd.grad(loss, list(expected.parameters()))
-        with torch.no_grad():
-            for parameter, gradient, speed in zip(expected.parameters(), gradients, velocity, strict=True):
-                speed.mul_(momentum).add_(gradient + weight_decay * parameter)
-                parameter.sub_(0.1 * speed)
-    np.testing.assert_allclose(flatten(trained), flatten(expected), rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["mlp", "simple-cnn"])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
-def test_steps_equal_torchs_own_optimizer_bit_for_bit(
-    name: str, momentum: float, weight_decay: float
-) -> None:
-    features, labels = samples(30)
-    trained, expected = model(name), model(name)
-    train_locally(trained, features, labels, TrainingSettings(3, 8, 0.1, momentum, weight_decay), seed=4)
-    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
-    generator = torch.Generator().manual_seed(4)
-    for _ in range(3):
-        for batch in torch.randperm(30, generator=generator).split(8):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(expected(features[batch]), labels[batch]).backward()
-            optimizer.step()
-    assert flatten(trained).tobytes() == flatten(expected).tobytes()
+from training.separable_samples import model, samples
 
 
 def test_frozen_parameters_stay_and_stale_gradients_do_not_count() -> None:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 import shieldfl
-from shieldfl.cli.audit.command import audit
-from shieldfl.cli.authority.clients import enrol, revoke, show
-from shieldfl.cli.authority.keys import client_key, init, rotate
-from shieldfl.cli.authority.serve import serve
-from shieldfl.cli.bench.command import bench
-from shieldfl.cli.doctor.command import doctor
-from shieldfl.cli.flower.new import new
-from shieldfl.cli.flower.restored import restored
-from shieldfl.cli.inspect import inspect
-from shieldfl.cli.profile.calibrate import calibrate
-from shieldfl.cli.profile.measure import measure
-from shieldfl.cli.profile.plan import plan
-from shieldfl.cli.profile.simulate import simulate
-from shieldfl.cli.run.command import run
+from shieldfl.cli.commands_on_demand import CommandsOnDemand
 from shieldfl.cli.run.method_list import HelpWithMethods
 
 __all__ = ["app"]
@@ -32,29 +19,53 @@ To begin with:
   shieldfl run --rounds 2   train on small data under protection; some seconds
 """
 
+
+class _Commands(CommandsOnDemand):
+    places: ClassVar = {
+        "run": "shieldfl.cli.run.command:run",
+        "audit": "shieldfl.cli.audit.command:audit",
+        "doctor": "shieldfl.cli.doctor.command:doctor",
+        "inspect": "shieldfl.cli.inspect:inspect",
+        "bench": "shieldfl.cli.bench.command:bench",
+    }
+    classes: ClassVar = {"run": HelpWithMethods, "audit": HelpWithMethods}
+
+
+class _ProfileCommands(CommandsOnDemand):
+    places: ClassVar = {
+        "calibrate": "shieldfl.cli.profile.calibrate:calibrate",
+        "simulate": "shieldfl.cli.profile.simulate:simulate",
+        "plan": "shieldfl.cli.profile.plan:plan",
+        "measure": "shieldfl.cli.profile.measure:measure",
+    }
+
+
+class _AuthorityCommands(CommandsOnDemand):
+    places: ClassVar = {
+        "init": "shieldfl.cli.authority.keys:init",
+        "serve": "shieldfl.cli.authority.serve:serve",
+        "enrol": "shieldfl.cli.authority.clients:enrol",
+        "revoke": "shieldfl.cli.authority.clients:revoke",
+        "show": "shieldfl.cli.authority.clients:show",
+        "rotate": "shieldfl.cli.authority.keys:rotate",
+        "client-key": "shieldfl.cli.authority.keys:client_key",
+    }
+
+
+class _FlowerCommands(CommandsOnDemand):
+    places: ClassVar = {
+        "new": "shieldfl.cli.flower.new:new",
+        "restored": "shieldfl.cli.flower.restored:restored",
+    }
+
+
 app = typer.Typer(
     name="shieldfl",
+    cls=_Commands,
     help=_HELP,
     epilog="Exit codes: 0 fine, 1 failed (one line on standard error says why), 2 wrong usage.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-)
-profile = typer.Typer(
-    name="profile",
-    help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
-    no_args_is_help=True,
-)
-
-
-authority = typer.Typer(
-    name="authority",
-    help="Make, look at and serve a key authority that aggregators reach over HTTPS.",
-    no_args_is_help=True,
-)
-flower = typer.Typer(
-    name="flower",
-    help="Make an app for Flower whose clients' updates are protected, and look after its nodes.",
-    no_args_is_help=True,
 )
 
 
@@ -74,17 +85,21 @@ def _before_command(
     """Take the options before the command; each acts through its own callback."""
 
 
-app.command(cls=HelpWithMethods)(run)
-app.command(cls=HelpWithMethods)(audit)
-app.command()(doctor)
-app.command()(inspect)
-app.command()(bench)
-app.add_typer(profile)
-for command in (calibrate, simulate, plan, measure):
-    profile.command()(command)
-app.add_typer(authority)
-for command in (init, serve, enrol, revoke, show, rotate, client_key):
-    authority.command()(command)
-app.add_typer(flower)
-for command in (new, restored):
-    flower.command()(command)
+for name, kind, what in (
+    (
+        "profile",
+        _ProfileCommands,
+        "Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
+    ),
+    (
+        "authority",
+        _AuthorityCommands,
+        "Make, look at and serve a key authority that aggregators reach over HTTPS.",
+    ),
+    (
+        "flower",
+        _FlowerCommands,
+        "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
+    ),
+):
+    app.add_typer(typer.Typer(name=name, cls=kind, help=what, no_args_is_help=True))

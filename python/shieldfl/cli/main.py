@@ -31,6 +31,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         from shieldfl.cli.app import app
+
+        app(prog_name="shieldfl")
     except ModuleNotFoundError as error:
         message = missing_extra_message(error)
         if message is None:
@@ -40,7 +42,6 @@ def main() -> None:
 
             doctor_alone(sys.argv[2:])
         sys.exit(_without_packages(sys.argv[1:], message))
-    app(prog_name="shieldfl")
 
 
 def _has_terminal_packages() -> bool:

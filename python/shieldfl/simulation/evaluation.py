@@ -56,6 +56,8 @@ class Evaluation:
         self._label_shares = label_shares
         if label_shares is not None:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
+            self._own_classes = [(np.flatnonzero(own), own[own > 0]) for own in label_shares]
+            """Of each client's data the classes, and their shares."""
         self._digests = _Digests()
         """Of the models that were measured last."""
         self._known: dict[bytes, _Measured] = {}
@@ -89,8 +91,8 @@ class Evaluation:
         for client, point in zip(clients, points, strict=True):
             by_class = self._known[self._digests.of(point)].by_class
             assert by_class is not None, "there are label shares"
-            own = self._label_shares[client]
-            accuracies.append(float(own[own > 0] @ by_class[own > 0]))
+            classes, shares = self._own_classes[client]
+            accuracies.append(float(shares @ by_class[classes]))
         return float(np.mean(accuracies))
 
     def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Measured]) -> _Measured:

@@ -130,7 +130,8 @@ class _Sgd:
     def __init__(self, model: nn.Module, settings: TrainingSettings, taking: _Taking | None) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._settings = settings
-        self._velocities = [torch.zeros_like(p) for p in self._parameters] if settings.momentum else []
+        self._velocities: dict[int, torch.Tensor] = {}
+        """Of the parameters that have been moved, by their places."""
         self._taking = taking
         self._steps = 0
         # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
@@ -164,13 +165,29 @@ class _Sgd:
         if settings.weight_decay:
             directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
         if settings.momentum:
-            velocities = [self._velocities[place] for _, _, place in moved]
-            torch._foreach_mul_(velocities, settings.momentum)
-            torch._foreach_add_(velocities, directions)
-            directions = velocities
+            directions = self._velocities_after(directions, [place for _, _, place in moved])
         torch._foreach_add_(parameters, directions, alpha=-settings.learning_rate)
         for parameter in parameters:
             parameter.grad = None
+
+    def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
+        """Return the velocities that these directions give at these places.
+
+        The first direction of a parameter is its first velocity, and is taken as it is: a gradient that this step
+        clears, or what weight decay has made of one.
+        """
+        later = [
+            (self._velocities[place], one)
+            for one, place in zip(directions, places, strict=True)
+            if place in self._velocities
+        ]
+        if later:
+            velocities = [velocity for velocity, _ in later]
+            torch._foreach_mul_(velocities, self._settings.momentum)
+            torch._foreach_add_(velocities, [one for _, one in later])
+        for one, place in zip(directions, places, strict=True):
+            self._velocities.setdefault(place, one)
+        return [self._velocities[place] for place in places]
 
     @torch.no_grad()
     def end(self) -> None:
@@ -186,8 +203,9 @@ class _Sgd:
             ends = [parameter.detach() for parameter in self._parameters]
             sums = list(torch._foreach_sub(self._starts, ends))
             torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
-            if momentum:
-                torch._foreach_add_(sums, self._velocities, alpha=momentum)
+            if momentum and self._velocities:
+                moved = [sums[place] for place in self._velocities]
+                torch._foreach_add_(moved, list(self._velocities.values()), alpha=momentum)
             by_parameter = dict(zip(self._parameters, sums, strict=True))
             self._taking.gradients.take(self._taking.model, by_parameter, self._steps)
 
