@@ -140,9 +140,11 @@ def test_errors_derive_as_documented():
 
 def test_options_that_are_named_exist():
     pytest.importorskip("typer")
-    from cli.commands import commands_of
+    import typer
 
-    command = commands_of()["run"]
+    from shieldfl.cli.app import app
+
+    command = typer.main.get_command(app).commands["run"]
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     for page in ("README.md", "docs/methods/selective-shield.md"):
         code = "\n".join(

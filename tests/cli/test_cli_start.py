@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("typer")
+import typer
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
@@ -22,8 +23,37 @@ def test_without_arguments_it_says_what_to_begin_with():
     named = [line.strip(" │") for line in said.splitlines()]
     for command in ("shieldfl doctor ", "shieldfl run --rounds 2 "):
         assert any(line.startswith(command) for line in named)
-    for command in ("run", "doctor", "inspect", "bench", "profile", "authority", "flower"):
+    for command in ("run", "audit", "doctor", "inspect", "bench", "profile", "authority", "flower"):
         assert any(line.split()[:1] == [command] for line in named)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [(["doctr"], "doctor"), (["profil"], "profile"), (["authority", "rotat"], "rotate")]
+)
+def test_a_command_that_is_mistyped_is_guessed(typed: list[str], meant: str):
+    result = CliRunner().invoke(app, typed)
+    assert result.exit_code == 2
+    assert f"'{meant}'" in result.stderr
+
+
+def test_every_command_is_where_it_is_imported_from():
+    commands = dict(typer.main.get_command(app).commands)
+    for group in ("profile", "authority", "flower"):
+        commands |= {f"{group} {name}": one for name, one in commands.pop(group).commands.items()}
+    assert len(commands) == 18
+    for name, one in commands.items():
+        assert one.name == name.split()[-1]
+        assert one.help, name
+
+
+def test_commands_can_be_added_replaced_and_taken_away_as_in_any_group():
+    commands = typer.main.get_command(app).commands
+    commands["try"] = commands["inspect"]
+    del commands["doctor"]
+    assert next(iter(commands)) == "run"
+    assert {"try", "run"} <= set(commands)
+    assert len(commands) == len([*commands])
+    assert commands.get("doctor") is None
 
 
 @pytest.fixture

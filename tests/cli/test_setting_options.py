@@ -11,7 +11,6 @@ pytest.importorskip("typer")
 import typer
 from typer.testing import CliRunner
 
-from cli.commands import commands_of
 from shieldfl.cli.app import app
 from shieldfl.scheme.registry import KEY_SIZES, calibrations
 from shieldfl.simulation import DATASETS
@@ -35,8 +34,9 @@ KNOWN = {
 
 
 def commands() -> dict[str, typer.core.TyperCommand]:
-    profile = {f"profile {name}": one for name, one in commands_of("profile").items()}
-    return commands_of() | profile
+    top = dict(typer.main.get_command(app).commands)
+    profile = top.pop("profile").commands
+    return top | {f"profile {name}": one for name, one in profile.items()}
 
 
 def parameters() -> Iterator[tuple[str, str, typer.core.TyperOption]]:

@@ -74,7 +74,9 @@ def test_options_of_flower_s_programs_exist(program):
 
 
 def test_commands_of_shieldfl_exist():
-    from cli.commands import commands_of
+    from typer.main import get_command
+
+    from shieldfl.cli.app import app
 
     named = [line for line in commands() if line[0] == "shieldfl"]
     assert {tuple(line[1:3]) for line in named} >= {
@@ -83,7 +85,7 @@ def test_commands_of_shieldfl_exist():
         ("authority", "init"),
     }
     for _, group, name, *words in (line for line in named if line[1] != "run"):
-        known = commands_of(group)[name].params
+        known = get_command(app).commands[group].commands[name].params
         assert {word for word in words if word.startswith("--")} <= {
             one for each in known for one in each.opts
         }

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from shieldfl.profiling.stages import StageClock
+from shieldfl.sensitivity.fisher import FisherAccumulator
 from shieldfl.settings import TrainingSettings
-from shieldfl.torch_bridge import flatten
-from shieldfl.training.sgd import train_locally
+from shieldfl.torch_bridge import flatten, parameter_layout
+from shieldfl.training.sgd import _Sgd, _Taking, train_locally
 from training.separable_samples import CLASSES, model, samples
 
 
@@ -50,7 +52,7 @@ def test_steps_equal_torchs_own_optimizer_bit_for_bit(
 
 
 class TwoHeads(nn.Module):
-    """Every other batch has a gradient for one head alone; the body has one each time."""
+    """The heads take turns: each has a gradient for every other batch, the body for all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,11 +67,33 @@ class TwoHeads(nn.Module):
         return self.heads[self.batches % 2](self.body(batch.flatten(1)).relu())
 
 
+class BaseAndDelta(nn.Module):
+    """Whose two parameters autograd gives gradients that lie in one memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        drawn = torch.randn(2, CLASSES * 36, generator=torch.Generator().manual_seed(3)) / 8
+        self.base, self.delta = nn.Parameter(drawn[0].reshape(CLASSES, 36)), nn.Parameter(drawn[1])
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        weight = self.base.view(CLASSES, 36) + self.delta.view(CLASSES, 36)
+        return nn.functional.linear(batch.flatten(1), weight)
+
+
+def test_gradients_of_two_parameters_may_lie_in_one_memory() -> None:
+    model = BaseAndDelta()
+    model(samples(4)[0]).square().sum().backward()
+    assert model.base.grad.data_ptr() == model.delta.grad.data_ptr()
+
+
+@pytest.mark.parametrize("made", [TwoHeads, BaseAndDelta])
 @pytest.mark.parametrize("weight_decay", [0.0, 1e-2])
-def test_a_parameter_without_a_gradient_waits_as_with_torchs_own_optimizer(weight_decay: float) -> None:
+def test_unusual_modules_are_trained_as_by_torchs_own_optimizer(
+    made: type[nn.Module], weight_decay: float
+) -> None:
     features, labels = samples(30)
     settings = TrainingSettings(3, 8, 0.1, 0.9, weight_decay)
-    trained, expected = TwoHeads(), TwoHeads()
+    trained, expected = made(), made()
     train_locally(trained, features, labels, settings, seed=4)
     train_locally(
         expected,
@@ -80,4 +104,20 @@ def test_a_parameter_without_a_gradient_waits_as_with_torchs_own_optimizer(weigh
         optimizer=lambda given: torch.optim.SGD(given, lr=0.1, momentum=0.9, weight_decay=weight_decay),
     )
     assert flatten(trained).tobytes() == flatten(expected).tobytes()
-    assert flatten(trained).tobytes() != flatten(TwoHeads()).tobytes()
+    assert flatten(trained).tobytes() != flatten(made()).tobytes()
+
+
+def test_the_sum_of_gradients_is_zero_where_a_parameter_never_had_one() -> None:
+    trained = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    unused, used = trained
+    gradients = FisherAccumulator(parameter_layout(trained))
+    steps = _Sgd(trained, TrainingSettings(1, 1, 0.1, 0.9), _Taking(trained, gradients, StageClock(), True))
+    for value in (1.0, 3.0):
+        for parameter in used.parameters():
+            parameter.grad = torch.full_like(parameter, value)
+        steps.step()
+    steps.end()
+    scores = gradients.scores()
+    count = sum(parameter.numel() for parameter in unused.parameters())
+    np.testing.assert_array_equal(scores[:count], 0.0)
+    np.testing.assert_allclose(scores[count:], 4.0, rtol=1e-5)  # the mean's square

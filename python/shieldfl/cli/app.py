@@ -85,21 +85,28 @@ def _before_command(
     """Take the options before the command; each acts through its own callback."""
 
 
-for name, kind, what in (
-    (
-        "profile",
-        _ProfileCommands,
-        "Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can encrypt.",
-    ),
-    (
-        "authority",
-        _AuthorityCommands,
-        "Make, look at and serve a key authority that aggregators reach over HTTPS.",
-    ),
-    (
-        "flower",
-        _FlowerCommands,
-        "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
-    ),
-):
-    app.add_typer(typer.Typer(name=name, cls=kind, help=what, no_args_is_help=True))
+app.add_typer(
+    typer.Typer(
+        name="profile",
+        cls=_ProfileCommands,
+        help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can "
+        "encrypt.",
+        no_args_is_help=True,
+    )
+)
+app.add_typer(
+    typer.Typer(
+        name="authority",
+        cls=_AuthorityCommands,
+        help="Make, look at and serve a key authority that aggregators reach over HTTPS.",
+        no_args_is_help=True,
+    )
+)
+app.add_typer(
+    typer.Typer(
+        name="flower",
+        cls=_FlowerCommands,
+        help="Make an app for Flower whose clients' updates are protected, and look after its nodes.",
+        no_args_is_help=True,
+    )
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import click
 import typer
@@ -21,16 +21,43 @@ class CommandsOnDemand(TyperGroup):
     classes: ClassVar[Mapping[str, type[TyperCommand]]] = {}
     """Of the commands that are more than a ``TyperCommand``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, without importing anything."""
-        return [*self.places, *super().list_commands(ctx)]
+    def __init__(self, *, commands: dict[str, click.Command] | None = None, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands(self.places, self.classes, commands or {})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command. Raises ModuleNotFoundError for a package that it needs."""
-        if cmd_name not in self.places:
-            return super().get_command(ctx, cmd_name)
-        module, function = self.places[cmd_name].split(":")
-        alone = typer.Typer(add_completion=False)
-        kind = self.classes.get(cmd_name, TyperCommand)
-        alone.command(cmd_name, cls=kind)(getattr(import_module(module), function))
-        return typer.main.get_command(alone)
+
+class _Commands(MutableMapping[str, click.Command]):
+    """Names, which are all there; the command of a name is imported when it is read."""
+
+    def __init__(
+        self,
+        places: Mapping[str, str],
+        classes: Mapping[str, type[TyperCommand]],
+        added: Mapping[str, click.Command],
+    ) -> None:
+        self._classes = classes
+        self._known: dict[str, str | click.Command] = {**places, **added}
+
+    def __getitem__(self, name: str) -> click.Command:
+        known = self._known[name]
+        if isinstance(known, str):
+            module, function = known.split(":")
+            # Of an application with one command and no options before it, typer makes that command alone.
+            alone = typer.Typer(add_completion=False)
+            alone.command(name, cls=self._classes.get(name, TyperCommand))(
+                getattr(import_module(module), function)
+            )
+            known = self._known[name] = typer.main.get_command(alone)
+        return known
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._known[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)

@@ -15,7 +15,7 @@ usage: shieldfl [--version] [--help] COMMAND ...
 
 Protected federated averaging at about the cost of plain averaging.
 
-Commands: run, doctor, inspect, bench, profile, authority, flower. {message}.
+Commands: run, audit, doctor, inspect, bench, profile, authority, flower. {message}.
 Masks, encryption and key authorities, `import shieldfl` in Python, need none of this."""
 
 
@@ -31,8 +31,6 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         from shieldfl.cli.app import app
-
-        app(prog_name="shieldfl")
     except ModuleNotFoundError as error:
         message = missing_extra_message(error)
         if message is None:
@@ -42,6 +40,7 @@ def main() -> None:
 
             doctor_alone(sys.argv[2:])
         sys.exit(_without_packages(sys.argv[1:], message))
+    app(prog_name="shieldfl")
 
 
 def _has_terminal_packages() -> bool:

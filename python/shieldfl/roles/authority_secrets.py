@@ -90,7 +90,7 @@ class AuthoritySecrets(Uncopied):
             return
         held = self.enrolment_key
         if held is not None and isinstance(key, bytes) and hmac.compare_digest(held, key):
-            return  # as it is with each client that enrols
+            return  # as with each client that enrols: to make its public key anew takes a third of an enrolment's time
         mlkem, x25519 = _enrolment_modules()
         try:
             taken = (

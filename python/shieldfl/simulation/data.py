@@ -240,7 +240,7 @@ def _normalise(images: ByteArray, source: _Source) -> npt.NDArray[np.float32]:
         table = ((levels - mean) / deviation).astype(np.float32)
         for first in range(0, len(images), _AT_ONCE):
             some = slice(first, first + _AT_ONCE)
-            # A table of all bytes: no position can lie outside, and with "clip" none is looked at before.
+            # The table is of all bytes, so that nothing is clipped: but any other mode would buffer what it writes.
             np.take(table, images[some, channel], out=normalised[some, channel], mode="clip")
     return normalised
 

@@ -56,7 +56,7 @@ class Evaluation:
         self._label_shares = label_shares
         if label_shares is not None:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
-            self._own_classes = [(np.flatnonzero(own), own[own > 0]) for own in label_shares]
+            self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
             """Of each client's data the classes, and their shares."""
         self._digests = _Digests()
         """Of the models that were measured last."""

@@ -131,7 +131,7 @@ class _Sgd:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._settings = settings
         self._velocities: dict[int, torch.Tensor] = {}
-        """Of the parameters that have been moved, by their places."""
+        """With momentum, of the parameters that have been moved, by their places."""
         self._taking = taking
         self._steps = 0
         # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
@@ -173,8 +173,8 @@ class _Sgd:
     def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
         """Return the velocities that these directions give at these places.
 
-        The first direction of a parameter is its first velocity, and is taken as it is: a gradient that this step
-        clears, or what weight decay has made of one.
+        A parameter's first direction is its first velocity: a copy of it, since gradients of several parameters may lie
+        in one memory; what weight decay has made of one does not.
         """
         later = [
             (self._velocities[place], one)
@@ -186,7 +186,8 @@ class _Sgd:
             torch._foreach_mul_(velocities, self._settings.momentum)
             torch._foreach_add_(velocities, [one for _, one in later])
         for one, place in zip(directions, places, strict=True):
-            self._velocities.setdefault(place, one)
+            if place not in self._velocities:
+                self._velocities[place] = one if self._settings.weight_decay else one.clone()
         return [self._velocities[place] for place in places]
 
     @torch.no_grad()
@@ -203,7 +204,7 @@ class _Sgd:
             ends = [parameter.detach() for parameter in self._parameters]
             sums = list(torch._foreach_sub(self._starts, ends))
             torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
-            if momentum and self._velocities:
+            if momentum:
                 moved = [sums[place] for place in self._velocities]
                 torch._foreach_add_(moved, list(self._velocities.values()), alpha=momentum)
             by_parameter = dict(zip(self._parameters, sums, strict=True))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("typer")
+import typer
 from typer.testing import CliRunner
 
 import shieldfl as sf
-from cli.commands import commands_of
 from cli.run.terminal_run import run_on_terminal
 from shieldfl.benchmarks.scheme import WrongSumError
 from shieldfl.cli.app import app
@@ -186,7 +186,7 @@ def test_options_of_another_scheme_exit_2(arguments: list[str]) -> None:
 
 
 def test_options_in_the_documentation_exist() -> None:
-    command = commands_of()["bench"]
+    command = typer.main.get_command(app).commands["bench"]
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     page = (Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md").read_text()
     lines = re.findall(r"^shieldfl bench.*?(?=#|$)", page, re.MULTILINE)

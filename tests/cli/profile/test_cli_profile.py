@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("typer")
+import typer
 
 import shieldfl as sf
-from cli.commands import commands_of
 from cli.profile.profile_files import CLIENTS, FLEET, invoke, save_made_up_profile
 from cli.run.terminal_run import run_on_terminal
+from shieldfl.cli.app import app
 from shieldfl.fleet.costs.calibration import CalibrationSettings
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet_file import load_fleet
@@ -300,7 +301,7 @@ def test_wrong_usage_exits_2(fleet: Path, profile: Path, arguments: list[str]) -
 
 
 def test_options_in_the_documentation_exist() -> None:
-    commands = commands_of("profile")
+    commands = typer.main.get_command(app).commands["profile"].commands
     known = {option for one in commands.values() for parameter in one.params for option in parameter.opts}
     page = (ROOT / "docs" / "fleet.md").read_text()
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))

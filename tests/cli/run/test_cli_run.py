@@ -14,10 +14,11 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
+import typer
 
 import shieldfl as sf
-from cli.commands import commands_of
 from cli.run.run_stand_in import Driver, invoke, table_rows
+from shieldfl.cli.app import app
 from shieldfl.cli.run.options import ComparedMethods
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
@@ -91,7 +92,7 @@ def test_every_setting_has_an_option() -> None:
     classes = (ComparedMethods, RunConfig, SelectiveShieldSettings)
     names = {field.name for kind in classes for field in fields(kind)}
     names.remove("encryption")  # of one method: --scheme is of all
-    command = commands_of()["run"]
+    command = typer.main.get_command(app).commands["run"]
     own = {"assignments", "experiment", "json_file", "report"}
     assert {one.name for one in command.params} == names | own
     assert {name for _, name, _ in OPTIONS} <= names
