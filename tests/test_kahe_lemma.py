@@ -109,6 +109,26 @@ def test_what_the_reduction_makes_is_distributed_like_the_real_thing():
     assert made == shares(real)
 
 
+def test_what_the_reduction_makes_beside_an_invented_frame_is_distributed_like_the_real_thing():
+    """The answer has the secret plus that of a frame which nobody made. No ciphertext has that frame's error."""
+    coins, q, a = 2, 97, 31
+    real = Counter()
+    for secret, invented, error in itertools.product(outcomes(coins), repeat=3):
+        sample = (a * value(secret) + value(error)) % q
+        real[sample, pair_sums(secret, invented)] += 1
+        answer = value(secret) + value(invented)
+        assert (sample - a * answer) % q == (value(error) - a * value(invented)) % q
+    made: dict[tuple, Fraction] = defaultdict(Fraction)
+    for (hint, hint_chance), (e_hint, e_chance) in itertools.product(drawn_hints(coins), repeat=2):
+        hidden = itertools.product(
+            centred_binomial(width(hint)).items(), centred_binomial(width(e_hint)).items()
+        )
+        for (rest, share), (e_rest, e_share) in hidden:
+            sample = (a * (rest + known_part(hint)) + e_rest + known_part(e_hint)) % q
+            made[sample, hint] += hint_chance * e_chance * share * e_share
+    assert made == shares(real)
+
+
 def drawn_hints(coins: int) -> list[tuple[Coins, Fraction]]:
     """The hints that the reduction draws: a binomial width, then which coins it means, then the sums of all others."""
     drawn = []

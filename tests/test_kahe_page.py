@@ -109,7 +109,7 @@ def test_loss_of_the_theorem_is_computed():
     fields = shortest(24, 64, 4096)[1]
     blocks = math.ceil(10**6 / (fields * 4095))
     secrets = math.ceil(blocks / BLOCKS)
-    assert f"(T = {secrets}) make n (n - 1) T = 2^{math.log2(64 * 63 * secrets):.1f}" in PROSE
+    assert f"(T = {secrets}) make n (3n - 1) T = 2^{math.log2(64 * (3 * 64 - 1) * secrets):.1f}" in PROSE
 
 
 def test_described_plan_is_what_describe_says():
