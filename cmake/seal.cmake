@@ -1,4 +1,4 @@
-# Microsoft SEAL: the system's, or the pinned source that the sdist of a PyPI package carries.
+# Microsoft SEAL: the system's, or the pinned source that the sdist of another package carries.
 #
 # The build is cached under the user's cache folder (SHIELDFL_CACHE_DIR to move it), so that a fresh build
 # folder or a fresh clone is quick. Static, position-independent, without its optional dependencies: shieldfl
@@ -18,10 +18,7 @@ endfunction()
 
 # Downloads, checks, unpacks, builds and installs SEAL into `prefix`, which must not exist yet.
 function(shieldfl_build_seal cache prefix)
-  string(RANDOM LENGTH 8 tag)
-  set(work "${cache}/build-${tag}")
-  file(MAKE_DIRECTORY "${work}")
-
+  file(MAKE_DIRECTORY "${cache}")
   set(archive "${cache}/${SHIELDFL_SEAL_SDIST}")
   if(EXISTS "${archive}")
     file(SHA256 "${archive}" found)
@@ -31,17 +28,13 @@ function(shieldfl_build_seal cache prefix)
   endif()
   if(NOT EXISTS "${archive}")
     message(STATUS "SEAL: downloading its source (${SHIELDFL_SEAL_SDIST})")
-    file(WRITE "${work}/requirements.txt" "Pyfhel==3.5.0 --hash=sha256:${SHIELDFL_SEAL_SHA256}\n")
-    shieldfl_run("Downloading SEAL's source (install SEAL >= 4.1 yourself to build without network)"
-      "${Python_EXECUTABLE}" -m pip download --quiet --no-deps --no-binary Pyfhel --require-hashes
-      --dest "${work}" --requirement "${work}/requirements.txt")
-    file(SHA256 "${work}/${SHIELDFL_SEAL_SDIST}" found)
-    if(NOT found STREQUAL SHIELDFL_SEAL_SHA256)
-      message(FATAL_ERROR "SEAL's source has the wrong SHA-256 (${found}): refusing to build it")
-    endif()
-    file(RENAME "${work}/${SHIELDFL_SEAL_SDIST}" "${archive}")
+    shieldfl_run("Downloading SEAL's source (without network: install SEAL >= 4.1, or put the archive into ${cache})"
+      "${Python_EXECUTABLE}" -P "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/fetch_archive.py"
+      Pyfhel "${SHIELDFL_SEAL_SDIST}" "${SHIELDFL_SEAL_SHA256}" "${cache}")
   endif()
 
+  string(RANDOM LENGTH 8 tag)
+  set(work "${cache}/build-${tag}")
   message(STATUS "SEAL: building ${SHIELDFL_SEAL_VERSION} once, about a minute on two cores")
   file(ARCHIVE_EXTRACT INPUT "${archive}" DESTINATION "${work}")
   shieldfl_run("Configuring SEAL" "${CMAKE_COMMAND}" -S "${work}/${SHIELDFL_SEAL_SUBFOLDER}" -B "${work}/build"
