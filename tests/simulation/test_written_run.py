@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from shieldfl.errors import DataError, PolicyError
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.run_result import RunInterrupted
+from shieldfl.simulation.written_run import commit_facts
 
 SMALL = {"rounds": 2, "clients": 3, "sample_rate": 1.0}
 
@@ -110,10 +113,73 @@ def test_a_folder_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
         run_methods(RunConfig(**SMALL, folder=str(tmp_path / "file")), ["fedavg"])
 
 
-@pytest.mark.parametrize("git", ["none", "no repository"])
-def test_outside_of_a_repository_no_commit_is_said(tmp_path, monkeypatch, git):
-    monkeypatch.chdir(tmp_path)
-    if git == "none":
-        monkeypatch.setenv("PATH", str(tmp_path))
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+def repository(folder: Path, config: str = "") -> Path:
+    """Write the files of a repository whose branch is at a commit."""
+    for part in ("objects", "refs/heads/own"):
+        (folder / ".git" / part).mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/own/work\n")
+    (folder / ".git" / "refs" / "heads" / "own" / "work").write_text(f"{COMMIT}\n")
+    (folder / ".git" / "config").write_text("[core]\n\trepositoryformatversion = 0\n" + config)
+    return folder
+
+
+def test_a_run_executes_nothing_that_a_repository_around_it_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(repository(tmp_path, "\tfsmonitor = touch executed\n"))
     run_methods(RunConfig(**{**SMALL, "rounds": 1}, folder="run"), ["fedavg"])
-    assert "commit" not in json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert not (tmp_path / "executed").exists()
+    assert json.loads((tmp_path / "run" / "settings.json").read_text())["commit"] == COMMIT
+
+
+@pytest.mark.parametrize("kind", ["folder within", "detached", "packed", "worktree", "SHA-256"])
+def test_the_commit_of_the_folder_is_read_from_files(tmp_path, monkeypatch, kind):
+    here = repository(tmp_path)
+    branch = here / ".git" / "refs" / "heads" / "own" / "work"
+    commit = COMMIT
+    match kind:
+        case "folder within":
+            here = here / "one" / "two"
+            here.mkdir(parents=True)
+        case "detached":
+            (here / ".git" / "HEAD").write_text(f"{COMMIT}\n")
+        case "packed":
+            branch.unlink()
+            lines = [
+                "# pack-refs with: peeled",
+                f"{'f' * 40} refs/heads/work",
+                f"{COMMIT} refs/heads/own/work",
+            ]
+            (here / ".git" / "packed-refs").write_text("\n".join(lines) + f"\n^{'e' * 40}\n")
+        case "worktree":
+            own = here / ".git" / "worktrees" / "other"
+            own.mkdir(parents=True)
+            (own / "HEAD").write_text((here / ".git" / "HEAD").read_text())
+            (own / "commondir").write_text("../..\n")
+            here = here / "other"
+            here.mkdir()
+            (here / ".git").write_text(f"gitdir: {own}\n")
+        case "SHA-256":
+            commit = COMMIT + "0" * 24
+            branch.write_text(commit)
+    monkeypatch.chdir(here)
+    assert commit_facts() == {"commit": commit}
+
+
+@pytest.mark.parametrize("kind", ["none", "no commit yet", "a secret", "a pipe", "no text"])
+def test_where_no_commit_is_found_none_is_said(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    if kind != "none":
+        branch = repository(tmp_path) / ".git" / "refs" / "heads" / "own" / "work"
+        branch.unlink()
+    match kind:
+        case "a secret":  # another file may be named as a branch: nothing of it is told
+            (tmp_path / "secret").write_text("a password\n")
+            (tmp_path / ".git" / "HEAD").write_text(f"ref: {tmp_path / 'secret'}\n")
+        case "a pipe":  # reading it would never end
+            os.mkfifo(branch)
+        case "no text":
+            branch.write_bytes(b"\xff\0\n")
+            (tmp_path / ".git" / "commondir").write_bytes(b"\0")
+    assert commit_facts() == {}

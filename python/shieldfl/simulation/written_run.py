@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import subprocess
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ __all__ = ["WrittenRun", "commit_facts", "json_text"]
 
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
 _EVENTS = "tensorboard"
+_REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+"""What a repository's files have: a branch, a commit."""
 
 
 class WrittenRun:
@@ -127,15 +129,37 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
-def commit_facts() -> dict[str, Any]:
-    """Return the commit that the folder of the call is at, and whether files differ from it; nothing elsewhere."""
-    git = shutil.which("git")
-    if git is None:
+def commit_facts() -> dict[str, str]:
+    """Return the commit that the folder of the call is at, as the files of its repository say; nothing elsewhere.
+
+    No program is asked: git executes what a repository's configuration says, and others may have written that.
+    """
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
         return {}
-    found = []
-    for words in (["rev-parse", "HEAD"], ["status", "--porcelain"]):
-        done = subprocess.run([git, *words], capture_output=True, text=True, check=False)
-        if done.returncode:
-            return {}
-        found.append(done.stdout.strip())
-    return {"commit": found[0], "has_uncommitted_changes": bool(found[1])}
+    marks = (folder / ".git" for folder in (here, *here.parents))
+    repository = next(filter(os.path.exists, marks), None)
+    if repository is None:
+        return {}
+    if repository.is_file():  # of a worktree or a submodule
+        repository = repository.parent / _first_line(repository).removeprefix("gitdir: ")
+    found = _first_line(repository / "HEAD")
+    if found.startswith(_REFERENCE):
+        name = found.removeprefix(_REFERENCE)
+        shared = repository / _first_line(repository / "commondir")
+        packed = (line.split() for line in _lines(shared / "packed-refs"))
+        found = _first_line(shared / name) or next((line[0] for line in packed if line[1:] == [name]), "")
+    return {"commit": found} if _COMMIT.fullmatch(found) else {}
+
+
+def _first_line(path: Path) -> str:
+    return next(iter(_lines(path)), "")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a regular file; none where there is no such file that can be read."""
+    try:
+        return path.read_text(errors="replace").splitlines() if os.path.isfile(path) else []
+    except OSError:
+        return []
