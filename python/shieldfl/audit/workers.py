@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -172,13 +173,21 @@ def _undone(piece: Piece, asked: Asked, exit_code: int | None) -> Done:
 
 @contextmanager
 def _no_script() -> Iterator[None]:
-    """Have processes that begin within not run the script that began this one: it may have no guard against that."""
-    script = sys.modules["__main__"]
+    """Have processes that begin within not run the script that began this one: it may have no guard against that.
+
+    Nor do they take modules from the folder that they are called in, before they are told this one's path.
+    """
+    script, safe_path = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
     sys.modules["__main__"] = ModuleType("__main__")
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield
     finally:
         sys.modules["__main__"] = script
+        if safe_path is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = safe_path
 
 
 def _run(connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -29,6 +30,8 @@ def main() -> None:
         # A terminal that cannot show "ε" shows a question mark instead of ending the run.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    # Python processes that a command starts take no modules from the folder that it is called in, as it takes none.
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         from shieldfl.cli.app import app
     except ModuleNotFoundError as error:

@@ -38,7 +38,7 @@ def measure_other_sets(schemes: Sequence[str], work: SchemeWork) -> dict[str, di
     }
     for lower in lower_instruction_sets(best):
         done = subprocess.run(
-            [sys.executable, "-c", _CODE],
+            [sys.executable, "-P", "-c", _CODE],
             input=json.dumps(facts),
             capture_output=True,
             text=True,

@@ -1,0 +1,67 @@
+"""Nothing is executed of the folder that the package is called in, which others may have written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.piece import Asked
+from shieldfl.audit.workers import Processes
+from shieldfl.fleet.costs.other_sets import measure_other_sets
+from shieldfl.fleet.costs.scheme_calibration import SchemeWork
+from shieldfl.methods.settings import MethodSettings
+
+EXECUTED = "executed"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: it has modules of the names that new processes import first, and they leave a trace."""
+    here = tmp_path / "of others"
+    here.mkdir()
+    for name in ("json", "multiprocessing"):
+        (here / f"{name}.py").write_text(f"open({str(here / EXECUTED)!r}, 'w').close()\n")
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    return here
+
+
+def test_a_calibration_of_other_instruction_sets(folder):
+    work = SchemeWork(np.zeros(100, dtype=np.float32), 1, 2048, (1,), 0.0)
+    assert measure_other_sets(["pads"], work)["pads"]
+    assert not (folder / EXECUTED).exists()
+
+
+@pytest.mark.slow  # torch and a data set are read
+def test_processes_of_an_audit(folder):
+    begun = Processes(
+        1, Asked(AuditConfig(), ("ilrg",), ("aggregator",), MethodSettings()), lambda *told: None
+    )
+    try:
+        begun._all[0].connection.recv_bytes()  # it is ready
+    finally:
+        begun.stop()
+    assert not (folder / EXECUTED).exists()
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_processes_that_a_command_starts(folder, tmp_path):
+    script = tmp_path / "command.py"
+    script.write_text(
+        "import sys\nfrom multiprocessing import get_context\nfrom shieldfl.cli.main import main\n"
+        "if __name__ == '__main__':\n    sys.argv[1:] = ['--version']\n    try:\n        main()\n"
+        "    except SystemExit:\n        pass\n"
+        "    process = get_context('spawn').Process(target=print, args=('it began',))\n"
+        "    process.start()\n    process.join()\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert not (folder / EXECUTED).exists()
+    assert done.stdout.endswith("it began\n"), done.stderr
