@@ -12,6 +12,14 @@ TESTS_AT_ONCE := $(shell expr $$(nproc) + 2)
 AT_ONCE := $(MAKE) --no-print-directory --jobs=2 --output-sync=target
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p no:benchmark --numprocesses $(TESTS_AT_ONCE) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One step of the set-up, with what it is said to be.
+STEP = @.ci/quietly "$(1)" "$@"
+# What an extra of the package needs, beside the build.
+define install_extra
+@$(BIN)/python .ci/requirements.py $(1) > $@-requirements.txt
+$(call STEP,Installing $(2) into $(VENV)) $(PIP) install --no-compile -c constraints.txt -r $@-requirements.txt
+@touch $@
+endef
 CORE_BUILD := -c constraints.txt --no-build-isolation --no-deps -C build-dir=build/core \
   -C build.targets='_core;_seal_baseline;_testing' -C cmake.define.SHIELDFL_BUILD_TEST_BINDINGS=ON \
   -C cmake.define.SHIELDFL_BUILD_TESTS=ON
@@ -27,6 +35,8 @@ endef
 TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) examples/chosen_share/chosen_share.py
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
+# Where tests say what they left out, and why.
+export SHIELDFL_LEFT_OUT := $(abspath build/left-out)
 # Many tests start interpreters, each of which would compile the package and torch anew where a shell forbids to keep
 # what was compiled.
 export PYTHONDONTWRITEBYTECODE :=
@@ -49,6 +59,8 @@ test:  ## install everything and run the checks
 	@.ci/stage "Python tests" $(MAKE) test-python
 	@.ci/stage --list
 
+# What looks at pages must be there for these: `make test` leaves out what needs it where it is not.
+check test-slow: export SHIELDFL_REQUIRE_BROWSER := 1
 check:  ## the long form: all of the above, statistics, sanitizers, constant time, fuzzing, every experiment, wheels
 	@$(MAKE) test
 	@.ci/stage "slow Python tests" $(MAKE) test-slow
@@ -191,67 +203,59 @@ format: $(VENV)/installed  ## write the formatting that lint asks for
 clean:  ## remove what was built; the cache of SEAL stays
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 
+# pip first: the interpreter's own may take a minute to choose among an index's files.
 $(VENV)/tools: pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh cmake/preflight.sh
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt pip  # the interpreter's own may take a minute to choose among an index's files
-	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
+	@$(PYTHON) -m venv $(VENV)
+	$(call STEP,Installing pip into $(VENV)) $(PIP) install -c constraints.txt pip
+	$(call STEP,Installing what compiles into $(VENV)) $(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@
 
 # The packages come from their archives with one core while the other compiles the core. What is imported of them is
 # compiled when it is; the rest, most of it, never.
 $(VENV)/installed: $(VENV)/tools $(CORE_SOURCES)
-	$(AT_ONCE) $(VENV)/packages $(VENV)/core
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/packages $(VENV)/core
 	@touch $@
 
 $(VENV)/packages: $(VENV)/tools
-	$(BIN)/python .ci/requirements.py dev > $(VENV)/requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/requirements.txt
-	@touch $@
+	$(call install_extra,dev,Python packages)
 
 # Ray, which Flower's simulation runs on: 70 MB that no other test needs.
 $(VENV)/simulation: $(VENV)/installed
-	$(BIN)/python .ci/requirements.py flower-simulation > $(VENV)/simulation-requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/simulation-requirements.txt
-	@touch $@
+	$(call install_extra,flower-simulation,Ray)
 
 $(VENV)/pyright: $(VENV)/installed
-	$(BIN)/python .ci/requirements.py pyright > $(VENV)/pyright-requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/pyright-requirements.txt
-	@touch $@
+	$(call install_extra,pyright,pyright)
 
 # The kernel that notebooks run in: 80 MB that no other test needs.
 $(VENV)/notebooks: $(VENV)/installed
-	$(BIN)/python .ci/requirements.py notebooks > $(VENV)/notebooks-requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/notebooks-requirements.txt
-	@touch $@
+	$(call install_extra,notebooks,a kernel of notebooks)
 
 # What reads the event files that a run writes.
 $(VENV)/tensorboard: $(VENV)/installed
-	$(BIN)/python .ci/requirements.py tensorboard > $(VENV)/tensorboard-requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/tensorboard-requirements.txt
-	@touch $@
+	$(call install_extra,tensorboard,TensorBoard)
 
 build/nvflare/packages: $(VENV)/core examples/nvflare/requirements.txt constraints.txt
-	$(PYTHON) -m venv --clear build/nvflare/env
-	$(call OWN_PIP,nvflare) install --no-compile -c constraints.txt -r examples/nvflare/requirements.txt pytest hypothesis
+	@$(PYTHON) -m venv --clear build/nvflare/env
+	$(call STEP,Installing NVFlare into build/nvflare) \
+	  $(call OWN_PIP,nvflare) install --no-compile -c constraints.txt -r examples/nvflare/requirements.txt pytest hypothesis
 	@touch $@
 
 build/hf/packages: $(VENV)/core examples/flower/lora_text/pyproject.toml constraints.txt
-	$(PYTHON) -m venv --clear build/hf/env
-	$(BIN)/python .ci/requirements.py flower > build/hf/requirements.txt
-	$(BIN)/python .ci/requirements.py '' examples/flower/lora_text/pyproject.toml >> build/hf/requirements.txt
-	$(call OWN_PIP,hf) install --no-compile -c constraints.txt -r build/hf/requirements.txt pytest hypothesis
+	@$(PYTHON) -m venv --clear build/hf/env
+	@$(BIN)/python .ci/requirements.py flower > build/hf/requirements.txt
+	@$(BIN)/python .ci/requirements.py '' examples/flower/lora_text/pyproject.toml >> build/hf/requirements.txt
+	$(call STEP,Installing transformers and PEFT into build/hf) \
+	  $(call OWN_PIP,hf) install --no-compile -c constraints.txt -r build/hf/requirements.txt pytest hypothesis
 	@touch $@
 
 $(VENV)/site: $(VENV)/tools
-	$(BIN)/python .ci/requirements.py docs > $(VENV)/site-requirements.txt
-	$(PIP) install --no-compile -c constraints.txt -r $(VENV)/site-requirements.txt
-	@touch $@
+	$(call install_extra,docs,what builds the site)
 
 # One build for the package and for the C++ tests: this compiles the package's part, `cpp-tests` the rest.
 $(VENV)/core: $(VENV)/tools $(CORE_SOURCES)
-	$(BUILD_PATH) $(PIP) install $(CORE_BUILD) --editable .
+	$(call STEP,Compiling the core; for the first time on a machine Microsoft SEAL too) \
+	  env $(BUILD_PATH) $(PIP) install $(CORE_BUILD) --editable .
 	@touch $@
 
 build/asan/configured: $(VENV)/installed CMakeLists.txt $(wildcard cmake/*.cmake)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from files_in_memory import memory_folder
+from left_out import note_left_out
 from warm_python import WarmPython, warm_python
 
 # No test may depend on how busy the machine is.
@@ -61,6 +62,12 @@ def pytest_runtestloop() -> None:
     """Collect garbage again, among what tests make; also where other processes have collected them."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Note what was left out, where the Makefile asks for it."""
+    if path := os.environ.get("SHIELDFL_LEFT_OUT"):
+        note_left_out(terminalreporter.stats.get("skipped", ()), Path(path))
 
 
 @pytest.fixture(scope="session")
