@@ -27,6 +27,8 @@ CORE_BUILD := -c constraints.txt --no-build-isolation --no-deps -C build-dir=bui
 # compiled already.
 OWN_PYTHON = build/$(1)/env/bin/python
 OWN_PIP = $(OWN_PYTHON) -m pip --disable-pip-version-check --quiet
+LOCK = $(BIN)/uv pip compile - --quiet --no-annotate --custom-compile-command "make locks" --generate-hashes \
+  --only-binary :all: --constraint constraints.txt --python-version 3.11
 define install_wheel
 rm -f build/$(1)/*.whl
 $(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/$(1) .
@@ -42,7 +44,7 @@ export SHIELDFL_LEFT_OUT := $(abspath build/left-out)
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test check test-cpp test-avx2 cpp-tests collected test-python test-slow nvflare hugging-face test-verify test-asan \
-  test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines papers docs lint example-types format clean
+  test-tsan test-ct test-aarch64 test-statistics fuzz smoke wheel coverage bench baselines papers docs locks lint example-types format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -180,6 +182,10 @@ docs: $(VENV)/site  ## the documentation as a site, in build/site
 	$(BIN)/python docs/site/assemble.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site: build/site/index.html"
+
+locks: $(VENV)/installed  ## the packages of the key authority's image, with their hashes, in examples/deploy
+	$(BIN)/python .ci/requirements.py authority | $(LOCK) --output-file examples/deploy/requirements.txt
+	$(BIN)/python .ci/requirements.py build-system | $(LOCK) --output-file examples/deploy/build-requirements.txt
 
 lint: $(VENV)/installed  ## formatting, style, types
 	$(BIN)/ruff check python tests bench examples

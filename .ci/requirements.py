@@ -1,6 +1,6 @@
 """Prints what an extra of the package needs, one requirement a line, so that it can be installed beside the build.
 
-usage: requirements.py EXTRA [PYPROJECT]      (an EXTRA of '' is none)
+usage: requirements.py EXTRA [PYPROJECT]      (an EXTRA of '' is none, one of build-system what compiles the package)
 """
 
 from __future__ import annotations
@@ -25,4 +25,7 @@ def requirements(project: dict, extra: str) -> list[str]:
 
 if __name__ == "__main__":
     pyproject = Path(sys.argv[2] if len(sys.argv) > 2 else "pyproject.toml")
-    print("\n".join(requirements(tomllib.loads(pyproject.read_text())["project"], sys.argv[1])))
+    stated = tomllib.loads(pyproject.read_text())
+    # scikit-build-core asks for CMake and Ninja itself where the system has none.
+    build = [*stated["build-system"]["requires"], "cmake", "ninja"]
+    print("\n".join(build if sys.argv[1] == "build-system" else requirements(stated["project"], sys.argv[1])))
