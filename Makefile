@@ -212,7 +212,7 @@ clean:  ## remove what was built; the cache of SEAL stays
 # pip first: the interpreter's own may take a minute to choose among an index's files.
 $(VENV)/tools: pyproject.toml constraints.txt
 	@PYTHON="$(PYTHON)" CXX="$(CXX)" sh cmake/preflight.sh
-	@$(PYTHON) -m venv $(VENV)
+	$(call STEP,Making $(VENV)) $(PYTHON) -m venv $(VENV)
 	$(call STEP,Installing pip into $(VENV)) $(PIP) install -c constraints.txt pip
 	$(call STEP,Installing what compiles into $(VENV)) $(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
 	@touch $@

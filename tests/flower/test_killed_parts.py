@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,11 +122,12 @@ def kill_server_app(deployed):
 
 def children(process):
     """Return the number and the command of each child of a process."""
-    lines = subprocess.run(
-        ["ps", "-eo", "ppid=,pid=,args="], check=True, capture_output=True, text=True
-    ).stdout
-    rows = [line.split(maxsplit=2) for line in lines.splitlines()]
-    return [(int(number), command) for parent, number, command in rows if int(parent) == process]
+    found = []
+    for other in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended since
+            if int((other / "stat").read_text().rpartition(")")[2].split()[1]) == process:
+                found.append((int(other.name), (other / "cmdline").read_text().replace("\0", " ")))
+    return found
 
 
 def check_models(deployed):
