@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 import shieldfl as sf
 from shieldfl.roles.client_store import ClientStore
 from shieldfl.roles.private_file import write_private_file
-from shieldfl.scheme.enrolment import AuthorityIdentity
 from shieldfl.torch import ModelLayout
 
 SESSION_FILE = "session.json"
@@ -59,8 +58,7 @@ class Session:
         return json.dumps(
             {
                 "public_key": self.public_key.to_bytes().hex(),
-                "verifying_key": identity.verifying_key.hex(),
-                "enrolment_key": identity.enrolment_key.hex(),
+                "identity": identity.to_bytes().hex(),
                 "layout": self.layout.to_json(),
                 "most_steps": self.most_steps,
                 "authority": self.authority,
@@ -71,12 +69,8 @@ class Session:
     def read(cls, folder: Path) -> Session:
         """Read the session of a folder. Raises OSError, ValueError."""
         read: dict[str, Any] = json.loads((folder / SESSION_FILE).read_text())
-        identity = AuthorityIdentity(
-            bytes.fromhex(read["verifying_key"]), bytes.fromhex(read["enrolment_key"])
-        )
-        public_key = sf.kahe.PublicKey.from_bytes(bytes.fromhex(read["public_key"]))
         return cls(
-            public_key.with_identity(identity),
+            sf.kahe.PublicKey.from_bytes(bytes.fromhex(read["public_key"]), bytes.fromhex(read["identity"])),
             ModelLayout.from_json(read["layout"]),
             int(read["most_steps"]),
             str(read["authority"]),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
+import pickle
+
 import numpy as np
 import pytest
 
-from roles.enrolled_session import Session, updates
+import shieldfl as sf
+from roles.enrolled_session import OF_SCHEMES, Session, updates
 from shieldfl import kahe
 from shieldfl.errors import (
     KeyMismatchError,
@@ -16,6 +21,7 @@ from shieldfl.errors import (
 from shieldfl.roles import authority_secrets
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.scheme.enrolment import EnrolmentRequest, client_number
+from shieldfl.scheme.registry import scheme_of
 
 
 @pytest.fixture
@@ -47,6 +53,39 @@ def test_clients_enrol_across_a_network_once(session):
     np.testing.assert_array_equal(
         authority.open(aggregator.total()), updates()[:3].astype(np.float64).sum(axis=0)
     )
+
+
+def enrolment_request(public_key, client, identity=None):
+    return scheme_of(public_key).ClientKey.request(public_key, client, identity)[1]
+
+
+@pytest.mark.parametrize("params", OF_SCHEMES.values(), ids=OF_SCHEMES)
+def test_a_public_key_enrols_clients_whatever_way_it_was_carried(params, tmp_path):
+    authority = sf.KeyAuthority(params)
+    key = authority.public_key
+    pickled = tmp_path / "pickled"
+    pickled.write_bytes(pickle.dumps(key))
+    frame, identity = key.to_bytes(), key.identity.to_bytes()
+    carried = {
+        "copy": copy.copy(key),
+        "deepcopy": copy.deepcopy([key])[0],
+        "pickle": pickle.loads(pickle.dumps(key)),
+        "file": pickle.loads(pickled.read_bytes()),
+        "bytes": type(key).from_bytes(frame, identity=identity),
+    }
+    for name, one in carried.items():
+        assert (one, hash(one), one.identity) == (key, hash(key), key.identity)
+        assert authority.accept(enrolment_request(one, name)) == name
+    alone = type(key).from_bytes(frame)
+    assert authority.accept(enrolment_request(alone, "frame", identity)) == "frame"
+    with pytest.raises(ParameterError, match=r"from_bytes\(frame, identity=\.\.\.\)"):
+        enrolment_request(alone, "nobody")
+    with pytest.raises(KeyMismatchError, match="another key authority"):
+        type(key).from_bytes(frame, sf.KeyAuthority(params).public_key.identity)
+    with pytest.raises(WireFormatError):
+        type(key).from_bytes(frame, identity[:-1])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert authority.accept(pool.apply(enrolment_request, (key, "spawn"))) == "spawn"
 
 
 def test_requests_and_grants_for_others_are_refused(session):

@@ -41,9 +41,9 @@ class Joint:
         self.round = 0
 
     def enrolled(self, name):
-        # What travels: the public key's bytes; who the authorities are, a client has pinned.
-        pinned = type(self.public_key).from_bytes(self.public_key.to_bytes())
-        key, requests = self.scheme.ClientKey.requests(pinned, name, self.group)
+        # What travels: the bytes of the public key, and those of who the authorities are.
+        pinned = type(self.public_key).from_bytes(self.public_key.to_bytes(), self.group.to_bytes())
+        key, requests = self.scheme.ClientKey.requests(pinned, name)
         for authority, request in zip(self.authorities, requests, strict=True):
             assert authority.accept(request) == name
             key.take_grant(authority.grant(name))

@@ -39,17 +39,14 @@ from shieldfl.roles.store_records import ClientKey, as_number, checked_purpose
 from shieldfl.scheme.enrolled_opening import Answers, open_answered
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
-    AuthorityGroup,
-    AuthorityIdentity,
     EnrolmentRequest,
+    Identity,
     grant_key,
     read_grant,
 )
 from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["ClientStore"]
-
-Identity = AuthorityIdentity | AuthorityGroup
 
 
 class ClientStore(StoreOfClient):
@@ -85,7 +82,7 @@ class ClientStore(StoreOfClient):
         ----------
         public_key : of the session, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, or the group of several, for a public key that was read from bytes.
+        identity : of the authority, or the group of several, for a public key that was read from a frame alone.
 
         Raises PolicyError where the session has a key here, or had one; KeyMismatchError for the identity of others;
         ParameterError.

@@ -13,9 +13,8 @@ from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.enrolment import (
     MOST_AUTHORITIES,
     SECRET_BYTES,
-    AuthorityGroup,
-    AuthorityIdentity,
     EnrolmentRequest,
+    Identity,
     client_number,
     grant_key,
     read_grant,
@@ -77,7 +76,7 @@ class EnrolledClientKey(Uncopied, Generic[Key]):
         cls,
         public_key: Key,
         client: int | str,
-        identity: AuthorityIdentity | AuthorityGroup | None = None,
+        identity: Identity | None = None,
     ) -> tuple[Self, list[bytes]]:
         """Draw secrets, and return the key of round 0 with a request for each authority that enrols it, sealed for it.
 
@@ -99,7 +98,7 @@ class EnrolledClientKey(Uncopied, Generic[Key]):
 
     @classmethod
     def request(
-        cls, public_key: Key, client: int | str, identity: AuthorityIdentity | None = None
+        cls, public_key: Key, client: int | str, identity: Identity | None = None
     ) -> tuple[Self, bytes]:
         """Draw a secret, and return the key of round 0 with the request that enrols it: sealed for the authority.
 
@@ -107,7 +106,7 @@ class EnrolledClientKey(Uncopied, Generic[Key]):
         ----------
         public_key : of the session, as the client has pinned it.
         client : a number below 2**31, or a name.
-        identity : of the authority, for a public key that was read from bytes.
+        identity : of the authority, or what its ``to_bytes`` gave, for a public key that was read from a frame alone.
 
         Raises ParameterError where neither says who the authority is, or there are several: take :meth:`requests`;
         KeyMismatchError where it is another one's.

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.errors import KeyMismatchError, ParameterError
 from shieldfl.scheme.core import CorePublicKey
-from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
+from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity, Identity, read_identity
 from shieldfl.scheme.keys import SchemePublicKey
 
 __all__ = ["CoreSessionKey", "EnrolledPublicKey"]
@@ -41,7 +41,8 @@ class EnrolledPublicKey(SchemePublicKey[Core]):
 
     __slots__ = ("identity",)
     identity: AuthorityIdentity | AuthorityGroup | None
-    """Whose session it is; None where it was read from bytes, which do not hold that."""
+    """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
+    with it or without."""
     _parameters_class: ClassVar[type]
     _core_class: ClassVar[Any]
     _core_request: ClassVar[Any]
@@ -83,6 +84,20 @@ class EnrolledPublicKey(SchemePublicKey[Core]):
         super().__init__(core)
         self.identity = None
 
+    @classmethod
+    def from_bytes(cls, frame: Buffer, identity: Identity | None = None) -> Self:
+        """Read a public key frame, which has the authority's id alone.
+
+        Parameters
+        ----------
+        frame : what :meth:`to_bytes` gave.
+        identity : of the authority, or the bytes that ``public_key.identity.to_bytes()`` gave; clients enrol with it.
+
+        Raises WireFormatError; KeyMismatchError for the identity of others; ParameterError for what is no valid key.
+        """
+        key = super().from_bytes(frame)
+        return key if identity is None else key.with_identity(identity)
+
     @property
     def manifest_digest(self) -> bytes:
         """32 bytes, of the session's manifest."""
@@ -97,13 +112,21 @@ class EnrolledPublicKey(SchemePublicKey[Core]):
     def authorities(self) -> Sequence[AuthorityIdentity]:
         """Those that have to answer, in the order of their group. Raises ParameterError where they are not known."""
         if self.identity is None:
-            raise ParameterError("the public key does not say whose it is: give it the authority's identity")
+            raise ParameterError(
+                "the public key does not say whose it is, as a frame has the authority's id alone: read it by "
+                "PublicKey.from_bytes(frame, identity=...), which takes what public_key.identity.to_bytes() gives"
+            )
         return self.identity.members
 
-    def with_identity(self, identity: AuthorityIdentity | AuthorityGroup) -> Self:
-        """Return the same key with who its authority is. Raises KeyMismatchError for another one."""
+    def with_identity(self, identity: Identity) -> Self:
+        """Return the same key with who its authority is. Raises KeyMismatchError for another one, WireFormatError."""
+        if not isinstance(identity, AuthorityIdentity | AuthorityGroup):
+            identity = read_identity(identity)
         if identity.id != self._core.authority:
             raise KeyMismatchError("the session is of another key authority than this one")
         key = type(self)(self._core)
         key.identity = identity
         return key
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return type(self).from_bytes, (self.to_bytes(), self.identity)

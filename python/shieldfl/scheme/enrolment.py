@@ -28,11 +28,13 @@ __all__ = [
     "AuthorityGroup",
     "AuthorityIdentity",
     "EnrolmentRequest",
+    "Identity",
     "client_number",
     "grant_key",
     "hpke",
     "hpke_suite",
     "read_grant",
+    "read_identity",
     "sealed_grant",
 ]
 
@@ -98,6 +100,10 @@ class AuthorityIdentity:
         """Return None, as its sessions' public keys say it."""
         return None
 
+    def to_bytes(self) -> bytes:
+        """Encode: both keys, 1,248 bytes; :func:`read_identity` reads them."""
+        return self.verifying_key + self.enrolment_key
+
     def seal(self, secret: bytes, context: bytes) -> bytes:
         """Seal a secret for the authority alone, bound to a context. Raises ParameterError for no valid key."""
         mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "enrolments") for name in ("mlkem", "x25519"))
@@ -151,7 +157,7 @@ class AuthorityGroup:
     def to_bytes(self) -> bytes:
         """Encode: of each member its two keys and its epoch."""
         return b"".join(
-            member.verifying_key + member.enrolment_key + struct.pack("<I", epoch)
+            member.to_bytes() + struct.pack("<I", epoch)
             for member, epoch in zip(self.members, self.epochs, strict=True)
         )
 
@@ -165,6 +171,18 @@ class AuthorityGroup:
             return cls(members, tuple(epoch for *_, epoch in read))
         except (struct.error, ParameterError):
             raise WireFormatError("these bytes are no group of authorities") from None
+
+
+Identity = AuthorityIdentity | AuthorityGroup | Buffer
+"""Who has to answer, or what its ``to_bytes`` gave."""
+
+
+def read_identity(data: Buffer) -> AuthorityIdentity | AuthorityGroup:
+    """Read an authority's identity, or that of a group. Raises WireFormatError."""
+    encoded = bytes(as_frame(data))
+    if len(encoded) == VERIFYING_KEY_BYTES + ENROLMENT_KEY_BYTES:
+        return AuthorityIdentity(encoded[:VERIFYING_KEY_BYTES], encoded[VERIFYING_KEY_BYTES:])
+    return AuthorityGroup.from_bytes(encoded)
 
 
 def hpke() -> Any:

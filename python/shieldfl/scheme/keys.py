@@ -64,7 +64,7 @@ class SchemePublicKey(Generic[Core]):
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return type(self).from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
