@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import operator
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ __all__ = [
     "Tensor",
     "Update",
     "address_of",
+    "as_count",
     "as_frame",
     "as_pieces",
     "as_real",
@@ -153,12 +155,20 @@ def address_of(array: NDArray[Any]) -> int:
 def as_unsigned(value: Any, what: str) -> int:
     """Check a non-negative whole number below 2**64 and return it as an int."""
     try:
-        number = value.__index__()
-    except (AttributeError, TypeError):
+        number = operator.index(value)
+    except TypeError:
         raise ParameterError(f"{what} must be a whole number, not {type(value).__name__}") from None
     if not 0 <= number < 2**64:
         raise ParameterError(f"{what} must not be negative and fit 64 bits")
-    return int(number)
+    return number
+
+
+def as_count(value: Any, what: str, least: int = 1) -> int:
+    """Check a whole number that is not below ``least`` and return it as an int."""
+    number = as_unsigned(value, what)
+    if number < least:
+        raise ParameterError(f"{what} must be at least {least}, not {number}")
+    return number
 
 
 def as_real(value: Any, what: str) -> float:

@@ -25,6 +25,7 @@ __all__ = [
     "ShieldError",
     "UnreachableError",
     "WireFormatError",
+    "shown",
 ]
 
 
@@ -96,3 +97,11 @@ class UnreachableError(ShieldError, ConnectionError):
 
 class PrecisionWarning(UserWarning):
     """Much of what was encrypted rounds to zero: the scale does not suit the update."""
+
+
+def shown(value: object) -> str:
+    """Return a setting's value as an error names it: Python writes no whole number of more than 4,300 digits."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number with too many digits"

@@ -11,6 +11,7 @@ documentation follow from :func:`settings_of`.
 from __future__ import annotations
 
 import math
+import operator
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta, inspect
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, shown
 
 __all__ = [
     "BYTES_PER_SECOND",
@@ -184,7 +185,7 @@ class Setting:
             or (self.choices and item not in (None, *self.choices))
             for item in items
         ):
-            raise ParameterError(f"{where}{self.title} must be {allowed}, not {given!r}")
+            raise ParameterError(f"{where}{self.title} must be {allowed}, not {shown(given)}")
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
@@ -202,7 +203,7 @@ class Setting:
         if match is None or match[2] not in self.units:
             raise ParameterError(
                 f"{where}{self.title} must be a number and a unit ({', '.join(self.units)}), such as "
-                f"{_EXAMPLES[id(self.units)]!r}, not {value!r}"
+                f"{_EXAMPLES[id(self.units)]!r}, not {shown(value)}"
             )
         return self._fit(float(match[1]) * self.units[match[2]], value, where, self.allowed_in_text)
 
@@ -214,7 +215,7 @@ class Setting:
         Raises ParameterError as :meth:`read`.
         """
         readings: tuple[Callable[[], Any], ...] = (
-            lambda: _toml_value(text),
+            lambda: tomllib.loads(f"value = {text}")["value"],
             lambda: [_number(part) for part in text.split(",")],
             lambda: [part.strip() for part in text.split(",") if part.strip()],
             lambda: _number(text),
@@ -223,7 +224,7 @@ class Setting:
         for reading in readings:
             try:
                 return self.read(reading(), where)
-            except (ValueError, ParameterError):  # TOMLDecodeError is a ValueError
+            except (ValueError, ParameterError, RecursionError):  # TOMLDecodeError is a ValueError
                 continue
         return self.read(text, where)
 
@@ -232,11 +233,9 @@ def _plain(value: Any) -> Any:
     """Return numbers of other libraries as Python's, and their vectors as lists."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _toml_value(text: str) -> Any:
-    return tomllib.loads(f"value = {text}")["value"]
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
 def _number(text: str) -> float:

@@ -57,7 +57,7 @@ def deviation_of_noise(stated_participants: int, min_clients: int = 3) -> float:
 
 def test_a_client_that_is_told_of_too_few_participants_sends_nothing():
     assert deviation_of_noise(4) == pytest.approx(20.0, rel=0.05)
-    for stated in (2, 1, 0, -4):
+    for stated in (2, 1, 0):
         with pytest.raises(PolicyError, match="at least 3"):
             told(stated)
 
@@ -69,8 +69,7 @@ def test_the_noise_never_falls_below_a_single_clients(monkeypatch: pytest.Monkey
     # Even where nothing refused the round.
     monkeypatch.setattr(TrainingClient, "_check_round", lambda client, number, participants: None)
     monkeypatch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *ignored: None)
-    for stated in (0, -4):
-        assert deviation_of_noise(stated) == pytest.approx(10.0, rel=0.05)
+    assert deviation_of_noise(0) == pytest.approx(10.0, rel=0.05)
 
 
 @every_variant
@@ -78,10 +77,9 @@ def test_no_method_begins_a_round_of_fewer_than_the_set_up_says_or_of_no_whole_n
     """NaN is below no number; noise would follow from whatever it is."""
     run = SteppedRun(variant, min_clients=3)
     client, model = run.clients[0], run.method.message_for(0, run.begin_round(1, [0, 1, 2]))
-    few = [(stated, PolicyError, "at least 3") for stated in (0, 2)]
+    few = [(stated, PolicyError, "at least 3") for stated in (0, 2, True)]
     others = [
-        (stated, ParameterError, "participants must be a whole number")
-        for stated in (math.nan, math.inf, 4.0, "4", None, True)
+        (stated, ParameterError, "participants must") for stated in (math.nan, math.inf, 4.0, "4", None, -4)
     ]
     for stated, error, words in few + others:
         with pytest.raises(error, match=words):

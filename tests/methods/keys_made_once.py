@@ -18,7 +18,7 @@ from shieldfl import _core
 from shieldfl.paillier import opening
 from shieldfl.roles import round_keys
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.total_opener import check_min_clients
+from shieldfl.roles.total_opener import checked_min_clients
 
 _TURN = itertools.count()
 
@@ -33,7 +33,7 @@ def _authority(
     """Make an authority; of two that are made one after the other, the keys differ."""
     if not isinstance(params, sf.paillier.Parameters):
         return KeyAuthority(params, min_clients, threads=threads, weight_bounds=weight_bounds)
-    check_min_clients(params, min_clients)
+    checked_min_clients(params, min_clients)
     made = authority_for(params, which=next(_TURN) % 2)
     authority = KeyAuthority.__new__(KeyAuthority)
     authority._set_up(

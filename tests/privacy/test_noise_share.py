@@ -122,7 +122,7 @@ def test_bad_updates_are_refused() -> None:
         noise_share(np.ones(4), **BOUNDS)
     with pytest.raises(ArrayTypeError):
         mean_of_total(np.ones(4, np.float32), clients=1, steps_per_unit=1.0, rotation_seed=SEED)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="at least 1 client"):
+    with pytest.raises(ParameterError, match="clients must be at least 1"):
         mean_of_total(np.ones(4), clients=0, steps_per_unit=1.0, rotation_seed=SEED)
     with pytest.raises(ArrayTypeError):
         rotated(np.ones(4, np.int32), SEED)  # type: ignore[type-var]

@@ -111,9 +111,9 @@ def test_short_clients_are_served_from_the_largest() -> None:
 @pytest.mark.parametrize(
     ("samples", "clients", "alpha", "min_samples", "message"),
     [
-        (10, 0, 0.5, 1, "at least 1 client"),
-        (10, -3, 0.5, 1, "at least 1 client"),
-        (10, 11, 0.5, 1, "fewer clients"),
+        (10, 0, 0.5, 1, "clients must be at least 1"),
+        (10, -3, 0.5, 1, "clients must not be negative"),
+        (10, 11, 0.5, 1, "1 each: use fewer clients$"),
         (10, 3, 0.5, 4, "fewer clients"),
         (0, 1, 0.5, 1, "fewer clients"),
         (10, 2, 0.0, 1, "alpha"),

@@ -177,16 +177,16 @@ def test_errors_name_the_tensor():
         list(ModelParts(narrow, 3).encrypt(lambda part: None, {"a": np.full(4, 1e300)}))
 
 
-@pytest.mark.parametrize("most", [0, -1, True, 1.5])
+@pytest.mark.parametrize("most", [0, -1, 1.5])
 def test_a_part_has_at_least_one_value(most):
-    with pytest.raises(ParameterError, match="at least 1 value"):
+    with pytest.raises(ParameterError, match="most_values must"):
         ModelParts(LAYOUT, most)
 
 
 def test_parts_and_masks_that_there_are_not_are_refused():
     parts = ModelParts(LAYOUT, 10)
-    for number in (-1, 9, True, "0"):
-        with pytest.raises(ParameterError, match="there is no part"):
+    for number in (-1, 9, 1.0, "0"):
+        with pytest.raises(ParameterError, match=r"there is no part|a part's number"):
             parts.size(number)
     with pytest.raises(ParameterError, match="the mask is one of 5 positions"):
         parts.numbers(sf.Mask.full(5))

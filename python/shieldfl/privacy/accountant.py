@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shieldfl.array_view import as_real
+from shieldfl.array_view import as_count, as_real
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import Noise, NoiseOfDrawnSum, NoiseOfSum
@@ -122,8 +122,7 @@ def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
         If an argument is out of range, or no multiplier up to 10^6 is enough.
     """
     _check_target(epsilon, delta)
-    if rounds < 1:
-        raise ParameterError(f"a privacy target needs at least 1 round, got {rounds}")
+    rounds = as_count(rounds, "rounds")
     dp = _library()
     # Enough if all orders could be tried: ε = ρ + 2 √(ρ ln 1/δ) with ρ = T / 2σ², by concentrated differential privacy.
     log_inverse = -math.log(delta)

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from shieldfl.array_view import as_real, as_unsigned
+from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.discrete_sums import Distribution
 
@@ -59,8 +59,7 @@ class Noise:
             raise ParameterError("the sample rate must lie in (0, 1]")
         if self.unit == "client" and self.sample_rate < 1.0:
             raise ParameterError("who takes part can be seen: sampling of clients counts for nothing")
-        if as_unsigned(self.steps, "the number of steps") < 1:
-            raise ParameterError("noise is drawn in at least 1 step")
+        object.__setattr__(self, "steps", as_count(self.steps, "the number of steps"))
 
     def added_by(self, clients: int) -> Noise:
         """Return what so many clients' noise comes to where each has added its own."""

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from shieldfl.array_view import as_count
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
@@ -113,10 +114,10 @@ def fit_synthetic_data(
     length = math.sqrt(size) if kernel_length is None else kernel_length
     if not (math.isfinite(length) and length > 0):
         raise ParameterError("the kernel length must be positive and finite")
-    if fourier_features < 2 or fourier_features % 2:
-        raise ParameterError(f"fourier_features must be even and at least 2, got {fourier_features}")
-    if samples < 1 or steps < 1:
-        raise ParameterError(f"need at least 1 sample and 1 step, got {samples} and {steps}")
+    samples, steps = as_count(samples, "samples"), as_count(steps, "steps")
+    fourier_features = as_count(fourier_features, "fourier_features", 2)
+    if fourier_features % 2:
+        raise ParameterError(f"fourier_features must be even, not {fourier_features}")
     lowest, highest = _flat_range(feature_range, shape)
     if len(features) > _MOST_SAMPLES:
         raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")

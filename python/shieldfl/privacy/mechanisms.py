@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_real, as_threads
+from shieldfl.array_view import as_count, as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.stateful import Stateful, refuse_unless
 
@@ -107,10 +107,8 @@ class AdaptiveClip(Stateful):
     def __init__(self, initial_norm: float, window: int = 10) -> None:
         if not (math.isfinite(initial_norm) and initial_norm > 0):
             raise ParameterError("the initial clipping norm must be positive and finite")
-        if window < 1:
-            raise ParameterError(f"the window must hold at least 1 norm, got {window}")
         self._initial_norm = float(initial_norm)
-        self._recent: deque[float] = deque(maxlen=window)
+        self._recent: deque[float] = deque(maxlen=as_count(window, "window"))
 
     @property
     def _norms(self) -> list[float]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_real, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm
 from shieldfl.privacy.noise_table import NoiseTable
@@ -152,9 +152,7 @@ def mean_of_total(
         If the total is not float64 of one dimension and contiguous.
     """
     values = as_vector(total, (np.float64,), "the total")
-    if as_unsigned(clients, "clients") == 0:
-        raise ParameterError("a mean is over at least 1 client")
-    factor = 1.0 / (_as_scale(steps_per_unit) * clients)
+    factor = 1.0 / (_as_scale(steps_per_unit) * as_count(clients, "clients"))
     return _core.rotate(values, _as_seed(rotation_seed), True, factor, as_threads(threads))
 
 

@@ -22,7 +22,7 @@ from shieldfl.roles.total_opener import (
     WEIGHT_BOUNDS,
     Key,
     TotalOpener,
-    check_min_clients,
+    checked_min_clients,
     checked_weight_bounds,
 )
 from shieldfl.scheme.encryption import SchemeTotal
@@ -63,7 +63,7 @@ class _OfKeyPair(TotalOpener[Key]):
         weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
     ) -> None:
         scheme = scheme_of(params)
-        check_min_clients(params, min_clients)
+        min_clients = checked_min_clients(params, min_clients)
         checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
         decryptor = import_module(scheme.opening).Decryptor(params._handle)
         self._set_up(

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.roles.total_opener import Key, check_min_clients
+from shieldfl.roles.total_opener import Key, checked_min_clients
 from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
@@ -40,9 +40,9 @@ def session_key(
 
     Raises ParameterError.
     """
-    check_min_clients(params, min_clients)
-    settled = struct.pack("<QQ", min_clients, as_unsigned(most_values, "most_values"))
+    least = checked_min_clients(params, min_clients)
+    settled = struct.pack("<QQ", least, as_unsigned(most_values, "most_values"))
     manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
-    digest, number = hashlib.sha256(manifest).digest(), max(epoch, *authority.epochs)
+    digest, number = hashlib.sha256(manifest).digest(), max(as_unsigned(epoch, "epoch"), *authority.epochs)
     made: Key = scheme_of(params).PublicKey.of_session(params, digest, authority, number)
     return made

@@ -23,7 +23,7 @@ from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.store_records import OPENER_HAS_GRANT
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
-from shieldfl.roles.total_opener import check_min_clients, checked_weight_bounds
+from shieldfl.roles.total_opener import checked_min_clients, checked_weight_bounds
 from shieldfl.scheme.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import refuse_unless
@@ -72,7 +72,7 @@ class SessionKeys(RoundSigner):
         joint: JointKeys | None = None,
     ) -> None:
         for own in parameters.values():
-            check_min_clients(own, min_clients)
+            min_clients = checked_min_clients(own, min_clients)
         self._owner = AuthoritySecrets() if joint is None else joint.owner
         members = (self._owner.identity,) if joint is None else joint.group.members
         # Of several authorities each has drawn its keys for this session, and with them what tells it from others.

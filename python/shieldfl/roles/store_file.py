@@ -133,9 +133,14 @@ def create_file(path: Path, layout: StoreLayout, fill: Callable[[sqlite3.Connect
         # SQLite sees to its own files' places in the folder; this one was there before it came.
         sync_folder(path)
     except BaseException:
-        path.unlink(missing_ok=True)
-        path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+        remove_file(path)
         raise
+
+
+def remove_file(path: Path) -> None:
+    """Delete a store that nobody holds, and what SQLite keeps beside it."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
 
 
 class StoreFile(Uncopied):

@@ -66,6 +66,9 @@ class ClientKey(Uncopied):
     round: int
     key: bytes
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "round", as_number(self.round, "a key's round"))
+
     def __repr__(self) -> str:
         return f"ClientKey(round={self.round})"
 
@@ -130,17 +133,20 @@ def checked_rules(rules: SessionRules) -> SessionRules:
     if not isinstance(rules, SessionRules):
         raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
     as_bytes(rules.manifest_digest, DIGEST_BYTES, "manifest_digest")
-    if as_number(rules.min_clients, "min_clients") < _LEAST_CLIENTS:
+    min_clients, window, answers_kept = (
+        as_number(getattr(rules, name), name) for name in ("min_clients", "window", "answers_kept")
+    )
+    if min_clients < _LEAST_CLIENTS:
         raise ParameterError(
             f"min_clients must be at least {_LEAST_CLIENTS}: the sum over one client is its own"
         )
-    if as_number(rules.window, "window") > MOST_ROUNDS_AHEAD:
+    if window > MOST_ROUNDS_AHEAD:
         raise ParameterError(f"window must be at most {MOST_ROUNDS_AHEAD}")
-    if as_number(rules.answers_kept, "answers_kept") <= rules.window:
+    if answers_kept <= window:
         raise ParameterError(
             "answers_kept must be more than window: else what may be answered could not be repeated"
         )
-    return rules
+    return SessionRules(rules.manifest_digest, min_clients, window, answers_kept)
 
 
 class Request(NamedTuple):
@@ -199,7 +205,6 @@ def checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, C
     checked = {as_number(client, "a client's number"): keys[client] for client in ordered}
     for key in checked.values():
         as_bytes(key.key, KEY_BYTES, "a client's key")
-        as_number(key.round, "a key's round")
     if clients is not None and checked.keys() != set(clients):
         raise ParameterError("there must be a key for each client that a key was given for, and no other")
     return checked

@@ -20,13 +20,14 @@ from shieldfl.roles.authority_store import AuthorityStore, Grant, Position, Sess
 from shieldfl.roles.authority_store import ClientKey as StoredKey
 from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.session import MOST_VALUES, session_key
+from shieldfl.roles.store_file import remove_file
 from shieldfl.roles.store_records import Keys
 from shieldfl.roles.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
     Key,
     TotalOpener,
-    check_min_clients,
+    checked_min_clients,
     checked_weight_bounds,
 )
 from shieldfl.scheme.enrolment import (
@@ -88,12 +89,11 @@ class SumKeyAuthority(TotalOpener[Key]):
         public_key: Any = None,
         purpose: str | None = None,
     ) -> None:
-        check_min_clients(params, min_clients)
+        min_clients = checked_min_clients(params, min_clients)
         if one_total_per_round is not True:
             raise ParameterError(
                 "one_total_per_round must be True: two answers for one client tell its update"
             )
-        # Before a file is made.
         checked_weight_bounds(weight_bounds)
         as_threads(threads)
         self.most_values = as_unsigned(most_values, "most_values")
@@ -101,17 +101,23 @@ class SumKeyAuthority(TotalOpener[Key]):
         if public_key is not None:
             self._check_session(params, public_key, store if isinstance(store, AuthorityStore) else None)
         self._store = _opened(store, self._owner)
-        self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
-        if public_key is None:
-            public_key = session_key(
-                params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
-            )
-        super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
-        self._opening_key = self._owner.opening_key(public_key.manifest_digest)
-        self._opening = import_module(self._scheme.opening)
-        kept = scheme_of(params).rounds_answers_are_kept
-        rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
-        self._store.add_session(public_key.id, rules)
+        try:
+            self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
+            if public_key is None:
+                public_key = session_key(
+                    params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
+                )
+            super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+            self._opening_key = self._owner.opening_key(public_key.manifest_digest)
+            self._opening = import_module(self._scheme.opening)
+            kept = scheme_of(params).rounds_answers_are_kept
+            rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
+            self._store.add_session(public_key.id, rules)
+        except BaseException:
+            if store is not None and not isinstance(store, AuthorityStore):
+                self._store.close()
+                remove_file(Path(store))
+            raise
 
     def _check_session(
         self, params: SchemeParameters[Any, Key], public_key: Any, store: AuthorityStore | None

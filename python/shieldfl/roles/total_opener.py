@@ -33,7 +33,7 @@ __all__ = [
     "WEIGHT_BOUNDS",
     "Key",
     "TotalOpener",
-    "check_min_clients",
+    "checked_min_clients",
     "checked_weight_bounds",
 ]
 
@@ -59,13 +59,15 @@ def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return smallest, largest
 
 
-def check_min_clients(params: SchemeParameters[Any, Any], min_clients: int) -> None:
-    """Raise ParameterError for a fewest number of clients that no total has."""
-    if not 1 <= as_unsigned(min_clients, "min_clients") <= params.max_clients:
+def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) -> int:
+    """Return a fewest number of clients that a total can have. Raises ParameterError."""
+    number = as_unsigned(min_clients, "min_clients")
+    if not 1 <= number <= params.max_clients:
         raise ParameterError(
-            f"min_clients is {min_clients}, but must be between 1 and max_clients = {params.max_clients}. Of two "
+            f"min_clients is {number}, but must be between 1 and max_clients = {params.max_clients}. Of two "
             "clients each learns the other's update from the sum: pass min_clients where that is meant"
         )
+    return number
 
 
 class TotalOpener(Uncopied, abc.ABC, Generic[Key]):

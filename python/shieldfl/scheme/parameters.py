@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Generic, Self, TypeVar
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.scheme.core import CoreParameters
 from shieldfl.scheme.fitted_scale import FittedScale
@@ -21,10 +22,7 @@ def checked_goal(goal: str, count: int | None) -> int | None:
     """Return the count of values of a plan; raise ParameterError for a goal or a count that none has."""
     if goal not in _GOALS:
         raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
-    number = None if count is None else as_unsigned(count, "count")
-    if number == 0:
-        raise ParameterError("count must be at least 1, or None for many")
-    return number
+    return None if count is None else as_count(count, "count")
 
 
 def check_count_has_goal(goal: str | None, count: int | None) -> None:
@@ -119,7 +117,7 @@ class SchemeParameters(Generic[Core, Key]):
     def _describe_values(self) -> str:
         values = (
             f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
-            f"|value| <= {self.value_limit:.6g} in steps of 2^-{self.fraction_bits}"
+            f"|value| <= {_rounded_down(self.value_limit):.6g} in steps of 2^-{self.fraction_bits}"
         )
         return values if self._fitted is None else f"{values}\n  fitted      {self._fitted.describe()}"
 
@@ -143,3 +141,9 @@ class SchemeParameters(Generic[Core, Key]):
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+def _rounded_down(limit: float) -> float:
+    """Return six digits of a limit, which are themselves allowed."""
+    digits = 10.0 ** (5 - math.floor(math.log10(limit)))
+    return math.floor(limit * digits) / digits

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from shieldfl.array_view import as_count
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.losses import Loss, summed_loss
 from shieldfl.torch_bridge import ParameterLayout, exact_dtype, parameter_layout
@@ -78,7 +79,7 @@ def gradient_by_layer(
     They are float64 where the device has that. NaN and infinity pass through: whoever makes scores of them calls
     :func:`flat_by_layer`, which finds them.
     """
-    check_samples(features, labels, batch_size)
+    check_samples(features, labels)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
     with evaluation_mode(model):
@@ -96,18 +97,17 @@ def gradient_by_layer(
 def batches_of(
     features: torch.Tensor, labels: torch.Tensor, batch_size: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield samples and their labels, so many at once, in order; the last are what is left."""
-    return zip(torch.split(features, batch_size), torch.split(labels, batch_size), strict=True)
+    """Return samples and their labels, so many at once, in order; the last are what is left. Raises ParameterError."""
+    size = as_count(batch_size, "batch_size")
+    return zip(torch.split(features, size), torch.split(labels, size), strict=True)
 
 
-def check_samples(features: torch.Tensor, labels: torch.Tensor, batch_size: int) -> None:
-    """Raise ParameterError for no samples, a batch size below 1 or lengths that differ."""
+def check_samples(features: torch.Tensor, labels: torch.Tensor) -> None:
+    """Raise ParameterError for no samples, or lengths that differ."""
     if len(features) == 0:
         raise ParameterError("client has no data: sensitivity needs at least one sample")
     if len(labels) != len(features):
         raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
-    if batch_size < 1:
-        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def _scores_of_chain(
     batch_size: int,
     score: Score,
 ) -> Iterator[dict[str, torch.Tensor]]:
-    check_samples(features, labels, batch_size)
+    check_samples(features, labels)
     with evaluation_mode(model), torch.enable_grad():
         for batch, targets in batches_of(features, labels, batch_size):
             yield _differentiated(model, batch, targets, partial(chain.summed_scores, score=score))
@@ -118,7 +118,7 @@ def each_gradient(
     Frozen parameters are left out. Arguments and ParameterErrors are those of :func:`mean_over_samples`; the model
     is in evaluation mode until all is yielded.
     """
-    check_samples(features, labels, batch_size)
+    check_samples(features, labels)
     trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
     fixed.update(model.named_buffers())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from shieldfl.array_view import as_count
 from shieldfl.errors import ParameterError
 
 __all__ = ["averaging_window", "converged_at"]
@@ -50,8 +51,7 @@ def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
     ParameterError
         If the window is below 1, or an accuracy is NaN or outside [0, 1].
     """
-    if window < 1:
-        raise ParameterError(f"the window must hold at least 1 round, got {window}")
+    window = as_count(window, "window")
     if not all(0.0 <= accuracy <= 1.0 for accuracy in accuracies):
         raise ParameterError("accuracies must be shares in [0, 1]")
     quiet_rounds = 0

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.run_folder import RunFolder
@@ -59,7 +60,7 @@ def run(
     return run_seeds(
         _config(task, config),
         (methods,) if isinstance(methods, str) else methods,
-        seeds if isinstance(seeds, Sequence) else (int(seeds),),
+        _listed(seeds),
         settings if isinstance(settings, MethodSettings) else _settings(settings or {}),
         synthetic,
         task if isinstance(task, Task) else None,
@@ -77,7 +78,7 @@ def run_seeds(
     on_round: Callable[[int, str, RoundRecord], None] | None = None,
 ) -> ComparedRuns:
     """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none."""
-    listed = tuple(map(int, seeds))
+    listed = tuple(as_unsigned(seed, "a seed") for seed in seeds)
     if task is None and config.task is not None:
         task = load_task(config.task)
     if not listed or len(set(listed)) < len(listed):
@@ -161,6 +162,13 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
     parts = task.train_data if isinstance(task.train_data, list) else task.partition
     return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
+
+
+def _listed(seeds: Any) -> list[Any]:
+    try:
+        return list(seeds)
+    except TypeError:  # one, also in an array without dimensions
+        return [seeds]
 
 
 def _settings(given: Mapping[str, Mapping[str, Any]]) -> MethodSettings:

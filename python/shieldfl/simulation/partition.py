@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
 
 __all__ = [
@@ -67,17 +68,13 @@ def dirichlet_partition(
     classes = np.asarray(labels)
     if classes.ndim != 1:
         raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    if clients < 1:
-        raise ParameterError(f"a partition needs at least 1 client, got {clients}")
-    if min_samples < 0:
-        raise ParameterError(f"min_samples must not be negative, got {min_samples}")
+    clients, min_samples = as_count(clients, "clients"), as_count(min_samples, "min_samples", 0)
     if clients * min_samples > classes.size:
         raise ParameterError(
-            f"{classes.size} samples cannot give {clients} clients {min_samples} each: "
-            "use fewer clients or a smaller min_samples"
+            f"{classes.size} samples cannot give {clients} clients {min_samples} each: use fewer clients"
         )
     concentration = _concentration(alpha)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(as_unsigned(seed, "seed"))
     if math.isinf(concentration):
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
@@ -119,10 +116,8 @@ def grouped_partition(
     classes = np.asarray(labels)
     if classes.ndim != 1:
         raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    if clients < 1 or classes_per_client < 1:
-        raise ParameterError(
-            f"a grouped partition needs at least 1 client and 1 class of each, got {clients} and {classes_per_client}"
-        )
+    clients = as_count(clients, "clients")
+    classes_per_client = as_count(classes_per_client, "classes_per_client")
     present = np.unique(classes)
     groups = max(1, math.ceil(present.size / classes_per_client))
     if clients < groups:
@@ -130,7 +125,7 @@ def grouped_partition(
             f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there are "
             f"{clients} clients: use more clients, or more classes_per_client"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(as_unsigned(seed, "seed"))
     pieces: list[list[IndexArray]] = [[] for _ in range(clients)]
     members_of = np.array_split(np.arange(clients), groups)
     for own, members in zip(np.array_split(present, groups), members_of, strict=True):

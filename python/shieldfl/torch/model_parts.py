@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
@@ -60,10 +61,8 @@ class ModelParts:
     """
 
     def __init__(self, layout: ModelLayout, most_values: int = 2**24) -> None:
-        if isinstance(most_values, bool) or not isinstance(most_values, int) or most_values < 1:
-            raise ParameterError("a part has at least 1 value: most_values must be a whole number above 0")
         self.layout = layout
-        self.most_values = most_values
+        self.most_values = as_count(most_values, "most_values")
 
     def __len__(self) -> int:
         """Return how many parts there are."""
@@ -71,9 +70,10 @@ class ModelParts:
 
     def size(self, number: int) -> int:
         """Return how many values a part has. Raises ParameterError for one that there is not."""
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(self):
-            raise ParameterError(f"there is no part {number!r} of {len(self)}")
-        return min(self.most_values, self.layout.size - number * self.most_values)
+        part = as_unsigned(number, "a part's number")
+        if part >= len(self):
+            raise ParameterError(f"there is no part {part} of {len(self)}")
+        return min(self.most_values, self.layout.size - part * self.most_values)
 
     def positions(self, number: int, mask: Mask | None = None) -> Mask:
         """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,).

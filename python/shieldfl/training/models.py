@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.training import MODELS
 from shieldfl.training.vision_transformer import VisionTransformer
@@ -57,10 +58,9 @@ def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: i
         raise ParameterError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")
     if not dataset_shape or min(dataset_shape) < 1:
         raise ParameterError(f"the shape of a sample must have positive sides, got {dataset_shape}")
-    if classes < 2:
-        raise ParameterError(f"a classifier needs at least 2 classes, got {classes}")
+    classes = as_count(classes, "classes", 2)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(as_unsigned(seed, "seed"))
         if name == "linear":
             return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(dataset_shape), classes))
         if name == "mlp":

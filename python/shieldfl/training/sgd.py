@@ -239,8 +239,6 @@ def evaluate(
     ``ParameterError`` for no samples, a number of labels that differs, or a batch size below 1.
     """
     _count(features, labels)
-    if batch_size < 1:
-        raise ParameterError(f"batch_size must be at least 1, got {batch_size}")
     correct = 0
     with evaluation_mode(model), torch.inference_mode():
         for batch, target in batches_of(features, labels, batch_size):

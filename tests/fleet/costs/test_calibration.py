@@ -119,7 +119,7 @@ def test_a_training_step_is_measured():
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"sample_shape": (3, 3)}, "simple-cnn needs images"), ({"classes": 1}, "at least 2 classes")],
+    [({"sample_shape": (3, 3)}, "simple-cnn needs images"), ({"classes": 1}, "classes must be at least 2")],
 )
 def test_a_model_that_cannot_be_is_refused_before_anything_is_measured(changes, said):
     pytest.importorskip("torch")

@@ -267,7 +267,7 @@ def test_settings_cannot_be_changed_afterwards() -> None:
 
 
 def test_a_history_needs_positions_and_a_secret() -> None:
-    with pytest.raises(ParameterError, match="nothing to prune"):
+    with pytest.raises(ParameterError, match="size must be at least 1"):
         PruningHistory(0, SECRET)
     for secret in (b"too short", "a text of sixteen letters"):
         with pytest.raises(ParameterError, match="at least 16 random bytes"):

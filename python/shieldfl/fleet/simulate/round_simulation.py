@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned
-from shieldfl.errors import ParameterError
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
@@ -169,8 +168,7 @@ def simulate_plan(
 
     Raises ParameterError for settings out of range.
     """
-    if as_unsigned(rounds, "rounds") < 1:
-        raise ParameterError("rounds must be at least 1")
+    rounds = as_count(rounds, "rounds")
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
     shape = (rounds, fleet.size)
     dropped = generator.random(shape) < fleet.dropout_probability

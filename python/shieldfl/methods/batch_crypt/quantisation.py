@@ -303,9 +303,10 @@ def dequantise(
 
 
 def _check_width(width: int) -> int:
-    if not _LEAST_WIDTH <= as_unsigned(width, "the quantisation width") <= _MOST_WIDTH:
+    number = as_unsigned(width, "the quantisation width")
+    if not _LEAST_WIDTH <= number <= _MOST_WIDTH:
         raise ParameterError(f"the quantisation width must be {_LEAST_WIDTH} to {_MOST_WIDTH} bits")
-    return width
+    return number
 
 
 def _top(width: int) -> int:
@@ -313,9 +314,10 @@ def _top(width: int) -> int:
 
 
 def _check_parties(parties: int) -> int:
-    if not 1 <= as_unsigned(parties, "parties") <= _MOST_PARTIES:
+    number = as_unsigned(parties, "parties")
+    if not 1 <= number <= _MOST_PARTIES:
         raise ParameterError(f"there must be 1 to {_MOST_PARTIES:,} parties")
-    return parties
+    return number
 
 
 def _layers(offsets: Sequence[int], size: int) -> list[slice]:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.array_view import as_count, as_unsigned, as_vector
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.settings import PruningSettings
@@ -76,9 +76,7 @@ class PruningHistory(Stateful):
     }
 
     def __init__(self, size: int, secret: bytes, settings: PruningSettings | None = None) -> None:
-        self._size = as_unsigned(size, "size")
-        if self._size < 1:
-            raise ParameterError("there is nothing to prune: size must be at least 1")
+        self._size = as_count(size, "size")
         check_secret(secret)
         self._secret = secret
         self._settings = settings or PruningSettings()
@@ -147,7 +145,8 @@ class PruningHistory(Stateful):
 
         Raises ParameterError for a round that is over.
         """
-        if as_unsigned(round_number, "round_number") <= self.last_round:
+        round_number = as_unsigned(round_number, "round_number")
+        if round_number <= self.last_round:
             raise ParameterError(
                 f"round {round_number} is over: round {self.last_round} was observed already"
             )

@@ -184,7 +184,8 @@ class CollectingAggregator(AggregatorSteps):
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
-        if as_unsigned(client, "client") >= self._clients:
+        client = as_unsigned(client, "client")
+        if client >= self._clients:
             raise ParameterError(
                 f"there is no client {client}: they are numbered from 0 to {self._clients - 1}"
             )

@@ -97,10 +97,11 @@ class ListAuthority(AuthoritySteps):
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Share with a client, from now on, what its request says; return what lets it open answers."""
-        if as_unsigned(client, "client") >= self.context.plan.clients:
+        number = as_unsigned(client, "client")
+        if number >= self.context.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
         with self._lock:
-            return Message({"grant": self.keys.enrol(client, enrolment["enrolment"])})
+            return Message({"grant": self.keys.enrol(number, enrolment["enrolment"])})
 
     def revoke(self, client: int) -> None:
         """Answer no list any more that has a client in it."""

@@ -199,9 +199,10 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         does not have, and for a wrong number of threads; KeyMismatchError for another model.
         """
         initial = setup.check_model(initial)
-        if as_unsigned(index, "index") >= self.plan.clients:
+        index, weight = as_unsigned(index, "index"), as_unsigned(weight, "weight")
+        if index >= self.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
-        if not 1 <= as_unsigned(weight, "weight") <= self.plan.most_weight:
+        if not 1 <= weight <= self.plan.most_weight:
             raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
         own = 1 if self.weighs_all_alike else weight
         context = self._context(setup, threads)
@@ -213,7 +214,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         if self.clients_open:
             steps.open_by(self._opener(initial, context, shared_secret))
         secret = self._bound_secret(shared_secret)
-        steps.bind(setup.digest, f"client {int(index)} of weight {int(own)}", self.positions, secret)
+        steps.bind(setup.digest, f"client {index} of weight {own}", self.positions, secret)
         return steps
 
     def granted_client_steps(

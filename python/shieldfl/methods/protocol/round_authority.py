@@ -63,10 +63,11 @@ class RoundAuthority(AuthoritySteps):
 
     def enrol(self, client: int, enrolment: Message) -> Message:
         """Share with a client, from now on, what its request says; it gets nothing, since nothing is for it to open."""
-        if as_unsigned(client, "client") >= self.context.plan.clients:
+        number = as_unsigned(client, "client")
+        if number >= self.context.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
         with self._lock:
-            self.keys.enrol(client, enrolment["enrolment"])
+            self.keys.enrol(number, enrolment["enrolment"])
         return Message()
 
     def revoke(self, client: int) -> None:

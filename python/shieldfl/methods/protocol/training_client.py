@@ -133,7 +133,10 @@ class TrainingClient(EnrollingClient):
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
         """
-        number = as_unsigned(round_number, "round_number")
+        number, participants = (
+            as_unsigned(round_number, "round_number"),
+            as_unsigned(participants, "participants"),
+        )
         if self.awaits_secret:
             raise PolicyError("this client only enrols: make it again with what it was granted")
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
@@ -174,8 +177,6 @@ class TrainingClient(EnrollingClient):
         return self._has_trained
 
     def _check_round(self, round_number: int, participants: int) -> None:
-        if isinstance(participants, bool) or not isinstance(participants, int):
-            raise ParameterError(f"participants must be a whole number, not {type(participants).__name__}")
         plan = self.context.plan
         if not plan.min_clients <= participants <= plan.most_participants:
             raise PolicyError(

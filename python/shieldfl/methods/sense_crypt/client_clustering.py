@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shieldfl.array_view import as_real, as_unsigned
+from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.mechanisms import as_float_vector, clip_and_noise
 
@@ -150,9 +150,8 @@ def cluster_clients(
         raise ParameterError("the noise deviation must be finite and not negative")
     if not -1.0 <= least_silhouette <= 1.0:
         raise ParameterError("least_silhouette must lie in [-1, 1]")
-    if as_unsigned(least_members, "least_members") < 1:
-        raise ParameterError("least_members must be at least 1")
-    if as_unsigned(seed, "seed") >= 2**32:
+    least_members, seed = as_count(least_members, "least_members"), as_unsigned(seed, "seed")
+    if seed >= 2**32:
         raise ParameterError("seed must be below 2^32")
     distances = _squared_distances(vectors)
     if not distances.any():
