@@ -11,10 +11,11 @@
 namespace shieldfl::scheme {
 namespace {
 
-// A limit for a message, in a few digits whatever its size.
+// A limit for a message, in six digits whatever its size: rounded down, so that it is itself allowed.
 std::string in_short(double limit) {
+  const double digits = std::pow(10.0, 5.0 - std::floor(std::log10(limit)));
   std::ostringstream text;
-  text << limit;
+  text << std::floor(limit * digits) / digits;
   return text.str();
 }
 

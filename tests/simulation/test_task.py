@@ -60,6 +60,29 @@ def test_data_come_in_as_people_hold_them(data):
     assert (made.classes, made.feature_shape) == (2, (3,))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_data": (np.ma.masked_less(FEATURES, 3), CLASSES)},
+        {"train_data": (FEATURES, np.ma.masked_equal(CLASSES, 1))},
+        {"train_data": [(FEATURES, CLASSES), (np.ma.masked_less(FEATURES, 3), CLASSES)]},
+        {"train_data": Pairs(np.ma.masked_less(FEATURES, 3), CLASSES)},
+        {"test_data": (np.ma.masked_less(FEATURES, 3), CLASSES)},
+    ],
+    ids=["features", "targets", "a client's", "a data set's", "tests'"],
+)
+def test_a_mask_of_samples_is_not_lost(changes):
+    with pytest.raises(ArrayTypeError, match=r"whose mask would be lost: pass \.filled"):
+        task(**changes).dataset()
+
+
+def test_a_mask_of_positions_is_not_lost():
+    parts = [np.ma.masked_equal(np.arange(4), 0), np.arange(4, 8)]
+    made = task(partition=parts)
+    with pytest.raises(ArrayTypeError, match=r"positions .* whose mask would be lost"):
+        made.parts(made.dataset(), 2, 1.0, 0)
+
+
 def test_whole_numbers_stay_whole_as_tokens_need_it():
     made = task(train_data=(CLASSES[:, None], CLASSES), test_data=(CLASSES[:, None], CLASSES)).dataset()
     assert made.train_features.dtype == torch.int64

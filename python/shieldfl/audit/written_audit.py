@@ -126,7 +126,7 @@ class WrittenAudit:
             if read["format"] != _FORMAT:
                 raise ValueError
             began: dict[str, Any] = dict(read["audit"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WireFormatError(
                 f"{path} is damaged, or of no audit of this version: begin the audit anew in another folder"
             ) from error

@@ -95,7 +95,7 @@ class ClientRegistry:
 
     @staticmethod
     def _key_in(path: Path) -> bytes:
-        return checked_public_key(path.read_text(errors="replace").strip())
+        return checked_public_key(path.read_text(encoding="utf-8-sig", errors="replace").strip())
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

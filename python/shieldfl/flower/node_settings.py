@@ -148,7 +148,7 @@ class NodeSettings(Settings):
     def _insisted(self) -> dict[str, Any]:
         try:
             return msgspec.json.decode(self.method_settings or "{}", type=dict[str, Any])
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             raise PolicyError("shieldfl-method-settings is no table in JSON") from None
 
     def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:

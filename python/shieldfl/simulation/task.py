@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,8 @@ def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
         samples = [data[index] for index in range(len(data))]
         if not all(isinstance(one, tuple) and len(one) == 2 for one in samples):
             raise ParameterError(f"samples of {what} must be pairs of features and target")
+        for one in chain.from_iterable(samples):
+            _check_unmasked(one, f"samples of {what}")
         try:
             features, targets = (
                 torch.stack([torch.as_tensor(one) for one in column]) for column in zip(*samples, strict=True)
@@ -195,7 +198,15 @@ def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
     return tensors
 
 
+def _check_unmasked(values: Any, what: str) -> None:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ArrayTypeError(
+            f"{what} are a masked array, whose mask would be lost: pass .filled(...) of it, or leave samples out"
+        )
+
+
 def _tensor(values: Any, what: str) -> torch.Tensor:
+    _check_unmasked(values, what)
     try:
         tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -228,6 +239,8 @@ def _classes(*targets: torch.Tensor) -> int:
 
 
 def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[IndexArray]:
+    for part in given:
+        _check_unmasked(part, "positions of samples")
     parts = [np.asarray(part) for part in given]
     if len(parts) != clients:
         raise ParameterError(f"there are {len(parts)} parts of the data, and {clients} clients")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.build_info import machine_facts
-from shieldfl.errors import DataError, PolicyError
+from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.reporting.line_file import LineFile
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.settings import plain_settings
@@ -39,7 +39,8 @@ class WrittenRun:
     methods : settings of each method that runs, by name, as plain data.
     environment : versions, processor and threads.
 
-    Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written.
+    Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written,
+    WireFormatError for one with a damaged line.
     """
 
     def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
@@ -73,9 +74,14 @@ class WrittenRun:
 
     def _cut_short(self) -> None:
         """Read which rounds have a line, and drop one that was cut off as it was written."""
-        for line in self._lines.whole_lines():
-            read = json.loads(line)
-            self._known.add((read["method"], read["round"]))
+        for number, line in enumerate(self._lines.whole_lines(), start=1):
+            try:
+                read = json.loads(line)
+                self._known.add((read["method"], read["round"]))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise WireFormatError(
+                    f"line {number} of {self._lines.path} is damaged: take it out, and its round is told of again"
+                ) from error
 
     def tell(self, method: str, record: RoundRecord) -> None:
         """Add a round's line, unless it has one. Raises DataError."""

@@ -15,6 +15,7 @@ from shieldfl.cli.authority.options import Folder
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.settings import plain_settings
+from shieldfl.toml_files import read_text
 
 __all__ = ["enrol", "revoke", "show"]
 
@@ -35,7 +36,7 @@ def enrol(
         own.check()
         given = Path(key)
         own.registry.register(
-            name, checked_public_key(given.read_text(errors="replace").strip() if given.is_file() else key)
+            name, checked_public_key(read_text(given, "public key").strip() if given.is_file() else key)
         )
         typer.echo(f"{name} may enrol")
 

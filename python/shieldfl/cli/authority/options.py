@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from shieldfl.errors import DataError, ParameterError
+from shieldfl.errors import ParameterError
+from shieldfl.toml_files import read_text
 
 __all__ = ["Days", "Folder", "Hosts", "PassphraseFile", "passphrase_of"]
 
@@ -42,10 +43,7 @@ Days = Annotated[int, typer.Option(min=1, max=3650, help="That certificates are 
 def passphrase_of(file: Path | None, *, new: bool = False) -> str:
     """Return the passphrase, from wherever it is given. Raises DataError, and ParameterError for an empty one."""
     if file is not None:
-        try:
-            given = file.read_text(encoding="utf-8").split("\n")[0].removesuffix("\r")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"the passphrase's file {file} cannot be read") from error
+        given = read_text(file, "passphrase's file").split("\n")[0].removesuffix("\r")
     elif (from_environment := os.environ.get(_VARIABLE)) is not None:
         given = from_environment
     else:

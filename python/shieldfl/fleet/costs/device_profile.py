@@ -14,6 +14,7 @@ from msgspec import Meta
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts, serial_share
 from shieldfl.scheme.interface import POOLED
+from shieldfl.toml_files import read_text
 
 __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
 
@@ -194,10 +195,9 @@ class DeviceProfile:
 
 def load_profile(path: str | Path) -> DeviceProfile:
     """Read a profile's file; DataError where it cannot be read or is none."""
+    text = read_text(path, "device profile")
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"the device profile {path} cannot be read: give the path of its JSON file"
-        ) from error
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"the device profile {path} is no JSON: give the path of its file") from error
     return DeviceProfile.from_json(document)
