@@ -113,7 +113,8 @@ PYTHON_LAYERS = {
     "cli": CORE_SIDE
     | {"", "audit", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
     | {"authority_service", "flower", "settings", "simulation", "training"},
-    "__init__": CORE_SIDE | {"roles", "simulation"},
+    "one_process": CORE_SIDE | {"roles", "torch"},
+    "__init__": CORE_SIDE | {"one_process", "roles", "simulation"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.

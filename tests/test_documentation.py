@@ -16,6 +16,7 @@ import shieldfl._core as _core
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from setting_tables import pages_of_methods, table_of
 from shieldfl.methods.discovery import BUILT_IN, named_method
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.settings import settings_of
 
 FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -40,7 +41,7 @@ BINDING_NAMES = (
     "paillier.Aggregator", "paillier.Aggregator.add", "paillier.Aggregator.total", "paillier.Total.clients",
     "ShieldError", "ParameterError", "KeyMismatchError",
     "WireFormatError", "RangeError", "CapacityError", "PolicyError", "DuplicateFrameError",
-    "ConvergenceError", "build_info",
+    "ConvergenceError", "build_info", "encrypted_mean",
 )
 # fmt: on
 
@@ -237,6 +238,17 @@ def test_sizes_in_the_wire_format_are_the_core_s():
     ends = [int(row[0]) + int(row[1].removesuffix(" each")) for row in rows]
     assert [int(row[0]) for row in rows] == [0, *ends[:-1]]
     assert rows[-1][0] == fixed
+
+
+def test_what_a_small_update_costs_is_measured():
+    for count, *frames in table_rows(doc("docs/own-loop.md"), "values"):
+        size = int(count.replace(",", ""))
+        planned = sf.kahe.Parameters.plan(max_clients=8, count=size)
+        made = sf.kahe.Parameters(max_clients=8), planned, sf.pads.Parameters(max_clients=8)
+        for parameters, frame in zip(made, frames, strict=True):
+            scheme = scheme_of(parameters)
+            encryptor = scheme.Encryptor(sf.KeyAuthority(parameters).enrol("clinic-1"))
+            assert f"{encryptor.encrypt(np.zeros(size)).nbytes:,}" == frame
 
 
 def test_costs_of_full_encryption_are_computed():

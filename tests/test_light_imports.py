@@ -42,6 +42,7 @@ UNWANTED = {
         *("shieldfl.flower.strategy", "shieldfl.authority_service.authority_client", "shieldfl.simulation"),
     ),
     "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
+    "shieldfl.one_process": ("torch", "sklearn", "opacus", "matplotlib", "scipy", "msgspec"),
     "shieldfl.torch": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),

@@ -40,7 +40,8 @@ def main() -> float:
 
     model = make_model()
     layout = ModelLayout.of(model)
-    authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=CLIENTS), min_clients=CLIENTS)
+    parameters = sf.kahe.Parameters.plan(max_clients=CLIENTS, count=layout.size)
+    authority = sf.KeyAuthority(parameters, min_clients=CLIENTS)
     keys = [authority.enrol(f"clinic-{number}") for number in range(CLIENTS)]
 
     error = float("nan")

@@ -27,6 +27,7 @@ from shieldfl.errors import (
 from shieldfl.masks import Mask, Votes, negotiate
 
 if TYPE_CHECKING:
+    from shieldfl.one_process import encrypted_mean
     from shieldfl.roles.key_authority import KeyAuthority
     from shieldfl.simulation.compared_runs import ComparedRuns
     from shieldfl.simulation.own_run import run
@@ -53,6 +54,7 @@ __all__ = [
     "WireFormatError",
     "build_info",
     "ckks",
+    "encrypted_mean",
     "kahe",
     "negotiate",
     "pads",
@@ -66,6 +68,7 @@ __version__: str = build_info()["version"]
 # Only where they are asked for: clients and aggregators load nothing that holds a secret, nor torch.
 _LOADED_LATE = {
     "KeyAuthority": "shieldfl.roles.key_authority",
+    "encrypted_mean": "shieldfl.one_process",
     "ComparedRuns": "shieldfl.simulation.compared_runs",
     "Task": "shieldfl.simulation.task",
     "run": "shieldfl.simulation.own_run",

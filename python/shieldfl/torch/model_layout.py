@@ -118,7 +118,7 @@ class ModelLayout:
         layout.check_apart(leaves)
         if not layout.size:
             raise ParameterError(
-                "the model has no floats that are to be encrypted: look at include and exclude"
+                "the model has no floats that are to be encrypted: convert arrays, or look at include and exclude"
             )
         if layout.size > _MOST_POSITIONS:
             raise ParameterError(
