@@ -74,11 +74,14 @@ PYTHON_LAYERS = {
     # Models as people hold them; of NumPy's arrays without torch.
     "torch": {"errors", "masks", "parameter_layout"},
     "losses": set(),
-    "sensitivity": {"errors", "losses", "parameter_layout", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "losses", "settings", "stateful"},
+    "sample_gradients": {"errors", "losses"},
+    "sensitivity": {"errors", "losses", "parameter_layout", "sample_gradients", "torch_bridge"},
+    "privacy": {"errors", "_core", "array_view", "installing", "losses", "settings", "stateful"}
+    | {"sample_gradients"},
     "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
     "roles": CORE_SIDE | {"scheme"},
-    "training": {"errors", "losses", "privacy", "profiling", "sensitivity", "settings", "torch_bridge"},
+    "training": {"errors", "losses", "privacy", "profiling", "sample_gradients", "sensitivity", "settings"}
+    | {"torch_bridge"},
     "methods": CORE_SIDE
     | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
@@ -99,8 +102,8 @@ PYTHON_LAYERS = {
         "training",
     },
     "simulation": CORE_SIDE
-    | {"losses", "methods", "privacy", "profiling", "reporting", "roles", "scheme", "sensitivity", "settings"}
-    | {"toml_files", "torch_bridge", "training"},
+    | {"losses", "methods", "privacy", "profiling", "reporting", "roles", "sample_gradients", "scheme"}
+    | {"sensitivity", "settings", "toml_files", "torch_bridge", "training"},
     "fleet": CORE_SIDE
     | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
     | {"toml_files", "torch_bridge", "training"},
@@ -122,6 +125,7 @@ PYTHON_LIBRARIES = {
     "torch": {
         "torch",
         "losses",
+        "sample_gradients",
         "torch_bridge",
         "sensitivity",
         "privacy",

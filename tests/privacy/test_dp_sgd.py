@@ -14,6 +14,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.privacy.dp_sgd import PrivateTraining, train_privately
+from shieldfl.sample_gradients import gradients_of_samples
 from shieldfl.settings import TrainingSettings, settings_of
 from shieldfl.torch_bridge import flatten
 from shieldfl.training.models import build_model
@@ -31,9 +32,11 @@ def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def model(name: str = "mlp") -> nn.Module:
-    if name == "cnn":
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(3)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        if name in ("tied", "one layer twice"):
+            return Tied() if name == "tied" else OneLayerTwice()
+        if name == "cnn":
             return nn.Sequential(
                 nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES)
             )
@@ -69,7 +72,31 @@ def test_without_clipping_and_noise_full_batches_are_plain_sgd() -> None:
     assert (done.steps, done.sample_rate) == (4, 1.0)
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
+class Tied(nn.Module):
+    """An autoencoder that decodes by the encoder's weight, to four of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(36, 5)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        code = self.encoder(values.flatten(1)).tanh()
+        return nn.functional.linear(code, self.encoder.weight.t())[:, :CLASSES]
+
+
+class OneLayerTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(36, 36)
+        self.again = self.first
+        self.head = nn.utils.parametrizations.weight_norm(nn.Linear(36, CLASSES))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.head(self.again(self.first(values.flatten(1)).tanh()))
+        return outputs
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "tied", "one layer twice"])
 @pytest.mark.parametrize("norm", [0.1, 2.0])
 def test_a_step_is_the_sum_of_clipped_per_sample_gradients(name: str, norm: float) -> None:
     features, labels = samples(7)
@@ -129,17 +156,24 @@ def test_a_sampling_seed_repeats_the_batches_and_nothing_else_does() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 11])
-def test_every_sample_joins_each_batch_independently_at_the_stated_rate(seed: int | None) -> None:
+def test_every_sample_joins_each_batch_independently_at_the_stated_rate(
+    seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     count, epochs = 50, 60
     batches: list[torch.Tensor] = []
 
-    def record(_module: nn.Module, inputs: tuple[torch.Tensor]) -> None:
-        batches.append(inputs[0].detach().argmax(dim=1))
+    def recorded(*given: Any) -> Any:
+        gradients = gradients_of_samples(*given)
 
-    network = nn.Linear(count, 2)
-    network.register_forward_pre_hook(record)
+        def record(features: torch.Tensor, labels: torch.Tensor) -> Any:
+            batches.append(features.argmax(dim=1))
+            return gradients(features, labels)
+
+        return record
+
+    monkeypatch.setattr("shieldfl.privacy.dp_sgd.gradients_of_samples", recorded)
     done = train(
-        network,
+        nn.Linear(count, 2),
         torch.eye(count),
         torch.zeros(count, dtype=torch.int64),
         local_epochs=epochs,
@@ -208,12 +242,79 @@ def test_it_learns_with_noise() -> None:
     assert evaluate(network, *samples(200, seed=1)) > 0.8
 
 
-class Shifted(nn.Linear):
-    """A layer with a parameter and a buffer of its own."""
+class Centred(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values - values.mean(dim=0)
+
+
+class BatchNormed(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return nn.functional.batch_norm(values.flatten(1), None, None, training=True)
+
+
+class Attending(nn.Module):
+    """Attention among the samples of a batch."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        flat = values.flatten(1)
+        return (flat @ flat.T / 36).softmax(dim=1) @ flat
+
+
+class FromThree(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values - values.mean(dim=0) if len(values) > 2 else values
+
+
+class Mixed(nn.Module):
+    """Adds a sample that is drawn from the batch, in training."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values + 0.1 * values[torch.randperm(len(values))] if self.training else values
+
+
+class Following(nn.Module):
+    """Statistics by hand."""
+
+    mean: torch.Tensor
 
     def __init__(self) -> None:
-        super().__init__(36, CLASSES)
-        self.register_buffer("shift", torch.zeros(1))
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(SHAPE))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * values.detach().mean(dim=0)
+        return values - self.mean
+
+
+class Remembering(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bank: list[torch.Tensor] = []
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        self.bank.append(values.detach().mean(dim=0))
+        return values - self.bank[0] * len(self.bank)
+
+
+class Spare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(3, 3)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values
+
+
+class Last(nn.Module):
+    """The last outputs of a recurrent layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.layer(values)[0][:, -1]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -223,8 +324,18 @@ class Shifted(nn.Linear):
         (nn.BatchNorm2d(1, affine=False), "BatchNorm2d.*GroupNorm"),
         (nn.BatchNorm2d(1, affine=False, track_running_stats=False), "BatchNorm2d.*GroupNorm"),
         (nn.InstanceNorm2d(1, track_running_stats=True), "InstanceNorm2d.*GroupNorm"),
-        (nn.Sequential(nn.Flatten(), nn.MultiheadAttention(36, 2)), "Opacus"),
-        (nn.Sequential(nn.Flatten(), Shifted()), "Opacus"),
+        (
+            nn.Sequential(nn.Flatten(1, 2), Last(nn.GRU(6, 36, batch_first=True))),
+            "'0.1.layer' .GRU.*on its own",
+        ),
+        (Centred(), "layer '0' .Centred. gives a sample other outputs beside others"),
+        (BatchNormed(), "layer '0' .BatchNormed.*(on its own|beside others)"),
+        (Attending(), "layer '0' .Attending. gives a sample other outputs beside others"),
+        (FromThree(), "layer '0' .FromThree. gives a sample other outputs beside others"),
+        (Mixed(), "gives a sample other outputs beside others"),
+        (Following(), "buffer '0.mean' keeps a statistic"),
+        (Remembering(), "keeps something from one batch to the next"),
+        (Spare(), "'0.spare.weight' is trained, and the loss does not depend on it"),
         (nn.Flatten(), "no parameter"),
     ],
 )

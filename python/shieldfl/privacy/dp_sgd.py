@@ -1,9 +1,10 @@
-"""DP-SGD on one client's samples: Opacus clips each sample's gradient, the core draws the noise.
+"""DP-SGD on one client's samples: torch.func differentiates, Opacus clips, the core draws the noise.
 
-Source: Abadi et al. (2016), as used by Alt-FL, section III. Two things differ from ``opacus.PrivacyEngine``. The
-noise comes from the core's cryptographic generator: torch's CPU generator keeps 32 bits of its seed, which can
-be tried one by one. And a copy of the model is trained, so that no hook and no per-sample gradient is left on the
-caller's module.
+Source: Abadi et al. (2016), as used by Alt-FL, section III. Three things differ from ``opacus.PrivacyEngine``. Each
+sample goes through the model alone: hooks of layers miss what a parameter is used for elsewhere, and take a model's
+word that it mixes no samples. The noise comes from the core's cryptographic generator: torch's CPU generator keeps 32
+bits of its seed, which can be tried one by one. And a copy of the model is trained, so that no per-sample gradient is
+left on the caller's module.
 """
 
 from __future__ import annotations
@@ -11,21 +12,18 @@ from __future__ import annotations
 import copy
 import math
 import secrets
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import numpy as np
 import torch
-from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
-from opacus.validators import ModuleValidator
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.losses import Loss, separate_loss
 from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
+from shieldfl.sample_gradients import SampleGradients, check_samples_apart, gradients_of_samples
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["PrivateTraining", "check_layers", "train_privately"]
@@ -70,14 +68,17 @@ def train_privately(
     expected size of a batch; SGD goes on from there. Neighbours differ by adding or removing one sample; N is
     treated as public.
 
+    Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes. Whether
+    it then learns what it would from batches is tried on two and on three samples when it is first trained, see
+    :func:`shieldfl.sample_gradients.check_samples_apart`.
+
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
-    succeeds; gradients, hooks and the mode of the model stay as they were.
+    succeeds; gradients and the mode of the model stay as they were.
 
     Parameters
     ----------
     model : nn.Module
-        Features to outputs, a classifier by default, float32, on a CPU or another device. It must treat samples
-        independently.
+        Features to outputs, a classifier by default, float32, on a CPU or another device.
     features : tensor, shape (N, ...)
         Samples, on the model's device, N at least 1.
     labels : tensor, shape (N, ...)
@@ -93,8 +94,8 @@ def train_privately(
         drawn: with a seed that others know or guess, charge a rate of 1. None, the default, draws from the
         operating system. The noise is never seeded.
     loss : callable, optional
-        In the place of the cross-entropy. It is asked for each sample alone, since the proof needs losses that do not
-        mix samples: weights that it normalises by those of the batch have no effect.
+        In the place of the cross-entropy. It is asked for each sample alone: weights that it normalises by those of the
+        batch have no effect.
 
     Returns
     -------
@@ -104,8 +105,9 @@ def train_privately(
     Raises
     ------
     ParameterError
-        If a setting is out of range, there is no sample or another number of labels, nothing to train, or a
-        layer that mixes samples or keeps statistics of them, such as BatchNorm.
+        If a setting is out of range, there is no sample or another number of labels, or nothing to train; if the model
+        mixes samples or keeps something of them, if a trained parameter gets no gradient, or if torch.func cannot
+        differentiate the model. The message names the parameter, buffer or layer.
     RangeError
         If the loss or a parameter becomes NaN or infinite.
     """
@@ -114,11 +116,13 @@ def train_privately(
             f"DP-SGD needs samples and a label for each, got {len(features)} and {len(labels)}"
         )
     _check_protection(noise_multiplier, max_grad_norm)
-    private_copy = copy.deepcopy(model).train()
-    check_layers(private_copy)
+    trained = copy.deepcopy(model).train()
+    check_layers(trained)
+    if model not in _tried:
+        check_samples_apart(trained, features[:3], labels[:3], loss, need_all=True)
+        _tried.add(model)
     samples = len(features)
     steps_per_epoch = math.ceil(samples / settings.batch_size)
-    trained = GradSampleModule(private_copy)
     optimizer = _CoreNoiseOptimizer(
         torch.optim.SGD(
             (parameter for parameter in trained.parameters() if parameter.requires_grad),
@@ -131,13 +135,14 @@ def train_privately(
         expected_batch_size=samples / steps_per_epoch,
     )
     batches = _PoissonBatches(samples, steps_per_epoch, insecure_sampling_seed)
+    gradients = gradients_of_samples(trained, loss)
     loss_sum, drawn = 0.0, 0
     for _ in range(settings.local_epochs):
         loss_sum, drawn = 0.0, 0
         for _ in range(steps_per_epoch):
             batch = batches.draw().to(features.device)
             optimizer.zero_grad(set_to_none=True)
-            loss_sum += len(batch) * _backward(trained, features[batch], labels[batch], loss)
+            loss_sum += _leave_gradients(trained, gradients, features[batch], labels[batch])
             drawn += len(batch)
             optimizer.step()
     if not all(bool(torch.isfinite(parameter).all()) for parameter in trained.parameters()):
@@ -182,29 +187,23 @@ class _PoissonBatches:
         return torch.from_numpy(np.flatnonzero(joins))
 
 
-def _backward(
-    model: GradSampleModule, features: torch.Tensor, labels: torch.Tensor, loss: Loss | None
+def _leave_gradients(
+    model: nn.Module, gradients: SampleGradients, features: torch.Tensor, labels: torch.Tensor
 ) -> float:
-    """Leave each sample's gradient on the parameters; return the mean loss, 0 for an empty batch."""
+    """Leave each sample's gradient where Opacus looks for it; return the sum of the losses."""
+    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if len(features) == 0:
-        # Not every layer takes no samples at all, and the step is noised as any other.
-        for parameter in model.parameters():
-            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+        # The step is noised as any other.
+        for parameter in parameters.values():
+            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))  # type: ignore[attr-defined]
         return 0.0
-    mean = separate_loss(loss, model(features), labels)
-    if not math.isfinite(float(mean.detach())):
+    found, losses, _ = gradients(features, labels)
+    for name, parameter in parameters.items():
+        parameter.grad_sample = found[name]  # type: ignore[attr-defined]
+    loss_sum = float(losses.sum())
+    if not math.isfinite(loss_sum):
         raise _diverged()
-    with _gradients_of_parameters_only():
-        mean.backward()  # type: ignore[no-untyped-call]
-    return float(mean.detach())
-
-
-@contextmanager
-def _gradients_of_parameters_only() -> Iterator[None]:
-    # Opacus' hooks need no gradient of the input, and torch warns that they get none.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Full backward hook is firing when gradients are computed")
-        yield
+    return loss_sum
 
 
 def _diverged() -> RangeError:
@@ -220,11 +219,10 @@ def _check_protection(noise_multiplier: float, max_grad_norm: float) -> None:
 
 
 def check_layers(model: nn.Module) -> None:
-    """Raise ParameterError unless :func:`train_privately` can train the model, which must be in training mode."""
+    """Raise ParameterError where a model's layers alone say that :func:`train_privately` cannot train it."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ParameterError("the model has no parameter to train")
     for name, module in model.named_modules():
-        # Opacus looks at layers with parameters only, so it lets BatchNorm(affine=False) pass.
         if isinstance(module, nn.modules.batchnorm._NormBase) and (
             isinstance(module, nn.modules.batchnorm._BatchNorm) or module.track_running_stats
         ):
@@ -232,6 +230,7 @@ def check_layers(model: nn.Module) -> None:
                 f"layer {name!r} ({type(module).__name__}) mixes samples or keeps their statistics, which "
                 "DP-SGD cannot protect: replace it by GroupNorm or choose another model"
             )
-    errors = [*ModuleValidator.validate(model), *GradSampleModule.validate(model)]
-    if errors:
-        raise ParameterError(f"Opacus cannot train this model privately: {errors[0]}") from errors[0]
+
+
+_tried: WeakSet[nn.Module] = WeakSet()
+"""Models that were tried: that costs as much as several steps, and clients of a simulation share one model."""

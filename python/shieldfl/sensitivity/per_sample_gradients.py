@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError
-from shieldfl.losses import Loss, mean_loss
+from shieldfl.losses import Loss
+from shieldfl.sample_gradients import gradients_of_samples, named_failures
 from shieldfl.sensitivity.gradient import (
     FloatVector,
     batches_of,
@@ -103,7 +100,8 @@ def _scores_of_chain(
     check_samples(features, labels)
     with evaluation_mode(model), torch.enable_grad():
         for batch, targets in batches_of(features, labels, batch_size):
-            yield _differentiated(model, batch, targets, partial(chain.summed_scores, score=score))
+            with named_failures(model, batch, targets, None):
+                yield chain.summed_scores(batch, targets, score)
 
 
 def each_gradient(
@@ -119,56 +117,10 @@ def each_gradient(
     is in evaluation mode until all is yielded.
     """
     check_samples(features, labels)
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    fixed = {name: p.detach() for name, p in model.named_parameters() if not p.requires_grad}
-    fixed.update(model.named_buffers())
-
-    def loss_of(
-        parameters: dict[str, torch.Tensor], sample: torch.Tensor, label: torch.Tensor
-    ) -> torch.Tensor:
-        outputs = functional_call(model, {**parameters, **fixed}, (sample.unsqueeze(0),))
-        return mean_loss(loss, outputs, label.unsqueeze(0))
-
-    sample_gradients = vmap(grad(loss_of), in_dims=(None, 0, 0))
-    # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
-    with evaluation_mode(model), sdpa_kernel(SDPBackend.MATH):
+    gradients = gradients_of_samples(model, loss)
+    with evaluation_mode(model):
         for batch, targets in batches_of(features, labels, batch_size):
-            yield _differentiated(model, batch, targets, partial(sample_gradients, trained), loss)
-
-
-def _differentiated(
-    model: nn.Module,
-    batch: torch.Tensor,
-    targets: torch.Tensor,
-    gradients: Callable[[torch.Tensor, torch.Tensor], dict[str, torch.Tensor]],
-    loss: Loss | None = None,
-) -> dict[str, torch.Tensor]:
-    try:
-        return gradients(batch, targets)
-    except (RuntimeError, ValueError, IndexError) as error:
-        why = None if loss is not None else _why_no_labels(model, batch, targets)
-        raise ParameterError(
-            why
-            or "this model, or its loss, cannot be differentiated for each sample on its own, as torch.func does it (a "
-            f"recurrent layer cannot, for one): choose another kind of scores, or another layer ({_first_line(error)})"
-        ) from error
-
-
-def _why_no_labels(model: nn.Module, batch: torch.Tensor, targets: torch.Tensor) -> str | None:
-    """Say which of a classifier's labels there is no output for; None where there is one for each."""
-    with suppress(RuntimeError, ValueError, IndexError), torch.no_grad():
-        classes = model(batch).shape[1]
-        wrong = targets[(targets < 0) | (targets >= classes)]
-        if len(wrong):
-            return (
-                f"a label is {int(wrong.flatten()[0])}, and the model has {classes} outputs: labels count classes from "
-                f"0 to {classes - 1}"
-            )
-    return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]
+            yield gradients(batch, targets)[0]
 
 
 def label_sensitivity(

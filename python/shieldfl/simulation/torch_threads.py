@@ -52,13 +52,13 @@ def forward_products(
     model: nn.Module, sample_shape: tuple[int, ...], dtype: torch.dtype = torch.float32
 ) -> int:
     """Count the multiplications of one sample's way through the linear and convolutional layers of a model."""
-    products = 0
+    products, samples = 0, 2  # Not every model takes one alone.
 
     def count(module: nn.Module, _: object, output: torch.Tensor) -> None:
         nonlocal products
         weight = module.weight
         assert isinstance(weight, torch.Tensor)
-        products += weight.numel() * (output.numel() // len(weight))
+        products += weight.numel() * (output.numel() // len(weight)) // samples
 
     layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, layers)]
@@ -66,7 +66,7 @@ def forward_products(
     model.eval()
     try:
         with torch.no_grad():
-            model(torch.zeros(1, *sample_shape, dtype=dtype))
+            model(torch.zeros(samples, *sample_shape, dtype=dtype))
     finally:
         for hook in hooks:
             hook.remove()

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.profiling.stages import StageClock
+from shieldfl.sample_gradients import first_line, where_raised
 from shieldfl.sensitivity.fisher import (
     FisherAccumulator,
     full_batch_fisher,
@@ -138,16 +139,24 @@ class LocalTrainer:
             elif self._objective.train is not None:
                 loss, trained = self._train_by_own(self._objective.train, *samples, seed)
             else:
-                loss = train_locally(
-                    self._model,
-                    *samples,
-                    self.settings,
-                    seed,
-                    fisher,
-                    self._objective.loss,
-                    self._objective.optimizer,
-                    self.clock,
-                )
+                try:
+                    loss = train_locally(
+                        self._model,
+                        *samples,
+                        self.settings,
+                        seed,
+                        fisher,
+                        self._objective.loss,
+                        self._objective.optimizer,
+                        self.clock,
+                    )
+                except ShieldError:
+                    raise
+                except (RuntimeError, ValueError, IndexError) as error:
+                    raise ParameterError(
+                        f"{where_raised(error, self._model)}, or the loss, fails on a client's batch "
+                        f"({first_line(error)}): each client's last batch has what is left of its samples, down to one"
+                    ) from error
             parameters, buffers = flatten(trained), flatten_buffers(trained)
         if start.scores is not None:
             with self.clock.stage("score"):
