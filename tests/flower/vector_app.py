@@ -28,6 +28,7 @@ class VectorRun:
     nodes : how many there are; as many as clients by default.
     node_config : of each node, by its number.
     strategy : the app's own.
+    arrays_key : under which the app reads and returns the record of arrays.
     settings : of the run, without ``shieldfl.``.
     """
 
@@ -41,10 +42,12 @@ class VectorRun:
         strategy=None,
         samples=None,
         mods=None,
+        arrays_key="arrays",
         **settings,
     ):
         self.rounds = rounds
         self.samples = samples
+        self.arrays_key = arrays_key
         self.mods = [ShieldMod(samples)] if mods is None else mods
         self.grid = LoopbackGrid(self.app, nodes or clients, node_config)
         self.trained = []
@@ -66,11 +69,11 @@ class VectorRun:
         def train(message, context):
             client, number = context.node_config["partition-id"], message.content["config"]["server-round"]
             self.trained.append((client, number))
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             moved = {name: one + self.train(client, number, one.shape) for name, one in arrays.items()}
             count = 1 if self.samples is None else self.samples(context)
             metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
-            content = {"arrays": ArrayRecord(as_arrays(moved)), "metrics": metrics}
+            content = {self.arrays_key: ArrayRecord(as_arrays(moved)), "metrics": metrics}
             asked = message.content.get("shieldfl.training", {})
             if self.brings_scores and asked.get("scores"):
                 scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
@@ -79,7 +82,7 @@ class VectorRun:
 
         @app.evaluate()
         def evaluate(message, context):
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             self.evaluated[context.node_config["partition-id"]] = arrays
             metrics = MetricRecord({"num-examples": 1, "mean": float(arrays["bias"].mean())})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)

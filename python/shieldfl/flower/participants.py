@@ -14,9 +14,10 @@ import shieldfl
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed, position_in
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.message import Message as RoleMessage
 
-__all__ = ["Participant", "Participants"]
+__all__ = ["Participant", "Participants", "check_sample"]
 
 
 @dataclass
@@ -169,6 +170,21 @@ class Participants:
     def by_node(self) -> dict[int, int]:
         """By node, which client it is."""
         return {one.node: index for index, one in self.by_index.items()}
+
+
+def check_sample(nodes: int, plan: FederationPlan) -> None:
+    """Raise PolicyError where an app's strategy chooses so many nodes for a round that it cannot take place."""
+    least, most = plan.min_clients, plan.most_participants
+    if nodes < least:
+        raise PolicyError(
+            f"{nodes} nodes are chosen for a round, and min_clients is {least}: no sum of fewer is opened. Give the "
+            f"app's strategy min_train_nodes={least}, or a larger fraction_train"
+        )
+    if nodes > most:
+        raise PolicyError(
+            f"{nodes} nodes are chosen for a round, and max_clients is {most}: raise shieldfl.max-clients, or give the "
+            "app's strategy a smaller fraction_train"
+        )
 
 
 def _checked_hello(reply: Message) -> Mapping[str, Any]:

@@ -7,17 +7,18 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
 from shieldfl.authority_service.authority_client import AuthorityConnection
-from shieldfl.errors import PolicyError, ShieldError, UnreachableError
+from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.flower.begun_run import BegunRun
 from shieldfl.flower.checkpoint import Checkpoint, Progress
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
-from shieldfl.flower.participants import Participants
+from shieldfl.flower.participants import Participants, check_sample
 from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.account_state import AccountState
@@ -179,7 +180,6 @@ class ServerSession:
         """
         index_of, found = self.participants.by_node, list(nodes)
         chosen = sorted(index_of[node] for node in found if node in index_of)
-        least, most = self.method.plan.min_clients, self.method.plan.most_participants
         if len(chosen) < len(found):
             log(
                 WARNING,
@@ -188,12 +188,9 @@ class ServerSession:
                 len(found),
             )
         try:
-            if len(chosen) < least:
-                raise PolicyError(f"{len(chosen)} clients were chosen, and min_clients is {least}")
-            if len(chosen) > most:
-                raise PolicyError(f"{len(chosen)} clients were chosen, and max_clients is {most}")
+            check_sample(len(chosen), self.method.plan)
             self._account.charge_draw(len(chosen))
-            traffic = self.driver.run_round(number, chosen, least)
+            traffic = self.driver.run_round(number, chosen, self.method.plan.min_clients)
         except UnreachableError:
             raise
         except ShieldError as error:
@@ -223,6 +220,31 @@ class ServerSession:
         )
         return traffic
 
+    def take_model(self, arrays: ArrayRecord) -> None:
+        """Begin the next round with what an app hands over, where that is another model than the newest one.
+
+        Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
+        does.
+        """
+        given, newest = self.layout.model_of(arrays), self._begun.initial
+        if self.sees_model:
+            newest = self._newest()
+        if np.array_equal(given.parameters, newest.parameters) and np.array_equal(
+            given.buffers, newest.buffers
+        ):
+            return
+        if not self.sees_model:
+            raise ParameterError(
+                "the app begins a round with another model than the run's, and the server sees none: begin the run "
+                'with it, or set shieldfl.opener = "aggregator"'
+            )
+        if self._checkpoint is not None:
+            raise ParameterError(
+                "the app's start changes the model between rounds, and would change it twice where the run is resumed: "
+                "leave shieldfl.checkpoint out"
+            )
+        self.replace_model(arrays)
+
     def replace_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
         self.aggregator.replace_model(self.layout.model_of(arrays))
@@ -237,11 +259,14 @@ class ServerSession:
         """Return the newest model as the app's arrays; None where the server does not see one."""
         if not self.sees_model:
             return None
-        model = GlobalModel.from_message(
-            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
-        )
+        model = self._newest()
         apart = self.layout.apart_from_message(self._begun.apart)
         return self.layout.record_of(model.parameters, model.buffers, apart)
+
+    def _newest(self) -> GlobalModel:
+        return GlobalModel.from_message(
+            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
+        )
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
         """Return what brings a client its newest model, to evaluate it or at the end."""

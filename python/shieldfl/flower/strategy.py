@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from logging import INFO
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
@@ -16,6 +17,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.mean_strategy import MeanStrategy
+from shieldfl.flower.participants import check_sample
 from shieldfl.flower.server_session import ServerSession
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.discovery import method_class
@@ -23,14 +25,17 @@ from shieldfl.privacy.book import PrivacySpent
 
 __all__ = ["ShieldStrategy"]
 
+_ROUNDS, _TIMEOUT_SECONDS = 3, 3600.0
+"""What ``Strategy.start`` has where none is given."""
+
 
 class ShieldStrategy(Strategy):
     """Averages what nobody sees singly: ``ShieldStrategy(FedAvg(...), context.run_config)``.
 
-    The app's strategy samples nodes, configures rounds and joins metrics as ever. In between, a round goes through the
-    method's phases, and who opens the sum is a setting. By default each client does; the server then sees no model:
-    what :meth:`start` returns has no arrays, and there is no evaluation on the server. With ``shieldfl.opener =
-    "aggregator"`` it sees each round's mean, and strategies that step with it work.
+    The app's strategy runs the rounds by its own ``start``, samples nodes, configures rounds and joins metrics as ever.
+    In between, a round goes through the method's phases, and who opens the sum is a setting. By default each client
+    does; the server then sees no model: what :meth:`start` returns has no arrays, and there is no evaluation on the
+    server. With ``shieldfl.opener = "aggregator"`` it sees each round's mean, and strategies that step with it work.
 
     Parameters
     ----------
@@ -50,6 +55,8 @@ class ShieldStrategy(Strategy):
         authority: AuthorityConnection | None = None,
         takes_mean: bool = False,
     ) -> None:
+        if isinstance(strategy, ShieldStrategy):
+            raise ParameterError("the ShieldStrategy is in a ShieldStrategy already: one protects")
         self.settings, self._method_settings = FederationSettings.of(run_config)
         self._inner = MeanStrategy(FedAvg() if strategy is None else strategy, takes_mean=takes_mean)
         encrypts = bool(method_class(self.settings.method).schemes)
@@ -63,12 +70,16 @@ class ShieldStrategy(Strategy):
         self._finished: list[int] = []
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
+        self._newest: ArrayRecord | None = None
+        """The arrays that the app's strategy was given last."""
 
     @property
     def session(self) -> ServerSession:
         """The run that was begun. Raises PolicyError before."""
         if self._session is None:
-            raise PolicyError("no run was begun: call start")
+            raise PolicyError(
+                "no run was begun: call start of ShieldStrategy itself, and see that no other strategy stands around it"
+            )
         return self._session
 
     @property
@@ -84,23 +95,20 @@ class ShieldStrategy(Strategy):
         method = self.session.method
         log(INFO, "\t├──> shieldfl: %s, opened by %s", method.name, method.opened_by)
         log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
-        self._inner.strategy.summary()
+        self._inner.summary()
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run as ``Strategy.start`` does, whose arguments these are; ``timeout`` is of each exchange with clients.
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
+        """Run as the app's strategy's own ``start`` does, which is called with these arguments.
 
-        Raises ParameterError for an evaluation on a server that sees no model, and where not one round ended,
-        PolicyError, as :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
+        Of Flower's strategies these are ``num_rounds``, ``timeout`` (seconds, of each exchange with clients),
+        ``train_config``, ``evaluate_config`` and ``evaluate_fn``.
+
+        Raises ParameterError for arguments that it does not take, for an evaluation on a server that sees no model, and
+        where not one round ended, PolicyError, as :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
         """
+        given = self._given(grid, initial_arrays, *arguments, **named)
+        num_rounds, timeout = given["num_rounds"], given.get("timeout", _TIMEOUT_SECONDS)
+        evaluate_fn = given.get("evaluate_fn")
         exchange, settings = Exchange(grid, timeout), self.settings
         connection = self._given_authority or settings.authority_connection()
         try:
@@ -118,15 +126,9 @@ class ShieldStrategy(Strategy):
                     "the server sees no model to evaluate, since each client opens sums itself: let the clients "
                     'evaluate it, or set shieldfl.opener = "aggregator"'
                 )
-            result = super().start(
-                grid,
-                initial_arrays,
-                num_rounds,
-                timeout,
-                train_config,
-                evaluate_config,
-                evaluate_fn,
-            )
+            self._newest = initial_arrays
+            with self._inner.standing_in(self):
+                result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
             self._session.finish()
             if privacy := self._session.privacy():
                 log(INFO, "shieldfl: %s", privacy)
@@ -141,6 +143,23 @@ class ShieldStrategy(Strategy):
             )
         return result
 
+    def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
+        own = self._inner.strategy.start
+        name = f"{type(self._inner.strategy).__name__}.start"
+        signature = inspect.signature(own)
+        try:
+            given = signature.bind(*arguments, **named)
+        except TypeError as error:
+            raise ParameterError(f"{name} does not take what it is called with: {error}") from error
+        given.apply_defaults()
+        found = {**given.arguments, **given.kwargs}
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+            found = {"num_rounds": _ROUNDS, **found}  # it hands on what it does not name
+        if "num_rounds" not in found:
+            raise ParameterError(f"{name} has to take num_rounds: a protected run is set up for so many")
+        return found
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -151,17 +170,18 @@ class ShieldStrategy(Strategy):
             log(INFO, "shieldfl: round %s was done before", server_round)
             self._ended_rounds += 1
             return []
+        self._take_model(arrays)
         model = session.model()
-        messages = list(
-            self._inner.strategy.configure_train(
-                server_round, arrays if model is None else model, config, grid
-            )
+        records = self._inner.configured(
+            "train", server_round, arrays if model is None else model, config, grid
         )
-        self._take_records(messages)
+        if not self._ended_rounds:
+            check_sample(len(records), session.method.plan)
+        self._take_records(records)
         session.clients.asked["weighted-by"] = (
             self._inner.weighted_by if self.settings.weighting == "samples" else ""
         )
-        traffic = session.run_round(server_round, [one.metadata.dst_node_id for one in messages])
+        traffic = session.run_round(server_round, records)
         if traffic is not None:
             self._finished = traffic.finished
             self._ended_rounds += 1
@@ -173,7 +193,7 @@ class ShieldStrategy(Strategy):
         """Return the mean model, where the server sees it, and what the app's strategy makes of metrics."""
         session = self.session
         if server_round <= session.done:
-            return session.model(), self._before(server_round, "train")
+            return self._seen(session.model()), self._before(server_round, "train")
         if not self._finished:
             session.done = server_round
             session.keep(self._inner.state())
@@ -186,19 +206,28 @@ class ShieldStrategy(Strategy):
         if metrics is not None:
             session.metrics.setdefault(server_round, {})["train"] = dict(metrics)
         session.keep(self._inner.state())
-        return arrays, metrics
+        return self._seen(arrays), metrics
+
+    def _seen(self, arrays: ArrayRecord | None) -> ArrayRecord | None:
+        """Take note of what the app's ``start`` gets: what it hands over for the next round may be another model."""
+        if arrays is not None:
+            self._newest = arrays
+        return arrays
+
+    def _take_model(self, arrays: ArrayRecord) -> None:
+        if arrays is not self._newest:
+            self.session.take_model(arrays)
+            self._newest = arrays
 
     def _before(self, server_round: int, kind: str) -> MetricRecord | None:
         told = self.session.metrics.get(server_round, {}).get(kind)
         return None if told is None else MetricRecord(told)
 
-    def _take_records(self, messages: Iterable[Message]) -> None:
+    def _take_records(self, by_node: Mapping[int, RecordDict]) -> None:
         session = self.session
         index_of = session.participants.by_node
         session.clients.app_records = {
-            index_of[node]: records
-            for node, records in self._inner.app_records(messages).items()
-            if node in index_of
+            index_of[node]: records for node, records in by_node.items() if node in index_of
         }
         session.clients.asked = {"arrays": self._inner.arrays_key}
 
@@ -209,8 +238,8 @@ class ShieldStrategy(Strategy):
         session = self.session
         if "evaluate" in session.metrics.get(server_round, {}):
             return []
-        messages = list(self._inner.strategy.configure_evaluate(server_round, arrays, config, grid))
-        self._take_records(messages)
+        self._take_model(arrays)
+        self._take_records(self._inner.configured("evaluate", server_round, arrays, config, grid))
         contents = {
             index: session.model_content(index, Kind.MODEL) for index in sorted(session.clients.app_records)
         }
