@@ -7,6 +7,7 @@ import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.torch_training import train_as_asked
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
@@ -46,7 +47,7 @@ class DigitsRun:
     method : its name.
     clients, rounds : of the run.
     settings : of the method, by their names in files.
-    opener : who opens sums.
+    opener : who opens sums; None for clients, where they can.
     by_samples : whether clients count by their samples.
     """
 
@@ -79,7 +80,8 @@ class DigitsRun:
 
     def run_config(self, **more):
         config = {"clients": self.clients, "method": self.name, "min-clients": 2}
-        config |= {"opener": self.opener} if self.opener else {}
+        by_clients = opened_by_clients(self.name, self.given.get("encryption", "kahe"))
+        config |= {"opener": self.opener} if self.opener else by_clients
         config |= {"weighting": "samples"} if self.by_samples else {}
         config |= {f"settings.{name}": value for name, value in self.given.items()}
         return {f"shieldfl.{name}": value for name, value in (config | more).items()}

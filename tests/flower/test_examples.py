@@ -61,10 +61,8 @@ def test_a_protected_app_has_the_metrics_of_the_plain_one(runs):
 
 def test_a_protected_app_has_the_model_of_the_plain_one(runs):
     plain, protected = runs.results
-    is_opened_by_server = "opener" in (runs.apps[1].folder / "pyproject.toml").read_text()
-    assert bool(protected.arrays) == is_opened_by_server
-    models = runs.evaluated[20:] + ([protected.arrays] if is_opened_by_server else [])
-    assert len(models) == 10 + is_opened_by_server
+    models = [*runs.evaluated[20:], protected.arrays]
+    assert len(models) == 11
     for name, own in plain.arrays.items():
         for model in models:
             np.testing.assert_allclose(model[name].numpy(), own.numpy(), atol=3e-6)

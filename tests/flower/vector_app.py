@@ -10,8 +10,15 @@ from flwr.serverapp.strategy import FedAvg
 from flower.loopback_grid import LoopbackGrid
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.methods.discovery import method_class
 
 SHAPES = {"weight": (7, 11), "bias": (7,)}
+
+
+def opened_by_clients(method, encryption="kahe"):
+    """Return the setting that has clients open sums; none for a method whose clients cannot."""
+    can = method_class(method).clients_can_open and encryption in ("kahe", "pads")
+    return {"opener": "clients"} if can else {}
 
 
 def moves(client, number, shape):
@@ -29,7 +36,7 @@ class VectorRun:
     node_config : of each node, by its number.
     strategy : the app's own.
     arrays_key : under which the app reads and returns the record of arrays.
-    settings : of the run, without ``shieldfl.``.
+    settings : of the run, without ``shieldfl.``; clients open sums, where they can, unless another opener is set.
     """
 
     def __init__(
@@ -57,9 +64,11 @@ class VectorRun:
         self.train = moves
         self.brings_scores = True
         self.own = strategy or FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
-        config = {"clients": clients, "min-clients": 2} | {
-            name.replace("_", "-"): one for name, one in settings.items()
-        }
+        config = (
+            {"clients": clients, "min-clients": 2}
+            | opened_by_clients(settings.get("method", "full-he"))
+            | {name.replace("_", "-"): one for name, one in settings.items()}
+        )
         self.config = {f"shieldfl.{name}": one for name, one in config.items()}
 
     def app(self):

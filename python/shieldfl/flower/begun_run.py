@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from flwr.app import ArrayRecord
+from dataclasses import dataclass
 
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.checkpoint import Progress
 from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.planned_run import PlannedRun
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method, method_of
@@ -43,8 +41,9 @@ class BegunRun:
     apart: Message
     """The arrays that stay as they are."""
     weights: list[int]
+    opener: str | None
+    """As the settings had it, and so the weighting."""
     weighting: str
-    """As the settings had it."""
     buffers: str
     """As the settings had it: the layout was made by it."""
     method_settings: str
@@ -53,45 +52,18 @@ class BegunRun:
     @classmethod
     def made(
         cls,
-        settings: FederationSettings,
-        method_settings: MethodSettings,
+        planned: PlannedRun,
         connection: AuthorityConnection | None,
-        arrays: ArrayRecord,
-        rounds: int,
         samples: Sequence[int],
     ) -> BegunRun:
-        """Plan the run and begin a session at the key authority.
+        """Begin a session at the key authority.
 
         ``samples`` are the clients', 0 where one does not say. Raises ParameterError for what does not fit together,
         PolicyError for what the authority does not allow, UnreachableError.
         """
-        layout = RecordLayout.of(arrays, settings.buffers)
-        initial = layout.model_of(arrays).kept()
-        apart = layout.apart_to_message(layout.apart_of(arrays))
+        settings, initial = planned.settings, planned.initial
         weights = _weights(samples, settings)
-        plan = FederationPlan.for_weights(
-            weights,
-            clients=settings.clients,
-            rounds=rounds,
-            min_clients=settings.min_clients,
-            server_learning_rate=settings.server_learning_rate,
-            parameters=initial.parameters.size,
-            buffers=initial.buffers.size,
-            layer_offsets=layout.layout.offsets,
-            samples=sum(samples) if all(samples) else None,
-            opener=settings.opener,
-            max_clients=settings.max_clients,
-            layout_digest=layout.digest(apart),
-        )
-        if settings.most_weight is not None and settings.weighting == "samples":
-            plan = replace(plan, most_weight=settings.most_weight)
-        method = make_method(settings.method, method_settings, plan)
-        method.check_opener()
-        if method.needs_shared_secret and not method.clients_open:
-            raise ParameterError(
-                f"clients of {method.name} share a secret, which comes to them where they open sums: leave "
-                "shieldfl.opener out"
-            )
+        method = planned.method(weights, sum(samples) if all(samples) else None)
         authority: AuthoritySteps | None
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
@@ -105,13 +77,14 @@ class BegunRun:
             signed,
             authority,
             not isinstance(authority, RemoteAuthority),
-            layout,
+            planned.layout,
             initial,
-            apart,
+            planned.apart,
             weights,
+            settings.opener,
             settings.weighting,
             settings.buffers,
-            _text_of(method_settings, settings.method),
+            _text_of(planned.method_settings, settings.method),
         )
 
     @classmethod
@@ -155,6 +128,7 @@ class BegunRun:
             initial,
             apart,
             progress.weights,
+            progress.opener,
             progress.weighting,
             progress.buffers,
             progress.method_settings,
@@ -191,7 +165,7 @@ def _same_method(
         "clients": (plan.clients, settings.clients),
         "min-clients": (plan.min_clients, settings.min_clients),
         "max-clients": (plan.max_clients, settings.max_clients),
-        "opener": (plan.opener, settings.opener),
+        "opener": (progress.opener, settings.opener),
         "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
         "rounds": (plan.rounds, rounds),
         "weighting": (progress.weighting, settings.weighting),

@@ -16,7 +16,6 @@ from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.errors import ParameterError
 from shieldfl.flower.record_layout import BUFFERS
 from shieldfl.methods.discovery import named_method
-from shieldfl.methods.protocol.plan import Opener
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
 
@@ -44,7 +43,14 @@ class FederationSettings(Settings):
             key="max-clients",
         ),
     ] = None
-    opener: Opener = None
+    opener: Annotated[
+        Literal["aggregator", "clients", "authority"] | None,
+        about(
+            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; neither "
+            "server nor key authority sees an opened value. authority: the key authority, which gets the sums. None: "
+            "the server where the method lets it, else clients where they can, else the authority; the log says which."
+        ),
+    ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
         about(

@@ -19,18 +19,20 @@ from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
 from shieldfl.flower.participants import Participants, check_sample
+from shieldfl.flower.planned_run import PlannedRun
 from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.roles.message import Message
 
-__all__ = ["ServerSession"]
+__all__ = ["ServerSession", "server_sees_model"]
 
 
 class ServerSession:
@@ -68,17 +70,15 @@ class ServerSession:
     def begin(
         cls,
         exchange: Exchange,
-        settings: FederationSettings,
-        method_settings: MethodSettings,
+        planned: PlannedRun,
         connection: AuthorityConnection | None,
-        arrays: ArrayRecord,
-        rounds: int,
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
         Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
         clients that do not come.
         """
+        settings = planned.settings
         checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
         if checkpoint is not None and checkpoint.is_begun:
             raise PolicyError(
@@ -88,11 +88,8 @@ class ServerSession:
         participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
         participants.find(settings.clients)
         begun = BegunRun.made(
-            settings,
-            method_settings,
+            planned,
             connection,
-            arrays,
-            rounds,
             [participants.by_index[index].samples for index in range(settings.clients)],
         )
         participants.session = begun.setup.session
@@ -252,8 +249,8 @@ class ServerSession:
 
     @property
     def sees_model(self) -> bool:
-        """Whether the server sees a model."""
-        return not self.method.clients_open and self.driver.model.keys() >= GlobalModel.parts
+        """Whether the server sees the model."""
+        return server_sees_model(self.method)
 
     def model(self) -> ArrayRecord | None:
         """Return the newest model as the app's arrays; None where the server does not see one."""
@@ -322,6 +319,7 @@ class ServerSession:
             begun.weighting,
             begun.buffers,
             begun.method_settings,
+            begun.opener,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},
@@ -344,3 +342,8 @@ class ServerSession:
         assert self._checkpoint is not None
         _, parts = self._checkpoint.kept()
         return Message.from_bytes(parts["strategy"])
+
+
+def server_sees_model(method: Method) -> bool:
+    """Say whether the server has the model that all clients have: not where clients open, or have one for a cluster."""
+    return not method.clients_open and type(method).message_for is Method.message_for

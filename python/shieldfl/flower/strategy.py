@@ -18,9 +18,11 @@ from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.mean_strategy import MeanStrategy
 from shieldfl.flower.participants import check_sample
-from shieldfl.flower.server_session import ServerSession
+from shieldfl.flower.planned_run import PlannedRun
+from shieldfl.flower.result_without_model import ResultWithoutModel
+from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.wire import Kind
-from shieldfl.methods.discovery import method_class
+from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
 
 __all__ = ["ShieldStrategy"]
@@ -33,9 +35,9 @@ class ShieldStrategy(Strategy):
     """Averages what nobody sees singly: ``ShieldStrategy(FedAvg(...), context.run_config)``.
 
     The app's strategy runs the rounds by its own ``start``, samples nodes, configures rounds and joins metrics as ever.
-    In between, a round goes through the method's phases, and who opens the sum is a setting. By default each client
-    does; the server then sees no model: what :meth:`start` returns has no arrays, and there is no evaluation on the
-    server. With ``shieldfl.opener = "aggregator"`` it sees each round's mean, and strategies that step with it work.
+    In between, a round goes through the method's phases. By default the server opens each round's sum, and nothing
+    else: it has the mean, as of secure aggregation, so that server optimisers, central evaluation and ``result.arrays``
+    work as ever. With ``shieldfl.opener = "clients"``, and by methods whose sums a server cannot open, it sees none.
 
     Parameters
     ----------
@@ -59,12 +61,6 @@ class ShieldStrategy(Strategy):
             raise ParameterError("the ShieldStrategy is in a ShieldStrategy already: one protects")
         self.settings, self._method_settings = FederationSettings.of(run_config)
         self._inner = MeanStrategy(FedAvg() if strategy is None else strategy, takes_mean=takes_mean)
-        encrypts = bool(method_class(self.settings.method).schemes)
-        if self._inner.steps and encrypts and self.settings.opener != "aggregator":
-            raise ParameterError(
-                f"{type(self._inner.strategy).__name__} steps with the mean on the server, which does not see it: set "
-                'shieldfl.opener = "aggregator", or take FedAvg'
-            )
         self._given_authority = authority
         self._session: ServerSession | None = None
         self._finished: list[int] = []
@@ -93,7 +89,8 @@ class ShieldStrategy(Strategy):
     def summary(self) -> None:
         """Log what protects, and what the app's strategy says of itself."""
         method = self.session.method
-        log(INFO, "\t├──> shieldfl: %s, opened by %s", method.name, method.opened_by)
+        unset = "" if self.settings.opener else ", since shieldfl.opener is not set"
+        log(INFO, "\t├──> shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
         log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
         self._inner.summary()
 
@@ -101,15 +98,20 @@ class ShieldStrategy(Strategy):
         """Run as the app's strategy's own ``start`` does, which is called with these arguments.
 
         Of Flower's strategies these are ``num_rounds``, ``timeout`` (seconds, of each exchange with clients),
-        ``train_config``, ``evaluate_config`` and ``evaluate_fn``.
+        ``train_config``, ``evaluate_config`` and ``evaluate_fn``. Where the server sees no model, reading the result's
+        ``arrays`` raises PolicyError.
 
-        Raises ParameterError for arguments that it does not take, for an evaluation on a server that sees no model, and
-        where not one round ended, PolicyError, as :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
+        Raises ParameterError for arguments that it does not take, and where the server would need a model that it does
+        not see, before anything is sent; PolicyError where not one round ended; and as :meth:`ServerSession.begin` and
+        :meth:`ServerSession.run_round` do.
         """
         given = self._given(grid, initial_arrays, *arguments, **named)
         num_rounds, timeout = given["num_rounds"], given.get("timeout", _TIMEOUT_SECONDS)
         evaluate_fn = given.get("evaluate_fn")
         exchange, settings = Exchange(grid, timeout), self.settings
+        planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
+        if not settings.resume:
+            self._check_fits(planned.method(), evaluates=evaluate_fn is not None)
         connection = self._given_authority or settings.authority_connection()
         try:
             if settings.resume:
@@ -118,14 +120,8 @@ class ShieldStrategy(Strategy):
                 )
                 self._inner.restore(self._session.strategy_state())
             else:
-                self._session = ServerSession.begin(
-                    exchange, settings, self._method_settings, connection, initial_arrays, num_rounds
-                )
-            if evaluate_fn is not None and not self._session.sees_model:
-                raise ParameterError(
-                    "the server sees no model to evaluate, since each client opens sums itself: let the clients "
-                    'evaluate it, or set shieldfl.opener = "aggregator"'
-                )
+                self._session = ServerSession.begin(exchange, planned, connection)
+            self._check_fits(self._session.method, evaluates=evaluate_fn is not None)
             self._newest = initial_arrays
             with self._inner.standing_in(self):
                 result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
@@ -137,11 +133,24 @@ class ShieldStrategy(Strategy):
                 connection.close()
         if not self._ended_rounds:
             raise PolicyError("not one round ended: the reasons are in the log above")
-        if not self._session.sees_model:
-            log(
-                INFO, "shieldfl: the model is with the clients; the server has none, and the result no arrays"
+        if self._session.sees_model or not isinstance(result, Result):
+            return result
+        log(INFO, "shieldfl: the model is with the clients, and the server has none")
+        return ResultWithoutModel(result, self._session.method.opened_by)
+
+    def _check_fits(self, method: Method, *, evaluates: bool) -> None:
+        """Raise ParameterError where the server is to use a model that it does not see."""
+        steps = self._inner.steps and not method.aggregator_has_model
+        if steps or (evaluates and not server_sees_model(method)):
+            needs = (
+                f"{type(self._inner.strategy).__name__} steps with the mean"
+                if steps
+                else "evaluate_fn needs a model"
             )
-        return result
+            raise ParameterError(
+                f"{needs} on the server, which does not see it: sums of {method.name} are opened by "
+                f"{method.opened_by}. {_remedy_for(method)}"
+            )
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
@@ -260,3 +269,10 @@ class ShieldStrategy(Strategy):
             session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
             session.keep(self._inner.state())
         return metrics
+
+
+def _remedy_for(method: Method) -> str:
+    """Say how the server gets to see the mean."""
+    if method.aggregator_can_open:
+        return 'Set shieldfl.opener = "aggregator"'
+    return 'Take a method whose sums the server can open: shieldfl.method = "full-he", under its default encryption'
