@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from logging import INFO
 from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore import log
 
 __all__ = ["Exchange"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+_TELLS_EVERY_SECONDS = 10.0
 
 
 class Exchange:
@@ -50,13 +53,22 @@ class Exchange:
         return list(replies.values())
 
     def nodes(self, count: int) -> list[int]:
-        """Return the nodes that are there, once there are so many. Raises TimeoutError."""
-        until = time.monotonic() + self._timeout
+        """Return the nodes that are there, once there are so many; until then, log what is missing.
+
+        Raises TimeoutError.
+        """
+        began, told = time.monotonic(), 0
         while len(found := list(self._grid.get_node_ids())) < count:
-            if time.monotonic() > until:
-                raise TimeoutError(
-                    f"{len(found)} of {count} nodes are there after {self._timeout:.0f} s: start the others, or set "
-                    "shieldfl.clients to fewer"
-                )
+            waited = time.monotonic() - began
+            missing = f"{len(found)} of {count} nodes are there"
+            remedy = (
+                f'start the others, in a simulation by flwr run --federation-config "num-supernodes={count}", or set '
+                "shieldfl.clients to fewer"
+            )
+            if waited > self._timeout:
+                raise TimeoutError(f"{missing} after {self._timeout:.0f} s: {remedy}")
+            if waited >= told * _TELLS_EVERY_SECONDS:
+                told += 1
+                log(INFO, "shieldfl: %s, and the run waits for all: %s", missing, remedy)
             time.sleep(min(1.0, self._timeout / 10))
         return sorted(found)
