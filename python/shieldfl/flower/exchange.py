@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from logging import INFO
 from typing import Any
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
-__all__ = ["Exchange"]
+from shieldfl import errors
+
+__all__ = ["Exchange", "is_shields"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _TELLS_EVERY_SECONDS = 10.0
@@ -72,3 +75,10 @@ class Exchange:
                 log(INFO, "shieldfl: %s, and the run waits for all: %s", missing, remedy)
             time.sleep(min(1.0, self._timeout / 10))
         return sorted(found)
+
+
+def is_shields(error: Error) -> bool:
+    """Say whether a reply's error is ShieldMod's or Flower's: else the app or another mod was called in its place."""
+    kind = getattr(errors, (error.reason or "").partition(":")[0], None)
+    is_apps = error.code in (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.MOD_FAILED_PRECONDITION)
+    return not is_apps or (isinstance(kind, type) and issubclass(kind, errors.ShieldError))

@@ -12,7 +12,7 @@ from flwr.supercore import log
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.flower.participants import Participants
 from shieldfl.flower.told_events import ToldEvents
-from shieldfl.flower.wire import ASK, Kind, asked_of, bytes_in, packed
+from shieldfl.flower.wire import ASK, NO_SHIELD, Kind, asked_of, bytes_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["GridClients"]
@@ -155,7 +155,11 @@ class GridClients:
             if index not in contents:
                 continue
             if reply.has_error():
-                self.failures[index] = reply.error.reason or "it failed"
+                self.failures[index] = reason = reply.error.reason or "it failed"
+                if (
+                    "KeyError" in reason and repr(self.asked.get("arrays")) in reason
+                ):  # ShieldMod brings these
+                    self.failures[index] = f"{reason}. {NO_SHIELD}"
                 continue
             try:
                 bytes_in(reply.content)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
 import shieldfl
-from shieldfl.errors import DataError, PolicyError, RangeError, ShieldError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
-from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
+from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated, write_model
 from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.flower.training_records import asked_training, update_of
 from shieldfl.flower.wire import (
@@ -34,21 +33,23 @@ from shieldfl.flower.wire import (
 )
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ShieldMod", "shield_mod"]
 
+_PROTECTS = ContextVar("protects", default=False)
+"""Whether another one, before this, protects: an app may have one for all functions, and a function its own."""
 _UNTOLD = "the client failed: the node's log says why"
 """In the place of an error's text where an epsilon is stated."""
 
 
 class ShieldMod:
-    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod()])``. Its last mod, so that it sees all.
+    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod(), ...])``, before every other mod.
 
-    The app is called as ever, with a model's arrays, and returns trained ones and metrics. The arrays do not leave the
-    node: what does is the message of the run's method, once it was written down. Metrics leave as they are, but where
-    the method states an epsilon, which none of them is charged to: there they stay. What a server sends without
-    protection is refused, but for queries, which the app answers as ever.
+    Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a model's
+    arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the run's method
+    does, once it was written down. Metrics leave as they are, but where the method states an epsilon, which none of
+    them is charged to: there they stay. What a server sends without protection is refused, but for queries, which the
+    app answers as ever.
 
     Parameters
     ----------
@@ -64,12 +65,11 @@ class ShieldMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
-        if message.metadata.message_type.startswith(MessageType.QUERY):
+        if _PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
             return call_next(message, context)
         try:
             return self._answered(message, context, call_next)
         except ShieldError as error:
-            # In one process with a server this is all that tells it why a client is missing.
             reason = f"{type(error).__name__}: {error}"
             log(WARNING, "shieldfl: %s", reason)
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
@@ -94,8 +94,8 @@ class ShieldMod:
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         session.clear_metrics = self._clear_metrics
-        turn = _Turn(message, asked, session, lambda: call_next(message, context))
         try:
+            turn = _Turn(message, asked, session, lambda: call_next(message, context))
             reply = turn.answered(settings.store)
         except Exception as error:
             if not session.method.states_epsilon:
@@ -205,12 +205,10 @@ def _reply(
     """Write everything down, then return what leaves the node."""
     position = session.keep()
     kind = Kind(asked_of(message.content)["kind"])
-    content = RecordDict({ASK: ask(kind, position=list(position), **session.events())})
+    content = {ASK: ask(kind, position=list(position), **session.events())} | dict(records or {})
     if answer is not None:
         content[MESSAGE] = packed(answer)
-    for name, record in (records or {}).items():
-        content[name] = record
-    return Message(content, reply_to=message)
+    return Message(RecordDict(content), reply_to=message)
 
 
 class _Turn:
@@ -284,7 +282,7 @@ class _Turn:
         if store is None:
             self._take_ends()
         else:
-            _write_model(Path(store), self._model())
+            write_model(Path(store), self._model())
         return _reply(self._message, self._session, None)
 
     def _take_ends(self) -> None:
@@ -296,7 +294,7 @@ class _Turn:
         self._take_ends()
         return self._session.model(message_in(self._message.content) or RoleMessage())
 
-    def _called(self, arrays: ArrayRecord, training: ConfigRecord | None = None) -> Message:
+    def _called(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
         """Have the app handle the message as an unprotected server would send it.
 
         Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
@@ -315,9 +313,11 @@ class _Turn:
         if training is not None:
             content[TRAINING] = training
         protected, self._message.content = self._message.content, content
+        inside = _PROTECTS.set(True)
         try:
             return self._call_app()
         finally:
+            _PROTECTS.reset(inside)
             self._message.content = protected
 
     def _check_weight(self, content: RecordDict) -> None:
@@ -334,16 +334,6 @@ class _Turn:
                     f"the client counts by {weight:,} samples, as it said when the run began, and has trained on "
                     f"{record[weighted_by]:,}: the number must stay the same in a run"
                 )
-
-
-def _write_model(folder: Path, arrays: ArrayRecord) -> None:
-    buffer = io.BytesIO()
-    named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
-    np.savez(buffer, **named)
-    try:
-        write_private_file(folder / "model.npz", buffer.getvalue())
-    except OSError as error:
-        raise DataError(f"the model cannot be written to {folder}: free some space there") from error
 
 
 shield_mod = ShieldMod()

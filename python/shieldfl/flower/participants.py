@@ -12,8 +12,8 @@ from flwr.supercore import log
 
 import shieldfl
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
-from shieldfl.flower.exchange import Exchange
-from shieldfl.flower.wire import ASK, MESSAGE, Kind, ask, asked_of, message_in, packed, position_in
+from shieldfl.flower.exchange import Exchange, is_shields
+from shieldfl.flower.wire import ASK, MESSAGE, NO_SHIELD, Kind, ask, asked_of, message_in, packed, position_in
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.message import Message as RoleMessage
 
@@ -61,11 +61,12 @@ class Participants:
         """
         nodes = self.exchange.nodes(clients)
         content = RecordDict({ASK: ask(Kind.HELLO, session=self.session, store=self.store)})
-        told, refused = {}, []
+        told, refused, advice = {}, [], ""
         for reply in self.exchange.ask(dict.fromkeys(nodes, content), "set-up"):
             node = reply.metadata.src_node_id
             if reply.has_error():
                 refused.append(f"node {node}: {reply.error.reason}")
+                advice = advice if is_shields(reply.error) else f". {NO_SHIELD}"
                 continue
             try:
                 told[node] = _checked_hello(reply)
@@ -75,9 +76,8 @@ class Participants:
         if len(numbered) < clients:
             for reason in refused:
                 log(WARNING, "shieldfl: %s", reason)
-            raise PolicyError(
-                f"{len(numbered)} of {clients} clients can take part: {'; '.join(refused) or 'others do not answer'}"
-            )
+            reasons = "; ".join(refused) or "others do not answer"
+            raise PolicyError(f"{len(numbered)} of {clients} clients can take part: {reasons}{advice}")
         self.by_index = {
             index: Participant(
                 node, told[node]["samples"], max(position_in(told[node]), self.reached.get(index, (0, 0)))

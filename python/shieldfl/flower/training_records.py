@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
@@ -20,14 +20,21 @@ SCORES = "shieldfl.scores"
 """The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
 
 
-def asked_training(start: StartingPoint, client: int) -> ConfigRecord:
-    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client."""
+def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
+    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client.
+
+    A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no second
+    ConfigRecord, and message_size_mod no empty value.
+    """
+    numbers = {"round": start.round or 0, "client": client}
     noise = start.noise
+    if start.scores is None and noise is None and not start.synthetic and not start.synthetic_share:
+        return MetricRecord(numbers)
+    scores = {} if start.scores is None else {"scores": start.scores}
     return ConfigRecord(
         {
-            "round": start.round or 0,
-            "client": client,
-            "scores": start.scores or "",
+            **numbers,
+            **scores,
             "synthetic": start.synthetic,
             "synthetic-share": start.synthetic_share,
             "private": noise is not None,
