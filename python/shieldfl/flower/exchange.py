@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
+from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
 
 __all__ = ["Exchange"]
@@ -26,6 +27,8 @@ class Exchange:
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:
         self._grid = grid
         self._timeout = timeout_seconds
+        self.bytes_up = self.bytes_down = 0
+        """Of all messages' contents, as Flower encodes them."""
 
     def ask(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
@@ -35,6 +38,7 @@ class Exchange:
             Message(content, node, kind, ttl=self._timeout, group_id=group)
             for node, content in contents.items()
         ]
+        self.bytes_down += sum(map(_bytes_of, messages))
         waiting = {one for one in self._grid.push_messages(messages) if one}
         del messages
         replies: dict[Any, Message] = {}
@@ -44,6 +48,7 @@ class Exchange:
             for reply in found:
                 waiting.discard(reply.metadata.reply_to_message_id)
                 replies.setdefault(reply.metadata.reply_to_message_id, reply)
+                self.bytes_up += _bytes_of(reply)
             if waiting and not found:
                 time.sleep(pause)
                 pause = min(_LONGEST_PAUSE, 1.3 * pause)
@@ -60,3 +65,7 @@ class Exchange:
                 )
             time.sleep(min(1.0, self._timeout / 10))
         return sorted(found)
+
+
+def _bytes_of(message: Message) -> int:
+    return 0 if message.has_error() else int(recorddict_to_proto(message.content).ByteSize())

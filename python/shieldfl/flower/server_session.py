@@ -57,8 +57,12 @@ class ServerSession:
             begun.setup, begun.weights, initial=initial, threads=threads
         )
         self.clients = GridClients(
-            participants, lambda client, again: self.aggregator.missed(client, again=again), self._told
+            participants,
+            lambda client, again: self.aggregator.missed(client, again=again),
+            self._told,
+            clients_open=begun.method.clients_open,
         )
+        self._counted = (0, 0)
         self._driver: RoundDriver | None = None
         self.done = 0
         """The last round that ended, or was given up."""
@@ -96,6 +100,7 @@ class ServerSession:
         session._enrol()
         session._make_driver()
         session.keep()
+        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, session.bytes_moved())
         return session
 
     @classmethod
@@ -211,14 +216,20 @@ class ServerSession:
             return None
         log(
             INFO,
-            "shieldfl: round %s: %s of %s clients, %s bytes up, %s bytes down",
+            "shieldfl: round %s: %s of %s clients, %s",
             number,
             len(traffic.finished),
             len(chosen),
-            f"{traffic.bytes_up:,}",
-            f"{traffic.bytes_down:,}",
+            self.bytes_moved(),
         )
         return traffic
+
+    def bytes_moved(self) -> str:
+        """Say what Flower's messages have taken since this was asked last."""
+        exchange = self.participants.exchange
+        before, self._counted = self._counted, (exchange.bytes_up, exchange.bytes_down)
+        up, down = (now - then for now, then in zip(self._counted, before, strict=True))
+        return f"{up:,} bytes up, {down:,} bytes down"
 
     def replace_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
@@ -241,10 +252,12 @@ class ServerSession:
         return self.layout.record_of(model.parameters, model.buffers, apart)
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        """Return what brings a client its newest model, to evaluate it or at the end."""
+        """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
         message = None
-        if not self.method.clients_open:
-            message = self.clients.record_of(self.method.message_for(index, self.driver.model))
+        if not self.method.clients_open and (
+            kind == Kind.MODEL or self.participants.by_index[index].writes_model
+        ):
+            message = self.method.message_for(index, self.driver.model)
         return self.clients.content(index, kind, message)
 
     @property
@@ -273,6 +286,9 @@ class ServerSession:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
+        log(INFO, "shieldfl: the end of the run: %s", self.bytes_moved())
+        self._counted = (0, 0)
+        log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", self.bytes_moved())
 
     def keep(self, state: Message | None = None) -> None:
         """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
