@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -125,6 +127,8 @@ class DigitsRun:
             samples=sum(self.weights) if self.weights else None,
             opener=self.opener,
         )
+        # As in an app, weights that differ much make values no longer than one bit.
+        plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / 2))
         method = make_method(self.name, self.settings, plan)
         trainers = [self.trainer(index) for index in range(self.clients)]
         federation = EmbeddedFederation(

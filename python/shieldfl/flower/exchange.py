@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
+from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
@@ -32,6 +33,8 @@ class Exchange:
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:
         self._grid = grid
         self._timeout = timeout_seconds
+        self.bytes_up = self.bytes_down = 0
+        """Of all messages' contents, as Flower encodes them."""
 
     def ask(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
@@ -41,6 +44,7 @@ class Exchange:
             Message(content, node, kind, ttl=self._timeout, group_id=group)
             for node, content in contents.items()
         ]
+        self.bytes_down += sum(map(_bytes_of, messages))
         waiting = {one for one in self._grid.push_messages(messages) if one}
         del messages
         replies: dict[Any, Message] = {}
@@ -50,6 +54,7 @@ class Exchange:
             for reply in found:
                 waiting.discard(reply.metadata.reply_to_message_id)
                 replies.setdefault(reply.metadata.reply_to_message_id, reply)
+                self.bytes_up += _bytes_of(reply)
             if waiting and not found:
                 time.sleep(pause)
                 pause = min(_LONGEST_PAUSE, 1.3 * pause)
@@ -82,3 +87,7 @@ def is_shields(error: Error) -> bool:
     kind = getattr(errors, (error.reason or "").partition(":")[0], None)
     is_apps = error.code in (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.MOD_FAILED_PRECONDITION)
     return not is_apps or (isinstance(kind, type) and issubclass(kind, errors.ShieldError))
+
+
+def _bytes_of(message: Message) -> int:
+    return 0 if message.has_error() else int(recorddict_to_proto(message.content).ByteSize())

@@ -87,7 +87,7 @@ class ShieldMod:
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         memory = _memory(settings, asked, context, simulated=simulated)
         if asked["kind"] == Kind.HELLO:
-            return self._told_who(message, asked, context, memory)
+            return self._told_who(message, asked, context, memory, settings)
         if asked["kind"] == Kind.SET_UP:
             return _set_up(message, asked, settings, memory, self._own_samples(context), simulated=simulated)
         session = ClientSession.load(memory, asked["session"], settings.threads)
@@ -115,7 +115,12 @@ class ShieldMod:
             raise PolicyError("the app cannot say how many samples it has: the node's log says why") from None
 
     def _told_who(
-        self, message: Message, asked: Mapping[str, Any], context: Context, memory: NodeMemory
+        self,
+        message: Message,
+        asked: Mapping[str, Any],
+        context: Context,
+        memory: NodeMemory,
+        settings: NodeSettings,
     ) -> Message:
         """Say which client this is, and, where the server goes on with a session, as which one it took part."""
         session = bytes(asked.get("session", b""))
@@ -128,6 +133,7 @@ class ShieldMod:
             samples=self._own_samples(context) or 0,
             shieldfl=shieldfl.__version__,
             position=list(position),
+            writes_model=settings.store is not None,
         )
         return Message(RecordDict({ASK: told}), reply_to=message)
 
@@ -249,7 +255,7 @@ class _Turn:
     def train(self) -> Message:
         """Begin a round, train unless that was done, and make the first phase's message."""
         session, number = self._session, number_in(self._asked, "round")
-        model = message_in(self._message.content)
+        model = session.brought(self._message.content)
         if model is None:
             raise PolicyError(f"round {number} came without its first message")
         self._take_ends()
@@ -292,7 +298,8 @@ class _Turn:
     def _model(self) -> ArrayRecord:
         """Return the client's own model, once it has the ends of all rounds that came."""
         self._take_ends()
-        return self._session.model(message_in(self._message.content) or RoleMessage())
+        keeps = self._asked["kind"] == Kind.MODEL
+        return self._session.model(self._session.brought(self._message.content, keeps=keeps) or RoleMessage())
 
     def _called(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
         """Have the app handle the message as an unprotected server would send it.

@@ -13,6 +13,7 @@ from flwr.supercore import log
 import shieldfl
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.exchange import Exchange, is_shields
+from shieldfl.flower.held_models import HeldModels
 from shieldfl.flower.wire import ASK, MESSAGE, NO_SHIELD, Kind, ask, asked_of, message_in, packed, position_in
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.message import Message as RoleMessage
@@ -26,6 +27,8 @@ class Participant:
 
     node: int
     samples: int = 0
+    writes_model: bool = False
+    """Whether it has a folder, and writes the model there at the end."""
     position: tuple[int, int] = (0, 0)
     """How far its store is known to have come: an older copy of it is refused, by the node itself."""
     grant: RoleMessage | None = None
@@ -51,6 +54,8 @@ class Participants:
     reached: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """How far each client's store is known to have come by then."""
     by_index: dict[int, Participant] = field(default_factory=dict)
+    models: HeldModels = field(default_factory=HeldModels)
+    """Which model each client has."""
 
     def find(self, clients: int) -> None:
         """Ask all nodes who they are, and number so many of them; where there is a session, as they took part in it.
@@ -80,7 +85,10 @@ class Participants:
             raise PolicyError(f"{len(numbered)} of {clients} clients can take part: {reasons}{advice}")
         self.by_index = {
             index: Participant(
-                node, told[node]["samples"], max(position_in(told[node]), self.reached.get(index, (0, 0)))
+                node,
+                told[node]["samples"],
+                told[node].get("writes-model") is True,
+                max(position_in(told[node]), self.reached.get(index, (0, 0))),
             )
             for index, node in sorted(numbered.items())
         }
@@ -108,12 +116,14 @@ class Participants:
 
         Raises PolicyError where one refuses or does not answer: a run begins with all of its clients, or not at all.
         """
-        brought = packed(RoleMessage({**signed, **model}))
+        brought = RoleMessage({**signed, **model})
+        shorts = {index: self.models.short(index, brought) for index in self.by_index}
+        records = {id(one): packed(one) for one in {id(one): one for one in shorts.values()}.values()}
         contents = {
             one.node: RecordDict(
                 {
                     ASK: self._ask(Kind.SET_UP, one, index=index, weight=weights[index], layout=layout),
-                    MESSAGE: brought,
+                    MESSAGE: records[id(shorts[index])],
                 }
             )
             for index, one in self.by_index.items()
@@ -129,6 +139,7 @@ class Participants:
             try:
                 self.note(index, reply)
                 found[index] = message_in(reply.content) or RoleMessage()
+                self.models.kept(index)
             except ShieldError as error:
                 refused[index] = f"its reply cannot be read ({error})"
         if len(found) < len(self.by_index):

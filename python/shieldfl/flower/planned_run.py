@@ -20,6 +20,11 @@ from shieldfl.roles.message import Message
 __all__ = ["PlannedRun"]
 
 
+_MOST_SKEW = 2.0
+"""Of the largest weight and the mean: its binary logarithm is how many bits longer values get, which are a few percent
+of all bytes each. What a larger one costs, it costs the mean in precision."""
+
+
 @dataclass(frozen=True)
 class PlannedRun:
     """Made by :meth:`of`."""
@@ -67,6 +72,7 @@ class PlannedRun:
         )
         if settings.most_weight is not None and settings.weighting == "samples" and weights is not None:
             plan = replace(plan, most_weight=settings.most_weight)
+        plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / _MOST_SKEW))
         method = make_method(settings.method, self.method_settings, plan)
         if settings.opener is None and not method.aggregator_opens:
             method = make_method(settings.method, self.method_settings, replace(plan, opener=None))

@@ -7,7 +7,6 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
@@ -20,7 +19,7 @@ from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
 from shieldfl.flower.participants import Participants, check_sample
 from shieldfl.flower.planned_run import PlannedRun
-from shieldfl.flower.told_events import ToldEvents
+from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
@@ -29,7 +28,6 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.roles.message import Message
 
 __all__ = ["ServerSession", "server_sees_model"]
@@ -58,8 +56,12 @@ class ServerSession:
             begun.setup, begun.weights, initial=initial, threads=threads
         )
         self.clients = GridClients(
-            participants, lambda client, again: self.aggregator.missed(client, again=again), self._told
+            participants,
+            lambda client, again: self.aggregator.missed(client, again=again),
+            self._told,
+            clients_open=begun.method.clients_open,
         )
+        self._counted = (0, 0)
         self._driver: RoundDriver | None = None
         self.done = 0
         """The last round that ended, or was given up."""
@@ -97,6 +99,7 @@ class ServerSession:
         session._enrol()
         session._make_driver()
         session.keep()
+        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, session.bytes_moved())
         return session
 
     @classmethod
@@ -208,12 +211,11 @@ class ServerSession:
             return None
         log(
             INFO,
-            "shieldfl: round %s: %s of %s clients, %s bytes up, %s bytes down",
+            "shieldfl: round %s: %s of %s clients, %s",
             number,
             len(traffic.finished),
             len(chosen),
-            f"{traffic.bytes_up:,}",
-            f"{traffic.bytes_down:,}",
+            self.bytes_moved(),
         )
         return traffic
 
@@ -223,12 +225,9 @@ class ServerSession:
         Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
         does.
         """
-        given, newest = self.layout.model_of(arrays), self._begun.initial
-        if self.sees_model:
-            newest = self._newest()
-        if np.array_equal(given.parameters, newest.parameters) and np.array_equal(
-            given.buffers, newest.buffers
-        ):
+        given = self.layout.model_of(arrays).kept()
+        newest = self._newest() if self.sees_model else self._begun.initial
+        if given.to_message() == newest.to_message():
             return
         if not self.sees_model:
             raise ParameterError(
@@ -241,6 +240,13 @@ class ServerSession:
                 "leave shieldfl.checkpoint out"
             )
         self.replace_model(arrays)
+
+    def bytes_moved(self) -> str:
+        """Say what Flower's messages have taken since this was asked last."""
+        exchange = self.participants.exchange
+        before, self._counted = self._counted, (exchange.bytes_up, exchange.bytes_down)
+        up, down = (now - then for now, then in zip(self._counted, before, strict=True))
+        return f"{up:,} bytes up, {down:,} bytes down"
 
     def replace_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
@@ -266,10 +272,12 @@ class ServerSession:
         )
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        """Return what brings a client its newest model, to evaluate it or at the end."""
+        """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
         message = None
-        if not self.method.clients_open:
-            message = self.clients.record_of(self.method.message_for(index, self.driver.model))
+        if not self.method.clients_open and (
+            kind == Kind.MODEL or self.participants.by_index[index].writes_model
+        ):
+            message = self.method.message_for(index, self.driver.model)
         return self.clients.content(index, kind, message)
 
     @property
@@ -282,22 +290,17 @@ class ServerSession:
 
     def privacy(self) -> str | None:
         """Say what noise has cost, for whom and against whom; None for a method without a delta."""
-        spent, reading = self.privacy_spent, self.method.privacy_reading
-        if spent is None:
-            return None
-        parts = [
-            f"ε = {epsilon_text(spent.epsilon)} at δ = {spent.delta:g}, for a {reading.unit} ({reading.neighbours}), "
-            f"against {self.method.adversary}",
-            spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}",
-            reading.meaning,
-        ]
-        return "; ".join(parts)
+        spent = self.privacy_spent
+        return None if spent is None else in_words(spent, self.method)
 
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
+        log(INFO, "shieldfl: the end of the run: %s", self.bytes_moved())
+        self._counted = (0, 0)
+        log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", self.bytes_moved())
 
     def keep(self, state: Message | None = None) -> None:
         """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""

@@ -253,6 +253,7 @@ class ShieldStrategy(Strategy):
             index: session.model_content(index, Kind.MODEL) for index in sorted(session.clients.app_records)
         }
         self._evaluated = session.clients.asked_all(contents, f"evaluation {server_round}", kind="evaluate")
+        log(INFO, "shieldfl: evaluation %s: %s", server_round, session.bytes_moved())
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -26,11 +26,11 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
     A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no second
     ConfigRecord, and message_size_mod no empty value.
     """
-    numbers = {"round": start.round or 0, "client": client}
+    numbers: dict[str, Any] = {"round": start.round or 0, "client": client}
     noise = start.noise
     if start.scores is None and noise is None and not start.synthetic and not start.synthetic_share:
         return MetricRecord(numbers)
-    scores = {} if start.scores is None else {"scores": start.scores}
+    scores: dict[str, Any] = {} if start.scores is None else {"scores": start.scores}
     return ConfigRecord(
         {
             **numbers,
