@@ -201,13 +201,9 @@ class ServerSession:
             if self._begun.authority is not None:
                 self._account.take(self._begun.authority.report())
         if not traffic.finished:
-            failures = "; ".join(f"client {one}: {why}" for one, why in sorted(self.clients.failures.items()))
-            log(
-                WARNING,
-                "shieldfl: round %s was given up: %s",
-                number,
-                failures or "too few clients were left",
-            )
+            failures = [f"client {one}: {why}" for one, why in sorted(self.clients.failures.items())]
+            reason = "; ".join(failures) or "too few clients were left"
+            log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
             return None
         log(
             INFO,
