@@ -24,6 +24,7 @@ from flower.vector_app import VectorRun, as_arrays
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.strategy import ShieldStrategy
 
+ALL = [0, 1, 2, 3]
 WRAPPERS = (
     DifferentialPrivacyServerSideFixedClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -296,3 +297,28 @@ def test_a_sample_of_another_size_than_rounds_have_ends_the_run_before_anybody_t
         run.start()
     assert not run.trained
     assert set(kinds) == {"set-up"}
+
+
+@pytest.mark.parametrize("positional", [True, False])
+def test_a_start_that_hands_on_its_arguments_has_the_rounds_that_it_hands_on(positional):
+    class HandsOn(FedAvg):
+        def start(self, *arguments, **named):
+            return super().start(*arguments, **named)
+
+    run = VectorRun(strategy=HandsOn(**NODES))
+    strategy = ShieldStrategy(run.own, run.config)
+    given = (2, 0.3) if positional else ()
+    named = {} if positional else {"num_rounds": 2, "timeout": 0.3}
+    strategy.start(run.grid, run.initial(), *given, **named)
+    assert strategy.session.method.plan.rounds == 2
+    run.check({1: ALL, 2: ALL})
+
+
+def test_a_start_of_its_own_number_of_rounds_is_asked_for_it():
+    class Fixed(FedAvg):
+        def start(self, grid, initial_arrays):
+            return super().start(grid, initial_arrays, 5)
+
+    run = VectorRun(strategy=Fixed(**NODES))
+    with pytest.raises(ParameterError, match=r"Fixed\.start has to take num_rounds"):
+        ShieldStrategy(run.own, run.config).start(run.grid, run.initial())

@@ -27,9 +27,6 @@ from shieldfl.privacy.book import PrivacySpent
 
 __all__ = ["ShieldStrategy"]
 
-_ROUNDS, _TIMEOUT_SECONDS = 3, 3600.0
-"""What ``Strategy.start`` has where none is given."""
-
 
 class ShieldStrategy(Strategy):
     """Averages what nobody sees singly: ``ShieldStrategy(FedAvg(...), context.run_config)``.
@@ -106,8 +103,7 @@ class ShieldStrategy(Strategy):
         :meth:`ServerSession.run_round` do.
         """
         given = self._given(grid, initial_arrays, *arguments, **named)
-        num_rounds, timeout = given["num_rounds"], given.get("timeout", _TIMEOUT_SECONDS)
-        evaluate_fn = given.get("evaluate_fn")
+        num_rounds, timeout, evaluate_fn = (given[name] for name in ("num_rounds", "timeout", "evaluate_fn"))
         exchange, settings = Exchange(grid, timeout), self.settings
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
@@ -154,20 +150,24 @@ class ShieldStrategy(Strategy):
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
-        own = self._inner.strategy.start
+        own = inspect.signature(self._inner.strategy.start)
+        flowers = inspect.signature(super().start)
         name = f"{type(self._inner.strategy).__name__}.start"
-        signature = inspect.signature(own)
         try:
-            given = signature.bind(*arguments, **named)
+            given = own.bind(*arguments, **named)
+            handed_on = {key: value for key, value in named.items() if key in flowers.parameters}
+            usual = flowers.bind_partial(*arguments, **handed_on)
         except TypeError as error:
             raise ParameterError(f"{name} does not take what it is called with: {error}") from error
-        given.apply_defaults()
-        found = {**given.arguments, **given.kwargs}
-        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in signature.parameters.values()):
-            found = {"num_rounds": _ROUNDS, **found}  # it hands on what it does not name
-        if "num_rounds" not in found:
+        hands_on = {one.kind for one in own.parameters.values()} & {
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        }
+        if "num_rounds" not in own.parameters and not hands_on:
             raise ParameterError(f"{name} has to take num_rounds: a protected run is set up for so many")
-        return found
+        for one in (given, usual):
+            one.apply_defaults()
+        return {**usual.arguments, **given.arguments, **given.kwargs}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
