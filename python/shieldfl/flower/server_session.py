@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class ServerSession:
         self._begun = begun
         self.method = begun.method
         self.layout = begun.layout
+        self.counts_samples, self.weighted_by = begun.counts_samples, begun.weighted_by
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
@@ -75,8 +76,11 @@ class ServerSession:
         exchange: Exchange,
         planned: PlannedRun,
         connection: AuthorityConnection | None,
+        count_samples: Callable[[Participants], None],
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
+
+        ``count_samples`` has those say how many samples they have that do not.
 
         Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
         clients that do not come.
@@ -90,6 +94,8 @@ class ServerSession:
             )
         participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
         participants.find(settings.clients)
+        if planned.counts_samples and any(one.samples is None for one in participants.by_index.values()):
+            count_samples(participants)
         begun = BegunRun.made(
             planned,
             connection,
@@ -180,13 +186,14 @@ class ServerSession:
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
         index_of, found = self.participants.by_node, list(nodes)
-        chosen = sorted(index_of[node] for node in found if node in index_of)
+        idle = self._begun.idle
+        chosen = sorted({index_of[node] for node in found if node in index_of}.difference(idle))
         least, most = self.method.plan.min_clients, self.method.plan.most_participants
-        if len(chosen) < len(found):
+        if len(chosen) + len(idle) < len(found):
             log(
                 WARNING,
                 "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                len(found) - len(chosen),
+                len(found) - len(chosen) - len(idle),
                 len(found),
             )
         try:
@@ -311,6 +318,7 @@ class ServerSession:
             begun.buffers,
             begun.method_settings,
             begun.opener,
+            begun.idle,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},

@@ -16,12 +16,15 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.mean_strategy import MeanStrategy
+from shieldfl.flower.participants import Participants
 from shieldfl.flower.planned_run import PlannedRun
 from shieldfl.flower.result_without_model import ResultWithoutModel
+from shieldfl.flower.sample_count import COUNTED_METRIC
 from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
+from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["ShieldStrategy"]
 
@@ -59,6 +62,8 @@ class ShieldStrategy(Strategy):
         self._finished: list[int] = []
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
+        self._first_messages: list[Message] = []
+        """Of round 1, where samples were counted by its training."""
 
     @property
     def session(self) -> ServerSession:
@@ -81,6 +86,7 @@ class ShieldStrategy(Strategy):
         unset = "" if self.settings.opener else ", since shieldfl.opener is not set"
         log(INFO, "\t├──> shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
         log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
+        log(INFO, "\t│\t%s", self.session.weighted_by)
         self._inner.strategy.summary()
 
     def start(
@@ -102,7 +108,8 @@ class ShieldStrategy(Strategy):
         exchange, settings = Exchange(grid, timeout), self.settings
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
-            self._check_fits(planned.method(), evaluates=evaluate_fn is not None)
+            self._check_fits(planned.method_of_equals, evaluates=evaluate_fn is not None)
+        train_config = ConfigRecord() if train_config is None else train_config
         connection = self._given_authority or settings.authority_connection()
         try:
             if settings.resume:
@@ -111,7 +118,14 @@ class ShieldStrategy(Strategy):
                 )
                 self._inner.restore(self._session.strategy_state())
             else:
-                self._session = ServerSession.begin(exchange, planned, connection)
+                self._session = ServerSession.begin(
+                    exchange,
+                    planned,
+                    connection,
+                    lambda participants: self._count_samples(
+                        participants, planned, initial_arrays, train_config, grid
+                    ),
+                )
             self._check_fits(self._session.method, evaluates=evaluate_fn is not None)
             result = super().start(
                 grid,
@@ -149,6 +163,26 @@ class ShieldStrategy(Strategy):
                 f"{method.opened_by}. {_remedy_for(method)}"
             )
 
+    def _count_samples(
+        self,
+        participants: Participants,
+        planned: PlannedRun,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> None:
+        """Have clients that do not say how many samples they have train as round 1 asks for it, and say so."""
+        if self._inner.weighted_by != COUNTED_METRIC:
+            raise ParameterError(
+                f"the strategy weighs by the metric {self._inner.weighted_by!r}, and clients are counted by "
+                f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy weighted_by_key="
+                f"{COUNTED_METRIC!r}"
+            )
+        self._first_messages = list(self._inner.strategy.configure_train(1, arrays, config, grid))
+        model = RoleMessage({**planned.initial.to_message(), **planned.apart})
+        records = self._inner.app_records(self._first_messages)
+        participants.count(model, planned.layout.to_json(), self._inner.arrays_key, records)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -160,15 +194,15 @@ class ShieldStrategy(Strategy):
             self._ended_rounds += 1
             return []
         model = session.model()
-        messages = list(
-            self._inner.strategy.configure_train(
-                server_round, arrays if model is None else model, config, grid
+        messages, self._first_messages = self._first_messages, []
+        if not messages:
+            messages = list(
+                self._inner.strategy.configure_train(
+                    server_round, arrays if model is None else model, config, grid
+                )
             )
-        )
         self._take_records(messages)
-        session.clients.asked["weighted-by"] = (
-            self._inner.weighted_by if self.settings.weighting == "samples" else ""
-        )
+        session.clients.asked["weighted-by"] = self._inner.weighted_by if session.counts_samples else ""
         traffic = session.run_round(server_round, [one.metadata.dst_node_id for one in messages])
         if traffic is not None:
             self._finished = traffic.finished

@@ -32,7 +32,7 @@ TRAINING = "shieldfl.training"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
 
 _STYPE = "shieldfl.message 1"
-_VERSION = 3
+_VERSION = 4
 
 
 class Kind(StrEnum):
@@ -40,6 +40,8 @@ class Kind(StrEnum):
 
     HELLO = "hello"
     """Who it is."""
+    COUNT = "count"
+    """To train from the first model, and to say on how many samples."""
     SET_UP = "set-up"
     """To take a public set-up and to enrol."""
     TRAIN = "train"
