@@ -197,9 +197,15 @@ def test_a_training_that_counted_serves_no_other_message_than_its_own():
     assert sorted(run.trained) == sorted([*((client, 1) for client in ALL), (1, 1)])
 
 
-def test_a_node_keeps_nothing_of_the_training_that_counted_but_the_count():
+def test_nothing_of_the_training_that_counted_leaves_or_stays_but_the_count():
     run = sized([1, 2, 3, 4], rounds=1)
+    told = []
+    run.grid.before = lambda node, message: told.append(message.content[ASK]["kind"])
+    run.grid.after = lambda node, reply: told.append(reply.content) if told[-1] == "count" else None
     run.start()
+    assert [
+        {name: dict(record) for name, record in one.items()} for one in told if not isinstance(one, str)
+    ] == [{ASK: {"version": 4, "kind": "count", "samples": count}} for count in (1, 2, 3, 4)]
     for state in run.grid.states.values():
         kept = {item.key for item in state.items if item.key.startswith("shieldfl.counted")}
         assert kept == {"shieldfl.counted"}

@@ -99,7 +99,9 @@ class ShieldMod:
                     message, asked, context, memory, samples, writes_model=settings.store is not None
                 )
             case Kind.COUNT:
-                told = ask(Kind.COUNT, samples=count.train(message, asked, call_app))
+                model = message_in(message.content) or RoleMessage()
+                settings.check_planned(model["planned"], simulated=simulated)
+                told = ask(Kind.COUNT, samples=count.train(message, model, asked, call_app))
                 return Message(RecordDict({ASK: told}), reply_to=message)
             case Kind.SET_UP:
                 samples = self._own_samples(context)

@@ -114,7 +114,7 @@ class Participants:
 
         Parameters
         ----------
-        model, layout : the first one.
+        model, layout : the first one, with what is planned.
         arrays : the name of its record for the app.
         records : by node, what the app's strategy sends beside it in round 1; a node that is not in that round gets
             what another one does.

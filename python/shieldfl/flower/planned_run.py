@@ -14,9 +14,11 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import SESSION_BYTES
 
 __all__ = ["PlannedRun"]
 
@@ -60,6 +62,14 @@ class PlannedRun:
     def counts_samples(self) -> bool:
         """Whether clients count by their numbers of samples."""
         return self.settings.weighting == "samples" and not self.method_of_equals.weighs_all_alike
+
+    def first_training(self) -> Message:
+        """Return what a client needs to train from the first model, and to know what for, before anything is signed."""
+        method = self.method_of_equals
+        preview = PublicSetup(
+            method.name, method.own_settings, method.plan, self.initial.digest, bytes(SESSION_BYTES)
+        )
+        return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})
 
     def method(self, weights: Sequence[int] | None = None, samples: int | None = None) -> Method:
         """Return the method for clients that count so much, None for all alike, and have so many samples together.

@@ -9,11 +9,10 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.supercore import log
 
-from shieldfl.errors import DataError, PolicyError, WireFormatError
-from shieldfl.flower.held_models import model_parts
+from shieldfl.errors import DataError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.training_records import answered_by_app, asked_training, content_for_app
-from shieldfl.flower.wire import message_in, number_in
+from shieldfl.flower.wire import number_in
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.training.local_update import StartingPoint
 
@@ -52,19 +51,21 @@ class SampleCount:
         found = self._kept.get("model")
         return RoleMessage.from_bytes(found) if isinstance(found, bytes) else None
 
-    def train(self, message: Message, asked: Mapping[str, Any], call_app: Callable[[], Message]) -> int:
+    def train(
+        self,
+        message: Message,
+        model: RoleMessage,
+        asked: Mapping[str, Any],
+        call_app: Callable[[], Message],
+    ) -> int:
         """Have the app train as its server's first round asks for it; return how many samples that was.
 
         Raises PolicyError where it fails or does not say: its words stay here, since they may be of the data.
         """
-        brought = message_in(message.content)
-        model = None if brought is None else model_parts(brought)
-        if brought is None or model is None:
-            raise WireFormatError("the server's message brings no model to train from")
         layout = RecordLayout.from_json(str(asked.get("layout")))
-        numbers = layout.model_in(brought)
+        numbers = layout.model_in(model)
         start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
-        arrays = layout.record_of(numbers.parameters, numbers.buffers, layout.apart_from_message(brought))
+        arrays = layout.record_of(numbers.parameters, numbers.buffers, layout.apart_from_message(model))
         content = content_for_app(message, asked, arrays, asked_training(start, number_in(asked, "index")))
         given = content.object_id
         try:
@@ -78,7 +79,9 @@ class SampleCount:
             ) from None
         samples = _samples_in(reply.content.metric_records)
         self.forget_training()
-        self._state[_KEPT] = ConfigRecord({"samples": samples, "given": given, "model": model.to_bytes()})
+        self._state[_KEPT] = ConfigRecord(
+            {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
+        )
         for name, record in reply.content.items():
             self._state[f"{_KEPT} {name}"] = record
         return samples

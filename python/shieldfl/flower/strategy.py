@@ -24,7 +24,6 @@ from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
-from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["ShieldStrategy"]
 
@@ -179,9 +178,9 @@ class ShieldStrategy(Strategy):
                 f"{COUNTED_METRIC!r}"
             )
         self._first_messages = list(self._inner.strategy.configure_train(1, arrays, config, grid))
-        model = RoleMessage({**planned.initial.to_message(), **planned.apart})
         records = self._inner.app_records(self._first_messages)
-        participants.count(model, planned.layout.to_json(), self._inner.arrays_key, records)
+        layout = planned.layout.to_json()
+        participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
