@@ -84,7 +84,7 @@ class DigitsRun:
         config = {"clients": self.clients, "method": self.name, "min-clients": 2}
         by_clients = opened_by_clients(self.name, self.given.get("encryption", "kahe"))
         config |= {"opener": self.opener} if self.opener else by_clients
-        config |= {"weighting": "samples"} if self.by_samples else {}
+        config["weighting"] = "samples" if self.by_samples else "uniform"
         config |= {f"settings.{name}": value for name, value in self.given.items()}
         return {f"shieldfl.{name}": value for name, value in (config | more).items()}
 

@@ -94,7 +94,11 @@ def test_a_deployed_node_refuses_until_its_operator_lets_the_server_open(tmp_pat
     with pytest.raises(PolicyError, match='set shieldfl-openers="aggregator" in its configuration'):
         run.start()
     assert run.trained == []
-    run = unset(rounds=1, node_config=config_of(tmp_path, openers="aggregator"))
+    run = unset(rounds=1, weighting="", node_config=config_of(tmp_path))
+    with pytest.raises(PolicyError, match='set shieldfl-openers="aggregator" in its configuration'):
+        run.start()
+    assert run.trained == []
+    run = unset(rounds=1, weighting="", node_config=config_of(tmp_path, openers="aggregator"))
     run.start()
     run.check({1: ALL})
 

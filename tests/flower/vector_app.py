@@ -65,7 +65,7 @@ class VectorRun:
         self.brings_scores = True
         self.own = strategy or FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
         config = (
-            {"clients": clients, "min-clients": 2}
+            {"clients": clients, "min-clients": 2, "weighting": "uniform"}
             | opened_by_clients(settings.get("method", "full-he"))
             | {name.replace("_", "-"): one for name, one in settings.items()}
         )

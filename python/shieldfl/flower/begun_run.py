@@ -41,6 +41,8 @@ class BegunRun:
     apart: Message
     """The arrays that stay as they are."""
     weights: list[int]
+    idle: list[int]
+    """Clients with no samples: they count for nothing, and so are in no round."""
     opener: str | None
     """As the settings had it, and so the weighting."""
     weighting: str
@@ -54,16 +56,22 @@ class BegunRun:
         cls,
         planned: PlannedRun,
         connection: AuthorityConnection | None,
-        samples: Sequence[int],
+        samples: Sequence[int | None],
     ) -> BegunRun:
         """Begin a session at the key authority.
 
-        ``samples`` are the clients', 0 where one does not say. Raises ParameterError for what does not fit together,
+        ``samples`` are the clients', None where one does not say. Raises ParameterError for what does not fit together,
         PolicyError for what the authority does not allow, UnreachableError.
         """
         settings, initial = planned.settings, planned.initial
-        weights = _weights(samples, settings)
-        method = planned.method(weights, sum(samples) if all(samples) else None)
+        said = [one for one in samples if one is not None]
+        weights, idle = [1] * settings.clients, []
+        if planned.counts_samples:
+            weights = [max(one, 1) for one in said]
+            idle = [index for index, one in enumerate(said) if one == 0]
+        if len(idle) == settings.clients:
+            raise ParameterError("no client has any samples: there is nothing to train on")
+        method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
         authority: AuthoritySteps | None
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
@@ -81,6 +89,7 @@ class BegunRun:
             initial,
             planned.apart,
             weights,
+            idle,
             settings.opener,
             settings.weighting,
             settings.buffers,
@@ -128,11 +137,39 @@ class BegunRun:
             initial,
             apart,
             progress.weights,
+            progress.idle,
             progress.opener,
             progress.weighting,
             progress.buffers,
             progress.method_settings,
         )
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether clients count by their numbers of samples."""
+        return self.weighting == "samples" and not self.method.weighs_all_alike
+
+    @property
+    def weighted_by(self) -> str:
+        """How much clients count, in words."""
+        method = self.method
+        if not self.counts_samples:
+            why = (
+                f"{method.name} knows no weights"
+                if method.weighs_all_alike
+                else "shieldfl.weighting is uniform"
+            )
+            return f"all clients count alike, since {why}"
+        counted = [one for index, one in enumerate(self.weights) if index not in self.idle]
+        words = f"clients count by their samples, {min(counted):,} to {max(counted):,}"
+        bits = getattr(method.purposes.get("update"), "value_bits", 0)
+        usual = method.own_settings.get("value_bits", bits)
+        if bits > usual:
+            words += f"; encrypted values have {bits} bits instead of {usual}, since these differ"
+        if self.idle:
+            who = ", ".join(map(str, self.idle))
+            words += f"; clients without samples, which count for nothing, are in no round: {who}"
+        return words
 
     def parts(self, key: bytes) -> dict[str, bytes]:
         """Return what it takes to go on, an embedded authority's state sealed under the key."""
@@ -188,15 +225,3 @@ def _same_method(
 
 def _text_of(method_settings: MethodSettings, name: str) -> str:
     return json.dumps(plain_settings(method_settings.of(name)), sort_keys=True)
-
-
-def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:
-    if settings.weighting == "uniform":
-        return [1] * settings.clients
-    if not all(samples):
-        silent = list(samples).index(0)
-        raise ParameterError(
-            f"client {silent} does not say how many samples it has: give its app ShieldMod(samples=...), or set "
-            'shieldfl.weighting = "uniform"'
-        )
-    return list(samples)

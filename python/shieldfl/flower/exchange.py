@@ -33,6 +33,7 @@ class Exchange:
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:
         self._grid = grid
         self._timeout = timeout_seconds
+        self._told = (0, 0)
         self.bytes_up = self.bytes_down = 0
         """Of all messages' contents, as Flower encodes them."""
 
@@ -59,6 +60,13 @@ class Exchange:
                 time.sleep(pause)
                 pause = min(_LONGEST_PAUSE, 1.3 * pause)
         return list(replies.values())
+
+    def bytes_moved(self, *, since_asked: bool = True) -> str:
+        """Say what Flower's messages have taken, since this was asked last or in all."""
+        before = self._told if since_asked else (0, 0)
+        self._told = (self.bytes_up, self.bytes_down)
+        up, down = (now - then for now, then in zip(self._told, before, strict=True))
+        return f"{up:,} bytes up, {down:,} bytes down"
 
     def nodes(self, count: int) -> list[int]:
         """Return the nodes that are there, once there are so many; until then, log what is missing.

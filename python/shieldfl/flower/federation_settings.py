@@ -54,10 +54,10 @@ class FederationSettings(Settings):
     weighting: Annotated[
         Literal["uniform", "samples"],
         about(
-            "uniform: all clients count alike. samples: each by its number of samples, which its "
-            "ShieldMod(samples=...) says when the run begins."
+            "samples: each client counts by its number of samples, as its ShieldMod(samples=...) says, or its training "
+            "before the run's keys are made. uniform: all count alike, as they do in methods that know no weights."
         ),
-    ] = "uniform"
+    ] = "samples"
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
-import shieldfl
-from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated, write_model
+from shieldfl.flower.node_set_up import begun_session, told_who
 from shieldfl.flower.node_settings import NodeSettings
-from shieldfl.flower.training_records import asked_training, update_of
+from shieldfl.flower.sample_count import SampleCount
+from shieldfl.flower.training_records import (
+    PROTECTS,
+    answered_by_app,
+    asked_training,
+    content_for_app,
+    update_of,
+)
 from shieldfl.flower.wire import (
     ASK,
     MESSAGE,
-    TRAINING,
     Kind,
     ask,
     asked_of,
@@ -31,13 +37,10 @@ from shieldfl.flower.wire import (
     packed,
     position_in,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["ShieldMod", "shield_mod"]
 
-_PROTECTS = ContextVar("protects", default=False)
-"""Whether another one, before this, protects: an app may have one for all functions, and a function its own."""
 _UNTOLD = "the client failed: the node's log says why"
 """In the place of an error's text where an epsilon is stated."""
 
@@ -53,7 +56,8 @@ class ShieldMod:
 
     Parameters
     ----------
-    samples : returns how many samples this client trains on, for runs in which clients count by their samples.
+    samples : returns how many samples this client trains on, for runs in which clients count by their samples. Without
+        it the app trains once more before a run's keys are made, and the metric ``num-examples`` says it.
     clear_metrics : whether metrics leave where the method states an epsilon, too. It is infinite then.
     """
 
@@ -65,11 +69,12 @@ class ShieldMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
-        if _PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
+        if PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
             return call_next(message, context)
         try:
             return self._answered(message, context, call_next)
         except ShieldError as error:
+            # In one process with a server this is all that tells it why a client is missing.
             reason = f"{type(error).__name__}: {error}"
             log(WARNING, "shieldfl: %s", reason)
             return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
@@ -85,17 +90,33 @@ class ShieldMod:
         if evaluates != (asked["kind"] == Kind.MODEL):
             raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
+        count = SampleCount(context.state)
+
+        def call_app() -> Message:
+            return call_next(message, context)
+
         memory = _memory(settings, asked, context, simulated=simulated)
-        if asked["kind"] == Kind.HELLO:
-            return self._told_who(message, asked, context, memory, settings)
-        if asked["kind"] == Kind.SET_UP:
-            return _set_up(message, asked, settings, memory, self._own_samples(context), simulated=simulated)
+        match asked["kind"]:
+            case Kind.HELLO:
+                samples = self._own_samples(context)
+                return told_who(
+                    message, asked, context, memory, samples, writes_model=settings.store is not None
+                )
+            case Kind.COUNT:
+                model = message_in(message.content) or RoleMessage()
+                settings.check_planned(model["planned"], simulated=simulated)
+                told = ask(Kind.COUNT, samples=count.train(message, model, asked, call_app))
+                return Message(RecordDict({ASK: told}), reply_to=message)
+            case Kind.SET_UP:
+                samples = self._own_samples(context)
+                begun = begun_session(message, asked, settings, memory, count, samples, simulated=simulated)
+                return _reply(message, *begun)
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         session.clear_metrics = self._clear_metrics
+        turn = _Turn(message, asked, session, call_app, count)
         try:
-            turn = _Turn(message, asked, session, lambda: call_next(message, context))
             reply = turn.answered(settings.store)
         except Exception as error:
             if not session.method.states_epsilon:
@@ -108,34 +129,11 @@ class ShieldMod:
         if self._samples is None:
             return None
         try:
-            return int(self._samples(context))
+            return int(as_unsigned(self._samples(context), "samples"))
         except Exception as error:
             # Its text may be of the data, and the server reads what is raised here.
             log(WARNING, "shieldfl: the number of samples: %s", error, exc_info=error)
             raise PolicyError("the app cannot say how many samples it has: the node's log says why") from None
-
-    def _told_who(
-        self,
-        message: Message,
-        asked: Mapping[str, Any],
-        context: Context,
-        memory: NodeMemory,
-        settings: NodeSettings,
-    ) -> Message:
-        """Say which client this is, and, where the server goes on with a session, as which one it took part."""
-        session = bytes(asked.get("session", b""))
-        position, kept = memory.read(session)
-        index = ClientSession.index_in(kept)
-        told = ask(
-            Kind.HELLO,
-            partition_id=int(context.node_config.get("partition-id", -1)),
-            index=-1 if index is None else index,
-            samples=self._own_samples(context) or 0,
-            shieldfl=shieldfl.__version__,
-            position=list(position),
-            writes_model=settings.store is not None,
-        )
-        return Message(RecordDict({ASK: told}), reply_to=message)
 
 
 def _untold(message: Message, reason: str, error: Exception | None = None) -> Message:
@@ -163,45 +161,6 @@ def _memory(
     return SimulatedMemory(context)
 
 
-def _set_up(
-    message: Message,
-    asked: Mapping[str, Any],
-    settings: NodeSettings,
-    memory: NodeMemory,
-    samples: int | None,
-    *,
-    simulated: bool,
-) -> Message:
-    """Take a run's public set-up, and return what enrols this client."""
-    brought = message_in(message.content)
-    if brought is None:
-        raise PolicyError("the server's message brings no set-up")
-    setup = settings.checked_setup(brought, simulated=simulated)
-    # In a sum of one client that counts much and others that count little there is but the one's update.
-    index, weight = number_in(asked, "index"), number_in(asked, "weight")
-    alike = weight == setup.plan.most_weight == 1
-    if not alike and weight != samples:
-        raise PolicyError(
-            "the server gives this client another weight than its number of samples, or has it count for itself alone: "
-            "give the app ShieldMod(samples=...) where clients count by their samples"
-        )
-    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
-    if not all(name in GlobalModel.parts or name.startswith("apart") for name in model):
-        # One called "weight" would take the place of that which was looked at.
-        raise WireFormatError("the server's message brings parts that no set-up has")
-    begun = RoleMessage(
-        {
-            "index": RoleMessage.from_number(index),
-            "weight": RoleMessage.from_number(weight),
-            "layout": str(asked["layout"]).encode(),
-            **model,
-        }
-    )
-    session = ClientSession.begin(memory, setup, begun, settings.threads)
-    enrolment = settings.signed(setup, session.index, session.steps.enrolment())
-    return _reply(message, session, enrolment)
-
-
 def _reply(
     message: Message,
     session: ClientSession,
@@ -226,6 +185,7 @@ class _Turn:
     asked : its record that says what it asks for.
     session : the client's, as it stood.
     call_app : has the app handle the message, with the content that it has by then.
+    count : what came of the training that its samples were counted by.
     """
 
     def __init__(
@@ -234,7 +194,9 @@ class _Turn:
         asked: Mapping[str, Any],
         session: ClientSession,
         call_app: Callable[[], Message],
+        count: SampleCount,
     ) -> None:
+        self._count = count
         self._message = message
         self._asked = asked
         self._session = session
@@ -261,12 +223,16 @@ class _Turn:
         self._take_ends()
         start = session.begin_round(number, number_in(self._asked, "participants"), model)
         if not session.steps.has_trained:
-            reply = self._called(session.arrays(start), asked_training(start, session.index))
+            content = content_for_app(
+                self._message, self._asked, session.arrays(start), asked_training(start, session.index)
+            )
+            reply = self._count.reply(self._message, content) or self._called(content)
             if reply.has_error():
                 return reply
             update = update_of(reply.content, start, session.layout)
             self._check_weight(reply.content)
             session.finish_training(start, update, reply.content.metric_records)
+        self._count.forget_training()
         answer = session.step(str(self._asked["phase"]), None)
         return _reply(self._message, session, answer, session.metrics(number))
 
@@ -277,7 +243,7 @@ class _Turn:
 
     def evaluate(self) -> Message:
         """Have the app evaluate the client's own model; what it returns leaves as it is, where it may."""
-        reply = self._called(self._model())
+        reply = self._called(content_for_app(self._message, self._asked, self._model(), None))
         if reply.has_error():
             return reply
         session = self._session
@@ -301,31 +267,8 @@ class _Turn:
         keeps = self._asked["kind"] == Kind.MODEL
         return self._session.model(self._session.brought(self._message.content, keeps=keeps) or RoleMessage())
 
-    def _called(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
-        """Have the app handle the message as an unprotected server would send it.
-
-        Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
-        no signature says what they are, and training would begin from them, by another model for each client.
-        """
-        content = RecordDict({str(self._asked["arrays"]): arrays})
-        for name, record in self._message.content.items():
-            if name.startswith(ASK):
-                continue
-            if name in content or isinstance(record, ArrayRecord):
-                raise PolicyError(
-                    f"the server sends {name!r} beside what is protected: a client trains from the run's model and no "
-                    "other"
-                )
-            content[name] = record
-        if training is not None:
-            content[TRAINING] = training
-        protected, self._message.content = self._message.content, content
-        inside = _PROTECTS.set(True)
-        try:
-            return self._call_app()
-        finally:
-            _PROTECTS.reset(inside)
-            self._message.content = protected
+    def _called(self, content: RecordDict) -> Message:
+        return answered_by_app(self._message, content, self._call_app)
 
     def _check_weight(self, content: RecordDict) -> None:
         """Raise PolicyError where the app trained on another number of samples than the client counts by.
@@ -344,4 +287,4 @@ class _Turn:
 
 
 shield_mod = ShieldMod()
-"""Protects in runs in which all clients count alike."""
+"""Protects, and counts samples by a training."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from flwr.app import ArrayRecord
 
@@ -13,9 +14,11 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_key_check import SESSION_BYTES
 
 __all__ = ["PlannedRun"]
 
@@ -50,6 +53,24 @@ class PlannedRun:
         apart = layout.apart_to_message(layout.apart_of(arrays))
         return cls(settings, method_settings, rounds, layout, layout.model_of(arrays).kept(), apart)
 
+    @cached_property
+    def method_of_equals(self) -> Method:
+        """The method for clients that all count alike: what it says of itself it says for others, too."""
+        return self.method()
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether clients count by their numbers of samples."""
+        return self.settings.weighting == "samples" and not self.method_of_equals.weighs_all_alike
+
+    def first_training(self) -> Message:
+        """Return what a client needs to train from the first model, and to know what for, before anything is signed."""
+        method = self.method_of_equals
+        preview = PublicSetup(
+            method.name, method.own_settings, method.plan, self.initial.digest, bytes(SESSION_BYTES)
+        )
+        return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})
+
     def method(self, weights: Sequence[int] | None = None, samples: int | None = None) -> Method:
         """Return the method for clients that count so much, None for all alike, and have so many samples together.
 
@@ -70,7 +91,7 @@ class PlannedRun:
             max_clients=settings.max_clients,
             layout_digest=self.layout.digest(self.apart),
         )
-        if settings.most_weight is not None and settings.weighting == "samples" and weights is not None:
+        if settings.most_weight is not None and weights is not None and self.counts_samples:
             plan = replace(plan, most_weight=settings.most_weight)
         plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / _MOST_SKEW))
         method = make_method(settings.method, self.method_settings, plan)

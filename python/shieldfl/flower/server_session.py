@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class ServerSession:
         self._begun = begun
         self.method = begun.method
         self.layout = begun.layout
+        self.counts_samples, self.weighted_by = begun.counts_samples, begun.weighted_by
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
@@ -61,7 +62,6 @@ class ServerSession:
             self._told,
             clients_open=begun.method.clients_open,
         )
-        self._counted = (0, 0)
         self._driver: RoundDriver | None = None
         self.done = 0
         """The last round that ended, or was given up."""
@@ -74,8 +74,11 @@ class ServerSession:
         exchange: Exchange,
         planned: PlannedRun,
         connection: AuthorityConnection | None,
+        count_samples: Callable[[Participants], None],
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
+
+        ``count_samples`` has those say how many samples they have that do not.
 
         Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
         clients that do not come.
@@ -89,6 +92,8 @@ class ServerSession:
             )
         participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
         participants.find(settings.clients)
+        if planned.counts_samples and any(one.samples is None for one in participants.by_index.values()):
+            count_samples(participants)
         begun = BegunRun.made(
             planned,
             connection,
@@ -99,7 +104,7 @@ class ServerSession:
         session._enrol()
         session._make_driver()
         session.keep()
-        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, session.bytes_moved())
+        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, exchange.bytes_moved())
         return session
 
     @classmethod
@@ -179,12 +184,13 @@ class ServerSession:
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
         index_of, found = self.participants.by_node, list(nodes)
-        chosen = sorted(index_of[node] for node in found if node in index_of)
-        if len(chosen) < len(found):
+        idle = self._begun.idle
+        chosen = sorted({index_of[node] for node in found if node in index_of}.difference(idle))
+        if len(chosen) + len(idle) < len(found):
             log(
                 WARNING,
                 "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                len(found) - len(chosen),
+                len(found) - len(chosen) - len(idle),
                 len(found),
             )
         try:
@@ -205,13 +211,14 @@ class ServerSession:
             reason = "; ".join(failures) or "too few clients were left"
             log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
             return None
+        moved = self.participants.exchange.bytes_moved()
         log(
             INFO,
             "shieldfl: round %s: %s of %s clients, %s",
             number,
             len(traffic.finished),
             len(chosen),
-            self.bytes_moved(),
+            moved,
         )
         return traffic
 
@@ -236,13 +243,6 @@ class ServerSession:
                 "leave shieldfl.checkpoint out"
             )
         self.replace_model(arrays)
-
-    def bytes_moved(self) -> str:
-        """Say what Flower's messages have taken since this was asked last."""
-        exchange = self.participants.exchange
-        before, self._counted = self._counted, (exchange.bytes_up, exchange.bytes_down)
-        up, down = (now - then for now, then in zip(self._counted, before, strict=True))
-        return f"{up:,} bytes up, {down:,} bytes down"
 
     def replace_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
@@ -294,9 +294,10 @@ class ServerSession:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
-        log(INFO, "shieldfl: the end of the run: %s", self.bytes_moved())
-        self._counted = (0, 0)
-        log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", self.bytes_moved())
+        exchange = self.participants.exchange
+        log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
+        whole = exchange.bytes_moved(since_asked=False)
+        log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
 
     def keep(self, state: Message | None = None) -> None:
         """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
@@ -319,6 +320,7 @@ class ServerSession:
             begun.buffers,
             begun.method_settings,
             begun.opener,
+            begun.idle,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from logging import INFO
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -13,19 +13,28 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
 from shieldfl.authority_service.authority_client import AuthorityConnection
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError, PolicyError, ShieldError
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.mean_strategy import MeanStrategy
-from shieldfl.flower.participants import check_sample
+from shieldfl.flower.participants import Participants, check_sample
 from shieldfl.flower.planned_run import PlannedRun
 from shieldfl.flower.result_without_model import ResultWithoutModel
+from shieldfl.flower.sample_count import COUNTED_METRIC
 from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
 
 __all__ = ["ShieldStrategy"]
+
+
+class _FirstRound(NamedTuple):
+    """What the app's strategy has configured, with its settings before and after that."""
+
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    records: Mapping[int, RecordDict]
 
 
 class ShieldStrategy(Strategy):
@@ -65,6 +74,8 @@ class ShieldStrategy(Strategy):
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
         """The arrays that the app's strategy was given last."""
+        self._first: _FirstRound | None = None
+        """Where samples were counted by its training."""
 
     @property
     def session(self) -> ServerSession:
@@ -89,6 +100,7 @@ class ShieldStrategy(Strategy):
         unset = "" if self.settings.opener else ", since shieldfl.opener is not set"
         log(INFO, "\t├──> shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
         log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
+        log(INFO, "\t│\t%s", self.session.weighted_by)
         self._inner.summary()
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
@@ -107,7 +119,7 @@ class ShieldStrategy(Strategy):
         exchange, settings = Exchange(grid, timeout), self.settings
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
-            self._check_fits(planned.method(), evaluates=evaluate_fn is not None)
+            self._check_fits(planned.method_of_equals, evaluates=evaluate_fn is not None)
         connection = self._given_authority or settings.authority_connection()
         try:
             if settings.resume:
@@ -116,7 +128,14 @@ class ShieldStrategy(Strategy):
                 )
                 self._inner.restore(self._session.strategy_state())
             else:
-                self._session = ServerSession.begin(exchange, planned, connection)
+                self._session = ServerSession.begin(
+                    exchange,
+                    planned,
+                    connection,
+                    lambda participants: self._count_samples(
+                        participants, planned, initial_arrays, given["train_config"], grid
+                    ),
+                )
             self._check_fits(self._session.method, evaluates=evaluate_fn is not None)
             self._newest = initial_arrays
             with self._inner.standing_in(self):
@@ -147,6 +166,37 @@ class ShieldStrategy(Strategy):
                 f"{needs} on the server, which does not see it: sums of {method.name} are opened by "
                 f"{method.opened_by}. {_remedy_for(method)}"
             )
+
+    def _count_samples(
+        self,
+        participants: Participants,
+        planned: PlannedRun,
+        arrays: ArrayRecord,
+        config: ConfigRecord | None,
+        grid: Grid,
+    ) -> None:
+        """Have clients that do not say how many samples they have train as round 1 asks for it, and say so."""
+        if self._inner.weighted_by != COUNTED_METRIC:
+            raise ParameterError(
+                f"the strategy weighs by the metric {self._inner.weighted_by!r}, and clients are counted by "
+                f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy weighted_by_key="
+                f"{COUNTED_METRIC!r}"
+            )
+        own = ConfigRecord(dict(config or {}))
+        before = dict(own)
+        try:
+            records = self._inner.configured("train", 1, arrays, own, grid)
+        except ShieldError:
+            raise
+        except Exception as error:
+            raise ParameterError(
+                f"the strategy's configure_train fails before its start ({type(error).__name__}: {error}), where "
+                "clients count their samples by a first training: give the app ShieldMod(samples=...)"
+            ) from error
+        check_sample(len(records), planned.method_of_equals.plan)
+        self._first = _FirstRound(before, dict(own), records)
+        layout = planned.layout.to_json()
+        participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
@@ -181,20 +231,27 @@ class ShieldStrategy(Strategy):
             return []
         self._take_model(arrays)
         model = session.model()
-        records = self._inner.configured(
-            "train", server_round, arrays if model is None else model, config, grid
-        )
+        records = self._configured(server_round, arrays if model is None else model, config, grid)
         if not self._ended_rounds:
             check_sample(len(records), session.method.plan)
         self._take_records(records)
-        session.clients.asked["weighted-by"] = (
-            self._inner.weighted_by if self.settings.weighting == "samples" else ""
-        )
+        session.clients.asked["weighted-by"] = self._inner.weighted_by if session.counts_samples else ""
         traffic = session.run_round(server_round, records)
         if traffic is not None:
             self._finished = traffic.finished
             self._ended_rounds += 1
         return []
+
+    def _configured(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Mapping[int, RecordDict]:
+        """Have the app's strategy configure a round once: the first was, where samples were counted by its training."""
+        first, self._first = self._first, None
+        if first is None or dict(config) not in (first.before, first.after):
+            return self._inner.configured("train", server_round, arrays, config, grid)
+        for name, value in first.after.items():
+            config[name] = value
+        return first.records
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -253,7 +310,7 @@ class ShieldStrategy(Strategy):
             index: session.model_content(index, Kind.MODEL) for index in sorted(session.clients.app_records)
         }
         self._evaluated = session.clients.asked_all(contents, f"evaluation {server_round}", kind="evaluate")
-        log(INFO, "shieldfl: evaluation %s: %s", server_round, session.bytes_moved())
+        log(INFO, "shieldfl: evaluation %s: %s", server_round, session.participants.exchange.bytes_moved())
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -38,7 +38,7 @@ NO_SHIELD = (
 )
 
 _STYPE = "shieldfl.message 1"
-_VERSION = 3
+_VERSION = 4
 
 
 class Kind(StrEnum):
@@ -46,6 +46,8 @@ class Kind(StrEnum):
 
     HELLO = "hello"
     """Who it is."""
+    COUNT = "count"
+    """To train from the first model, and to say on how many samples."""
     SET_UP = "set-up"
     """To take a public set-up and to enrol."""
     TRAIN = "train"
