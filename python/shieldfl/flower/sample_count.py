@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from logging import WARNING
 from typing import Any
@@ -12,7 +13,7 @@ from flwr.supercore import log
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.training_records import answered_by_app, asked_training, content_for_app
-from shieldfl.flower.wire import number_in
+from shieldfl.flower.wire import ASK, number_in
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.training.local_update import StartingPoint
 
@@ -22,6 +23,7 @@ COUNTED_METRIC = "num-examples"
 """The one metric that a node reads for it: were the name the server's choice, it would learn about any of them."""
 
 _KEPT = "shieldfl.counted"
+_REPLY, _STATE = f"{_KEPT} ", f"{_KEPT}, state: "
 
 
 class SampleCount:
@@ -67,7 +69,7 @@ class SampleCount:
         start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
         arrays = layout.record_of(numbers.parameters, numbers.buffers, layout.apart_from_message(model))
         content = content_for_app(message, asked, arrays, asked_training(start, number_in(asked, "index")))
-        given = content.object_id
+        given, before = content.object_id, copy.deepcopy(self._of_app)
         try:
             reply = answered_by_app(message, content, call_app)
             if reply.has_error():
@@ -77,26 +79,45 @@ class SampleCount:
             raise PolicyError(
                 "the app's training failed, by which its samples are counted: the node's log says why"
             ) from None
+        finally:
+            after = self._of_app
+            self._give_app(before)
         samples = _samples_in(reply.content.metric_records)
         self.forget_training()
         self._state[_KEPT] = ConfigRecord(
             {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
         )
-        for name, record in reply.content.items():
-            self._state[f"{_KEPT} {name}"] = record
+        for head, records in ((_REPLY, reply.content), (_STATE, after)):
+            for name, record in records.items():
+                self._state[f"{head}{name}"] = record
         return samples
 
     def reply(self, message: Message, content: RecordDict) -> Message | None:
-        """Return what the app said to just this content when its samples were counted; None for any other."""
+        """Return what the app said to just this content when its samples were counted; None for any other.
+
+        Its state is then what that training has left: a client whose training serves no round has not trained.
+        """
         if self._kept.get("given") != content.object_id:
             return None
-        head = f"{_KEPT} "
-        kept = {name.removeprefix(head): one for name, one in self._state.items() if name.startswith(head)}
-        return Message(RecordDict(kept), reply_to=message)
+        self._give_app(self._under(_STATE))
+        return Message(RecordDict(self._under(_REPLY)), reply_to=message)
+
+    def _under(self, head: str) -> dict[str, Any]:
+        return {name.removeprefix(head): one for name, one in self._state.items() if name.startswith(head)}
+
+    @property
+    def _of_app(self) -> dict[str, Any]:
+        return {name: one for name, one in self._state.items() if not name.startswith(ASK)}
+
+    def _give_app(self, records: Mapping[str, Any]) -> None:
+        for name in self._of_app:
+            del self._state[name]
+        for name, record in records.items():
+            self._state[name] = record
 
     def forget_training(self) -> None:
         """Let go of all but the count: what comes of that training is on its way, or will not be asked for."""
-        for name in [one for one in self._state if one.startswith(f"{_KEPT} ")]:
+        for name in [one for one in self._state if one.startswith((_REPLY, _STATE))]:
             del self._state[name]
         if self.samples is not None:
             self._state[_KEPT] = ConfigRecord({"samples": self.samples})
