@@ -55,7 +55,8 @@ def rounds_of(
         weighted_by_key="num-examples",
     )
     own.begun, own.clock = [], clock
-    asked = {"shieldfl.clients": clients, "shieldfl.min-clients": 3}
+    # A count of samples would be a training between the first two times that a round is configured.
+    asked = {"shieldfl.clients": clients, "shieldfl.min-clients": 3, "shieldfl.weighting": "uniform"}
     strategy = ShieldStrategy(own, asked) if form == "protected" else own
     begin = clock()
     config = ConfigRecord({"learning-rate": CONFIG["learning-rate"]})

@@ -103,7 +103,10 @@ def test_nodes_of_its_deployment_take_part_in_the_apps_own_method(method, tmp_pa
     plan = FederationPlan(
         clients=3, rounds=1, min_clients=3, server_learning_rate=1.0, parameters=10, layer_offsets=(0, 10)
     )
-    settings._check_allowed(make_method(method, MethodSettings(), plan))
+    for opener in (None, *["aggregator"][: make_method(method, MethodSettings(), plan).aggregator_can_open]):
+        settings._check_allowed(
+            make_method(method, MethodSettings(), dataclasses.replace(plan, opener=opener))
+        )
     own = tomllib.loads((tmp_path / "own" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     assert own["shieldfl"]["settings"]["encryption"] == ("kahe" if method == "sense-crypt" else "")
     assert f"method `{method}`" in (tmp_path / "own" / "README.md").read_text()

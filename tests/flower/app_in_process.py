@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import random
 import sys
@@ -64,6 +65,7 @@ class AppInProcess:
 
 
 def _keeping(start, kept):
+    @functools.wraps(start)
     def kept_start(*arguments, **named):
         result = start(*arguments, **named)
         kept.append(result)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.torch_training import train_as_asked
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
@@ -46,7 +49,7 @@ class DigitsRun:
     method : its name.
     clients, rounds : of the run.
     settings : of the method, by their names in files.
-    opener : who opens sums.
+    opener : who opens sums; None for clients, where they can.
     by_samples : whether clients count by their samples.
     """
 
@@ -79,8 +82,9 @@ class DigitsRun:
 
     def run_config(self, **more):
         config = {"clients": self.clients, "method": self.name, "min-clients": 2}
-        config |= {"opener": self.opener} if self.opener else {}
-        config |= {"weighting": "samples"} if self.by_samples else {}
+        by_clients = opened_by_clients(self.name, self.given.get("encryption", "kahe"))
+        config |= {"opener": self.opener} if self.opener else by_clients
+        config["weighting"] = "samples" if self.by_samples else "uniform"
         config |= {f"settings.{name}": value for name, value in self.given.items()}
         return {f"shieldfl.{name}": value for name, value in (config | more).items()}
 
@@ -123,6 +127,8 @@ class DigitsRun:
             samples=sum(self.weights) if self.weights else None,
             opener=self.opener,
         )
+        # As in an app, weights that differ much make values no longer than one bit.
+        plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / 2))
         method = make_method(self.name, self.settings, plan)
         trainers = [self.trainer(index) for index in range(self.clients)]
         federation = EmbeddedFederation(

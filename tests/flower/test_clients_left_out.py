@@ -55,11 +55,9 @@ def test_ends_of_rounds_that_come_twice_change_nothing(lost, caplog):
 
 
 @pytest.mark.parametrize(("fraction", "fits"), [(0.4, True), (0.8, False)])
-def test_a_round_of_more_than_max_clients_does_not_happen(fraction, fits, caplog):
+def test_a_round_of_more_than_max_clients_does_not_happen(fraction, fits):
     run = DigitsRun("full-he", clients=5, rounds=2)
     inner = FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
     strategy = ShieldStrategy(inner, run.run_config(**{"max-clients": 3}))
-    with nullcontext() if fits else pytest.raises(PolicyError, match="not one round ended"):
+    with nullcontext() if fits else pytest.raises(PolicyError, match="max_clients is 3"):
         strategy.start(LoopbackGrid(run.app, run.clients), run.arrays(), num_rounds=run.rounds, timeout=10)
-    said = [one.getMessage() for one in caplog.records]
-    assert any("4 clients were chosen, and max_clients is 3" in one for one in said) != fits

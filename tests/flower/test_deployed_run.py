@@ -50,7 +50,9 @@ def open_to_all(tmp_path_factory):
     methods = ",".join(sorted({method for method, _, _ in WITH_THREE_NODES.values()}))
     folder = tmp_path_factory.mktemp("deployed")
     # Whatever protects, what is trained is the same.
-    config = f'shieldfl-methods="{methods}" shieldfl-repeats=true shieldfl-openers="clients,authority"'
+    config = (
+        f'shieldfl-methods="{methods}" shieldfl-repeats=true shieldfl-openers="aggregator,clients,authority"'
+    )
     with Deployment(folder, node_config=config) as one:
         one.up()
         yield one

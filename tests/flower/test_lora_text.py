@@ -127,7 +127,6 @@ def test_a_protected_app_has_model_and_metrics_of_the_plain_one(runs):
     """AdamW makes whole steps of small gradients, so that what is off by 4e-7 after a round is more after five."""
     plain, protected = runs.results
     np.testing.assert_allclose(accuracies(protected), accuracies(plain), atol=2 / 800)
-    assert not protected.arrays
     for model in runs.evaluated[-CLIENTS:]:
         assert list(model) == list(plain.arrays)
         for name, own in plain.arrays.items():

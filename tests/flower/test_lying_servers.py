@@ -9,6 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flower.test_messages_that_fail import ALL, number_of
 from flower.vector_app import SHAPES, VectorRun, as_arrays
 from shieldfl.errors import PolicyError
+from shieldfl.flower.begun_run import BegunRun
+from shieldfl.flower.participants import Participants
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
@@ -40,11 +42,14 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
 def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypatch, samples, others):
     """The target counts 2^14 times as much as the others, whose updates all but round to nothing in the sum."""
     weights = [2**14, others, others, others]
-    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    made = BegunRun.made
+    monkeypatch.setattr(BegunRun, "made", lambda planned, authority, said: made(planned, authority, weights))
     run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
         run.start()
-    assert run.trained == []
+    assert {number for _, number in run.trained} <= {
+        1
+    }  # by which samples were counted: nothing of it has left
 
 
 @pytest.mark.parametrize("part", ["weight", "index", "layout", "other"])
@@ -67,8 +72,11 @@ def test_no_part_of_the_set_up_s_message_takes_the_place_of_what_was_looked_at(p
 
 
 def test_a_client_does_not_take_a_plan_in_which_others_may_count_more(monkeypatch):
-    weights = [1, 1, 1, 1]
-    monkeypatch.setattr("shieldfl.flower.begun_run._weights", lambda *arguments: weights)
+    def not_counted(participants, *arguments):
+        for one in participants.by_index.values():
+            one.samples = 1
+
+    monkeypatch.setattr(Participants, "count", not_counted)
     run = VectorRun(opener="aggregator", weighting="samples", most_weight=2**14)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
         run.start()

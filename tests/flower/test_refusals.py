@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import types
 
 import pytest
 
@@ -104,6 +105,20 @@ def test_a_grid_without_enough_nodes_says_how_many_are_missing():
     run = VectorRun(clients=2)
     with pytest.raises(TimeoutError, match="2 of 3 nodes are there after 0 s"):
         Exchange(run.grid, 0.01).nodes(3)
+
+
+def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkeypatch, caplog):
+    """Flower's simulation has two nodes unless told otherwise: the run waited an hour without a word."""
+    caplog.set_level("INFO")
+    run, seconds = VectorRun(clients=4), iter(range(100))
+    run.grid.hidden = set(list(run.grid.configs)[2:])
+    clock = types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    monkeypatch.setattr("shieldfl.flower.exchange.time", clock)
+    with pytest.raises(TimeoutError, match="2 of 4 nodes are there after 25 s"):
+        Exchange(run.grid, 25.0).nodes(4)
+    said = [one.getMessage() for one in caplog.records if "waits for all" in one.getMessage()]
+    assert len(said) == 3
+    assert all("2 of 4 nodes" in one and '--federation-config "num-supernodes=4"' in one for one in said)
 
 
 def test_a_strategy_has_a_run_once_it_is_started():

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import (
 )
 
 from flower.vector_app import VectorRun
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError
 from shieldfl.flower.strategy import ShieldStrategy
 
 ALL = [0, 1, 2, 3]
@@ -59,11 +59,6 @@ def test_a_strategy_that_compares_single_updates_is_refused(strategy):
         ShieldStrategy(strategy, VectorRun().config)
 
 
-def test_a_strategy_that_steps_needs_to_see_the_mean():
-    with pytest.raises(ParameterError, match='opener = "aggregator"'):
-        ShieldStrategy(FedAdam(), VectorRun().config)
-
-
 class _Own(FedAvg):
     def aggregate_train(self, server_round, replies):
         self.seen = [one.content["arrays"]["bias"].numpy() for one in replies]
@@ -95,38 +90,6 @@ def test_fedprox_and_a_sample_of_the_nodes_work_as_ever():
         if np.allclose(arrays["bias"], expected["bias"], atol=1e-5)
     ]
     assert len(last) >= 2
-
-
-def test_a_server_that_sees_no_model_does_not_evaluate_one():
-    run = VectorRun()
-    with pytest.raises(ParameterError, match="sees no model to evaluate"):
-        run.start(evaluate_fn=lambda number, arrays: MetricRecord({"a": 1.0}))
-
-
-def test_the_mean_is_weighted_by_the_samples_that_clients_say():
-    run = VectorRun(
-        samples=lambda context: 10 * (context.node_config["partition-id"] + 1), weighting="samples", rounds=1
-    )
-    run.start()
-    weights = np.array([10, 20, 30, 40]) / 100
-    expected = sum(one * run.train(client, 1, (7,)) for client, one in enumerate(weights))
-    np.testing.assert_allclose(run.evaluated[0]["bias"], expected, atol=1e-5)
-
-
-def test_weighting_by_samples_needs_an_app_that_says_them_and_keeps_to_them():
-    with pytest.raises(ParameterError, match=r"client 0 does not say how many samples"):
-        VectorRun(weighting="samples").start()
-    asked = []
-
-    def samples(context):
-        asked.append(context)
-        return 10 + (len(asked) > 8)
-
-    run = VectorRun(weighting="samples", samples=samples, rounds=1)
-    run.config["shieldfl.most-weight"] = 100
-    with pytest.raises(PolicyError, match="not one round ended"):
-        run.start()
-    assert "the number must stay the same in a run" in run.strategy.session.clients.failures[0]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,15 @@ from flwr.serverapp.strategy import FedAvg
 from flower.loopback_grid import LoopbackGrid
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.methods.discovery import method_class
 
 SHAPES = {"weight": (7, 11), "bias": (7,)}
+
+
+def opened_by_clients(method, encryption="kahe"):
+    """Return the setting that has clients open sums; none for a method whose clients cannot."""
+    can = method_class(method).clients_can_open and encryption in ("kahe", "pads")
+    return {"opener": "clients"} if can else {}
 
 
 def moves(client, number, shape):
@@ -28,7 +35,8 @@ class VectorRun:
     nodes : how many there are; as many as clients by default.
     node_config : of each node, by its number.
     strategy : the app's own.
-    settings : of the run, without ``shieldfl.``.
+    arrays_key : under which the app reads and returns the record of arrays.
+    settings : of the run, without ``shieldfl.``; clients open sums, where they can, unless another opener is set.
     """
 
     def __init__(
@@ -41,10 +49,12 @@ class VectorRun:
         strategy=None,
         samples=None,
         mods=None,
+        arrays_key="arrays",
         **settings,
     ):
         self.rounds = rounds
         self.samples = samples
+        self.arrays_key = arrays_key
         self.mods = [ShieldMod(samples)] if mods is None else mods
         self.grid = LoopbackGrid(self.app, nodes or clients, node_config)
         self.trained = []
@@ -54,9 +64,11 @@ class VectorRun:
         self.train = moves
         self.brings_scores = True
         self.own = strategy or FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
-        config = {"clients": clients, "min-clients": 2} | {
-            name.replace("_", "-"): one for name, one in settings.items()
-        }
+        config = (
+            {"clients": clients, "min-clients": 2, "weighting": "uniform"}
+            | opened_by_clients(settings.get("method", "full-he"))
+            | {name.replace("_", "-"): one for name, one in settings.items()}
+        )
         self.config = {f"shieldfl.{name}": one for name, one in config.items()}
 
     def app(self):
@@ -66,11 +78,11 @@ class VectorRun:
         def train(message, context):
             client, number = context.node_config["partition-id"], message.content["config"]["server-round"]
             self.trained.append((client, number))
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             moved = {name: one + self.train(client, number, one.shape) for name, one in arrays.items()}
             count = 1 if self.samples is None else self.samples(context)
             metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
-            content = {"arrays": ArrayRecord(as_arrays(moved)), "metrics": metrics}
+            content = {self.arrays_key: ArrayRecord(as_arrays(moved)), "metrics": metrics}
             asked = message.content.get("shieldfl.training", {})
             if self.brings_scores and asked.get("scores"):
                 scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
@@ -79,7 +91,7 @@ class VectorRun:
 
         @app.evaluate()
         def evaluate(message, context):
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             self.evaluated[context.node_config["partition-id"]] = arrays
             metrics = MetricRecord({"num-examples": 1, "mean": float(arrays["bias"].mean())})
             return Message(RecordDict({"metrics": metrics}), reply_to=message)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from flwr.app import ArrayRecord
+from dataclasses import dataclass
 
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.checkpoint import Progress
 from shieldfl.flower.federation_settings import FederationSettings
+from shieldfl.flower.planned_run import PlannedRun
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method, method_of
@@ -43,8 +41,11 @@ class BegunRun:
     apart: Message
     """The arrays that stay as they are."""
     weights: list[int]
+    idle: list[int]
+    """Clients with no samples: they count for nothing, and so are in no round."""
+    opener: str | None
+    """As the settings had it, and so the weighting."""
     weighting: str
-    """As the settings had it."""
     buffers: str
     """As the settings had it: the layout was made by it."""
     method_settings: str
@@ -53,45 +54,24 @@ class BegunRun:
     @classmethod
     def made(
         cls,
-        settings: FederationSettings,
-        method_settings: MethodSettings,
+        planned: PlannedRun,
         connection: AuthorityConnection | None,
-        arrays: ArrayRecord,
-        rounds: int,
-        samples: Sequence[int],
+        samples: Sequence[int | None],
     ) -> BegunRun:
-        """Plan the run and begin a session at the key authority.
+        """Begin a session at the key authority.
 
-        ``samples`` are the clients', 0 where one does not say. Raises ParameterError for what does not fit together,
+        ``samples`` are the clients', None where one does not say. Raises ParameterError for what does not fit together,
         PolicyError for what the authority does not allow, UnreachableError.
         """
-        layout = RecordLayout.of(arrays, settings.buffers)
-        initial = layout.model_of(arrays).kept()
-        apart = layout.apart_to_message(layout.apart_of(arrays))
-        weights = _weights(samples, settings)
-        plan = FederationPlan.for_weights(
-            weights,
-            clients=settings.clients,
-            rounds=rounds,
-            min_clients=settings.min_clients,
-            server_learning_rate=settings.server_learning_rate,
-            parameters=initial.parameters.size,
-            buffers=initial.buffers.size,
-            layer_offsets=layout.layout.offsets,
-            samples=sum(samples) if all(samples) else None,
-            opener=settings.opener,
-            max_clients=settings.max_clients,
-            layout_digest=layout.digest(apart),
-        )
-        if settings.most_weight is not None and settings.weighting == "samples":
-            plan = replace(plan, most_weight=settings.most_weight)
-        method = make_method(settings.method, method_settings, plan)
-        method.check_opener()
-        if method.needs_shared_secret and not method.clients_open:
-            raise ParameterError(
-                f"clients of {method.name} share a secret, which comes to them where they open sums: leave "
-                "shieldfl.opener out"
-            )
+        settings, initial = planned.settings, planned.initial
+        said = [one for one in samples if one is not None]
+        weights, idle = [1] * settings.clients, []
+        if planned.counts_samples:
+            weights = [max(one, 1) for one in said]
+            idle = [index for index, one in enumerate(said) if one == 0]
+        if len(idle) == settings.clients:
+            raise ParameterError("no client has any samples: there is nothing to train on")
+        method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
         authority: AuthoritySteps | None
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
@@ -105,13 +85,15 @@ class BegunRun:
             signed,
             authority,
             not isinstance(authority, RemoteAuthority),
-            layout,
+            planned.layout,
             initial,
-            apart,
+            planned.apart,
             weights,
+            idle,
+            settings.opener,
             settings.weighting,
             settings.buffers,
-            _text_of(method_settings, settings.method),
+            _text_of(planned.method_settings, settings.method),
         )
 
     @classmethod
@@ -155,10 +137,39 @@ class BegunRun:
             initial,
             apart,
             progress.weights,
+            progress.idle,
+            progress.opener,
             progress.weighting,
             progress.buffers,
             progress.method_settings,
         )
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether clients count by their numbers of samples."""
+        return self.weighting == "samples" and not self.method.weighs_all_alike
+
+    @property
+    def weighted_by(self) -> str:
+        """How much clients count, in words."""
+        method = self.method
+        if not self.counts_samples:
+            why = (
+                f"{method.name} knows no weights"
+                if method.weighs_all_alike
+                else "shieldfl.weighting is uniform"
+            )
+            return f"all clients count alike, since {why}"
+        counted = [one for index, one in enumerate(self.weights) if index not in self.idle]
+        words = f"clients count by their samples, {min(counted):,} to {max(counted):,}"
+        bits = getattr(method.purposes.get("update"), "value_bits", 0)
+        usual = method.own_settings.get("value_bits", bits)
+        if bits > usual:
+            words += f"; encrypted values have {bits} bits instead of {usual}, since these differ"
+        if self.idle:
+            who = ", ".join(map(str, self.idle))
+            words += f"; clients without samples, which count for nothing, are in no round: {who}"
+        return words
 
     def parts(self, key: bytes) -> dict[str, bytes]:
         """Return what it takes to go on, an embedded authority's state sealed under the key."""
@@ -191,7 +202,7 @@ def _same_method(
         "clients": (plan.clients, settings.clients),
         "min-clients": (plan.min_clients, settings.min_clients),
         "max-clients": (plan.max_clients, settings.max_clients),
-        "opener": (plan.opener, settings.opener),
+        "opener": (progress.opener, settings.opener),
         "server-learning-rate": (plan.server_learning_rate, settings.server_learning_rate),
         "rounds": (plan.rounds, rounds),
         "weighting": (progress.weighting, settings.weighting),
@@ -214,15 +225,3 @@ def _same_method(
 
 def _text_of(method_settings: MethodSettings, name: str) -> str:
     return json.dumps(plain_settings(method_settings.of(name)), sort_keys=True)
-
-
-def _weights(samples: Sequence[int], settings: FederationSettings) -> list[int]:
-    if settings.weighting == "uniform":
-        return [1] * settings.clients
-    if not all(samples):
-        silent = list(samples).index(0)
-        raise ParameterError(
-            f"client {silent} does not say how many samples it has: give its app ShieldMod(samples=...), or set "
-            'shieldfl.weighting = "uniform"'
-        )
-    return list(samples)

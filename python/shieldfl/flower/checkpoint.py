@@ -27,10 +27,13 @@ class Progress:
     is_embedded: bool
     """Whether the key authority is in the server's process."""
     weighting: str
-    """As the settings had it, ``buffers`` too."""
+    """As the settings had it, ``buffers`` and ``opener`` too."""
     buffers: str
     method_settings: str
     """The method's own, as they were given, in JSON."""
+    opener: str | None = None
+    idle: list[int] = field(default_factory=list)
+    """Clients with no samples, which are in no round."""
     metrics: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """By round and kind, what the app's own strategy made of metrics."""
     ended: dict[int, int] = field(default_factory=dict)

@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
+from shieldfl.flower.held_models import HELD, model_parts, with_held
 from shieldfl.flower.node_memory import NodeMemory, Position
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.told_events import UntoldEvents
+from shieldfl.flower.wire import message_in
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.missed_rounds import missed_parts
@@ -28,7 +30,7 @@ from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["ClientSession"]
 
-_BEGUN, _STEPS, _SECRET, _TOLD = "begun", "steps", "secret", "told"
+_BEGUN, _STEPS, _SECRET, _TOLD, _MODEL = "begun", "steps", "secret", "told", "model"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class ClientSession:
         self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
         self._secret = secret
         self._update: bytes | None = None
+        self._model: Message | None = None
+        self._model_is_kept = True
         self._round = 0
         self._told = _Told()
         self.clear_metrics = False
@@ -143,6 +147,7 @@ class ClientSession:
         one._begun_is_kept = True
         one.steps.restore(kept[_STEPS], one._key)
         one._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told)
+        one._model = Message.from_bytes(kept[_MODEL]) if _MODEL in kept else None
         return one
 
     def _check_layout(self) -> None:
@@ -169,13 +174,32 @@ class ClientSession:
             _SECRET: self._secret or b"",
             _TOLD: msgspec.msgpack.encode(self._told),
         }
+        if self._model is not None and not self._model_is_kept:
+            contents[_MODEL] = self._model.to_bytes()
         if not self._begun_is_kept:
             contents[_BEGUN] = Message({**self._begun, "setup": self.setup.to_bytes()}).to_bytes()
         self._since = self._memory.keep(
             self.setup.session, contents, since=self._since, round_number=self._round, update=self._update
         )
-        self._begun_is_kept, self._update = True, None
+        self._begun_is_kept, self._model_is_kept, self._update = True, True, None
         return self._since
+
+    def brought(self, content: RecordDict, *, keeps: bool = False) -> Message | None:
+        """Return the role's message of a content, with the model that it stands for; ``keeps``: for later messages.
+
+        Raises WireFormatError for a model that this node does not have.
+        """
+        message = message_in(content)
+        if message is not None and HELD in message:
+            found = with_held(message, self._model) or with_held(message, self._initial.to_message())
+            if found is None:
+                raise WireFormatError(
+                    "this node does not have the model that the message stands for: send it whole"
+                )
+            message = found
+        elif message is not None and keeps and not self.method.clients_open:
+            self._model, self._model_is_kept = model_parts(message), False
+        return message
 
     def take_known_events(self, known: int) -> None:
         """Give up the first events that the server has written down. Raises WireFormatError for more than there are."""

@@ -16,7 +16,6 @@ from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.errors import ParameterError
 from shieldfl.flower.record_layout import BUFFERS
 from shieldfl.methods.discovery import named_method
-from shieldfl.methods.protocol.plan import Opener
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
 
@@ -44,18 +43,26 @@ class FederationSettings(Settings):
             key="max-clients",
         ),
     ] = None
-    opener: Opener = None
+    opener: Annotated[
+        Literal["aggregator", "clients", "authority"] | None,
+        about(
+            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; neither "
+            "server nor key authority sees an opened value. authority: the key authority, which gets the sums. None: "
+            "the server where the method lets it, else clients where they can, else the authority; the log says which."
+        ),
+    ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
         about(
-            "uniform: all clients count alike. samples: each by its number of samples, which its "
-            "ShieldMod(samples=...) says when the run begins."
+            "samples: each client counts by its number of samples, as its ShieldMod(samples=...) says, or its training "
+            "before the run's keys are made. uniform: all count alike, as they do in methods that know no weights."
         ),
-    ] = "uniform"
+    ] = "samples"
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "The largest number of samples of a client; left out, the largest that any says.",
+            "The largest number of samples of a client; left out, the largest that any says. Each doubling beyond that "
+            "takes another bit for each value.",
             key="most-weight",
         ),
     ] = None

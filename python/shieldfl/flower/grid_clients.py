@@ -12,7 +12,8 @@ from flwr.supercore import log
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.flower.participants import Participants
 from shieldfl.flower.told_events import ToldEvents
-from shieldfl.flower.wire import ASK, Kind, asked_of, bytes_in, packed
+from shieldfl.flower.wire import ASK, NO_SHIELD, Kind, asked_of, bytes_in, packed
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["GridClients"]
@@ -32,11 +33,18 @@ class GridClients:
     missed : returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
         come, all that the client is not known to have.
     told : takes what clients tell of privacy.
+    clients_open : whether clients open sums; else the next message with a model brings what a round came to.
     """
 
     def __init__(
-        self, participants: Participants, missed: Callable[[int, bool], RoleMessage], told: ToldEvents
+        self,
+        participants: Participants,
+        missed: Callable[[int, bool], RoleMessage],
+        told: ToldEvents,
+        *,
+        clients_open: bool,
     ) -> None:
+        self._clients_open = clients_open
         self.participants = participants
         self.told = told
         self._missed = missed
@@ -74,9 +82,7 @@ class GridClients:
             self._first = {}
         else:
             contents = {
-                index: self._content(
-                    index, Kind.PHASE, self.record_of(message_of(index)), round=self._round, phase=phase
-                )
+                index: self._content(index, Kind.PHASE, message_of(index), round=self._round, phase=phase)
                 for index in clients
             }
         log(INFO, "shieldfl: round %s: %s clients are asked for phase %r", self._round, len(contents), phase)
@@ -94,26 +100,29 @@ class GridClients:
             yield index, bytes_in(reply.content) or b""
 
     def end_round(self, clients: Sequence[int], message_of: _MessageOf) -> None:
-        """Keep the round's end, for the next message to each client."""
+        """Keep the round's end, for the next message to each client: the model of it, where clients open none, not."""
         for index in clients:
-            self.ends[index] = self._round, message_of(index)
+            end = message_of(index)
+            if not self._clients_open:
+                end = RoleMessage({name: part for name, part in end.items() if name not in GlobalModel.parts})
+            self.ends[index] = self._round, end
 
     def _first_content(self, index: int, phase: str) -> RecordDict:
         return self.content(
             index,
             Kind.TRAIN,
-            self.record_of(self._first[index]),
+            self._first[index],
             phase=phase,
             round=self._round,
             participants=self._participants,
         )
 
-    def content(self, index: int, kind: Kind, message: Any, **values: Any) -> RecordDict:
+    def content(self, index: int, kind: Kind, message: RoleMessage | None, **values: Any) -> RecordDict:
         """Return a message for a client with all that it is not known to have, and the app's own records."""
         parts: dict[str, Any] = dict(self.app_records.get(index, {}).items())
         ended, end = self.ends.get(index, (0, None))
         if end is not None:
-            parts["shieldfl.end"] = self.record_of(end)
+            parts["shieldfl.end"] = self._record_of(end)
         is_unsure = index in self._unsure
         # A round's first message itself brings what the client was not sent.
         if is_unsure or kind != Kind.TRAIN:
@@ -122,12 +131,21 @@ class GridClients:
                 parts["shieldfl.missed"] = packed(missed)
         return self._content(index, kind, message, parts, ended=ended, **self.asked, **values)
 
-    def _content(self, index: int, kind: Kind, *records: Any, **values: Any) -> RecordDict:
+    def _content(
+        self,
+        index: int,
+        kind: Kind,
+        message: RoleMessage | None,
+        parts: Mapping[str, Any] | None = None,
+        **values: Any,
+    ) -> RecordDict:
+        short = None if message is None else self.participants.models.short(index, message)
+        record = None if short is None else self._record_of(short)
         return self.participants.content(
-            index, kind, *records, events_known=self.told.kept_of(index), **values
+            index, kind, record, parts, events_known=self.told.kept_of(index), **values
         )
 
-    def record_of(self, message: RoleMessage) -> Any:
+    def _record_of(self, message: RoleMessage) -> Any:
         """Pack a message, once for all clients that get the same in an exchange."""
         if id(message) not in self._packed:
             self._packed[id(message)] = message, packed(message)
@@ -142,6 +160,7 @@ class GridClients:
     ) -> dict[int, Message]:
         """Send to clients; return their replies, and note who failed. Each failure is logged, with its reason."""
         self._packed = {}
+        self.participants.models.end_exchange()
         by_index, index_of = self.participants.by_index, self.participants.by_node
         kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
         for index, one in kinds.items():
@@ -155,7 +174,11 @@ class GridClients:
             if index not in contents:
                 continue
             if reply.has_error():
-                self.failures[index] = reply.error.reason or "it failed"
+                self.failures[index] = reason = reply.error.reason or "it failed"
+                if (
+                    "KeyError" in reason and repr(self.asked.get("arrays")) in reason
+                ):  # ShieldMod brings these
+                    self.failures[index] = f"{reason}. {NO_SHIELD}"
                 continue
             try:
                 bytes_in(reply.content)
@@ -169,8 +192,11 @@ class GridClients:
             if index not in found:
                 reason = self.failures.setdefault(index, "it has not answered in time")
                 self._unsure.add(index)
+                self.participants.models.lost(index)
                 log(WARNING, "shieldfl: client %s left %s: %s", index, group, reason)
             elif kinds[index] != Kind.PHASE:
                 self._unsure.discard(index)
                 self.ends.pop(index, None)
+                if kinds[index] == Kind.MODEL:
+                    self.participants.models.kept(index)
         return found

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from logging import WARNING
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
     FedAdagrad,
     FedAdam,
     FedAvg,
@@ -33,8 +39,31 @@ from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["MeanStrategy"]
 
-_SINGLE = (Bulyan, FedMedian, FedTrimmedAvg, FedXgbBagging, FedXgbCyclic, Krum, MultiKrum, QFedAvg)
 _STEPPING = (FedAdagrad, FedAdam, FedAvgM, FedYogi)
+_REFUSED = {
+    "compares single clients' updates, which nobody sees here: take a strategy that needs their mean": (
+        Bulyan,
+        FedMedian,
+        FedTrimmedAvg,
+        Krum,
+        MultiKrum,
+        QFedAvg,
+    ),
+    "joins single clients' trees, which nobody sees here: take a strategy that needs a mean": (
+        FedXgbBagging,
+        FedXgbCyclic,
+    ),
+    "adds noise that is scaled for clients whose single updates are clipped, and gets their mean alone: take "
+    "shieldfl.method = 'ddp-fedavg', whose clients clip and add noise, with FedAvg": (
+        DifferentialPrivacyClientSideAdaptiveClipping,
+        DifferentialPrivacyClientSideFixedClipping,
+        DifferentialPrivacyServerSideAdaptiveClipping,
+        DifferentialPrivacyServerSideFixedClipping,
+    ),
+}
+"""By the reason, strategies that nothing can be set to allow."""
+_HOOKS = "summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
+"""What ``start`` calls."""
 _MOST_WEIGHT = 2.0**53
 """Sums of such weights are finite: divided by infinity, the mean model that a strategy steps with would be 0."""
 
@@ -48,47 +77,93 @@ class MeanStrategy:
     takes_mean : that what it does with updates needs their weighted mean alone. Known of Flower's own: FedAvg, FedProx,
         FedAvgM, FedAdagrad, FedAdam and FedYogi.
 
-    Raises ParameterError for a strategy that looks at single updates, or may.
+    Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps such a one.
     """
 
     def __init__(self, strategy: Strategy, *, takes_mean: bool = False) -> None:
+        if not isinstance(strategy, Strategy):
+            kind = type(strategy)
+            raise ParameterError(
+                f"{kind.__name__} of {kind.__module__.rpartition('.')[0]} is no strategy of flwr.serverapp.strategy: "
+                "take the one of the same name there"
+            )
         self.strategy = strategy
-        plain = isinstance(strategy, FedAvg) and type(strategy).aggregate_train is FedAvg.aggregate_train
-        self._is_flowers = type(strategy).aggregate_train.__module__.startswith("flwr.")
-        self.steps = not plain
+        for one in _strategies_in(strategy):
+            for reason, kinds in _REFUSED.items():
+                if found := next((kind for kind in kinds if isinstance(one, kind)), None):
+                    raise ParameterError(f"{found.__name__} {reason}")
+        self._hooks = {name: getattr(strategy, name) for name in _HOOKS}
+        aggregates = getattr(strategy.aggregate_train, "__func__", None)
+        self._is_flowers = getattr(aggregates, "__module__", "").startswith("flwr.")
+        self.steps = not (isinstance(strategy, FedAvg) and aggregates is FedAvg.aggregate_train)
         """Whether it makes more of the mean than the mean: then the server has to see it."""
-        name = type(strategy).__name__
-        if isinstance(strategy, _SINGLE):
+        is_known = isinstance(strategy, _STEPPING) and self._is_flowers
+        if self.steps and not is_known and not takes_mean:
             raise ParameterError(
-                f"{name} compares single clients' updates, which nobody sees here: take a strategy that needs their "
-                "mean"
+                f"{type(strategy).__name__} has an aggregation of its own, which would get the clients' mean instead "
+                "of every single update: if it needs no more than that, say so by takes_mean=True"
             )
-        if self.steps and not isinstance(strategy, _STEPPING) and not takes_mean:
-            raise ParameterError(
-                f"{name} has an aggregation of its own, which would get the clients' mean in the place of every single "
-                "update: if it needs no more than that, say so by takes_mean=True"
-            )
-
-    @property
-    def arrays_key(self) -> str:
+        self.arrays_key = str(getattr(strategy, "arrayrecord_key", "arrays"))
         """The name of the record of arrays in messages to clients."""
-        return str(getattr(self.strategy, "arrayrecord_key", "arrays"))
 
     @property
     def weighted_by(self) -> str:
         """The metric that counts a client's samples."""
         return str(getattr(self.strategy, "weighted_by_key", "num-examples"))
 
-    def app_records(self, messages: Iterable[Message]) -> dict[int, RecordDict]:
-        """Return, by node, what the strategy sends beside arrays."""
-        found = {}
-        for message in messages:
-            others: dict[str, Any] = {
-                name: record
-                for name, record in message.content.items()
-                if not isinstance(record, ArrayRecord)
-            }
-            found[message.metadata.dst_node_id] = RecordDict(others)
+    @contextmanager
+    def standing_in(self, hooks: Strategy) -> Iterator[None]:
+        """Have the strategy's own ``start`` go through another's rounds."""
+        own = vars(self.strategy)
+        kept = {name: own[name] for name in _HOOKS if name in own}
+        own.update({name: getattr(hooks, name) for name in _HOOKS})
+        try:
+            yield
+        finally:
+            for name in _HOOKS:
+                del own[name]
+            own.update(kept)
+
+    def summary(self) -> None:
+        """Log what the strategy says of itself."""
+        self._hooks["summary"]()
+
+    def configured(
+        self,
+        kind: Literal["train", "evaluate"],
+        round_number: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> dict[int, RecordDict]:
+        """Return, by node that the strategy chooses, what it sends beside the model's arrays.
+
+        Raises ParameterError for what would be lost: other arrays, a second message to a node, another function of the
+        app than the default one.
+        """
+        name, found = type(self.strategy).__name__, {}
+        for message in self._hooks[f"configure_{kind}"](round_number, arrays, config, grid):
+            node, type_ = message.metadata.dst_node_id, message.metadata.message_type
+            if type_ not in (kind, f"{kind}.default"):
+                raise ParameterError(
+                    f"{name} sends messages of the type {type_!r}: clients of a protected run take {kind!r} alone"
+                )
+            if node in found:
+                raise ParameterError(f"{name} sends a node two messages in a round: send it one")
+            records = dict(message.content.array_records.items())
+            for key, record in records.items():
+                if len(records) > 1 and key != self.arrays_key:
+                    raise ParameterError(
+                        f"{name} sends the arrays {key!r} beside the model: clients of a protected run get the model "
+                        "alone, and settings in a ConfigRecord"
+                    )
+                if record is not arrays and record != arrays:
+                    raise ParameterError(
+                        f"{name} sends clients other arrays than the model: clients of a protected run train from the "
+                        "model that all have"
+                    )
+                self.arrays_key = key
+            found[node] = RecordDict({key: one for key, one in message.content.items() if key not in records})
         return found
 
     def aggregated(
@@ -108,7 +183,7 @@ class MeanStrategy:
         replies = [
             _reply_of(client, {self.arrays_key: brought, **records}) for client, records in joined.items()
         ]
-        arrays, metrics = self.strategy.aggregate_train(round_number, replies)
+        arrays, metrics = self._hooks["aggregate_train"](round_number, replies)
         if model is None:
             return None, metrics
         return (arrays if self.steps else model), metrics
@@ -143,7 +218,7 @@ class MeanStrategy:
     ) -> MetricRecord | None:
         """Return what the strategy makes of the clients' evaluations: by client, its metrics."""
         replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
-        metrics: MetricRecord | None = self.strategy.aggregate_evaluate(round_number, replies)
+        metrics: MetricRecord | None = self._hooks["aggregate_evaluate"](round_number, replies)
         return metrics
 
     def state(self) -> RoleMessage:
@@ -161,6 +236,24 @@ class MeanStrategy:
         for name, content in state.items():
             arrays = RoleMessage.from_bytes(content)
             setattr(self.strategy, name, {key: _array_of(part) for key, part in arrays.items()})
+
+
+def _strategies_in(strategy: Strategy) -> Iterator[Strategy]:
+    """Yield a strategy and all that it holds."""
+    seen: set[int] = set()
+    waiting: list[Any] = [strategy]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, Strategy):
+            yield one
+            waiting.extend(vars(one).values())
+        elif isinstance(one, Mapping):
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple | set):
+            waiting.extend(one)
 
 
 def _array_bytes(array: np.ndarray) -> bytes:

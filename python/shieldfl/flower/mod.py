@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
-import shieldfl
-from shieldfl.errors import DataError, PolicyError, RangeError, ShieldError, WireFormatError
+from shieldfl.array_view import as_unsigned
+from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.flower.client_session import ClientSession
-from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
+from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated, write_model
+from shieldfl.flower.node_set_up import begun_session, told_who
 from shieldfl.flower.node_settings import NodeSettings
-from shieldfl.flower.training_records import asked_training, update_of
+from shieldfl.flower.sample_count import SampleCount
+from shieldfl.flower.training_records import (
+    PROTECTS,
+    answered_by_app,
+    asked_training,
+    content_for_app,
+    update_of,
+)
 from shieldfl.flower.wire import (
     ASK,
     MESSAGE,
-    TRAINING,
     Kind,
     ask,
     asked_of,
@@ -32,9 +37,7 @@ from shieldfl.flower.wire import (
     packed,
     position_in,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.roles.private_file import write_private_file
 
 __all__ = ["ShieldMod", "shield_mod"]
 
@@ -43,16 +46,18 @@ _UNTOLD = "the client failed: the node's log says why"
 
 
 class ShieldMod:
-    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod()])``. Its last mod, so that it sees all.
+    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod(), ...])``, before every other mod.
 
-    The app is called as ever, with a model's arrays, and returns trained ones and metrics. The arrays do not leave the
-    node: what does is the message of the run's method, once it was written down. Metrics leave as they are, but where
-    the method states an epsilon, which none of them is charged to: there they stay. What a server sends without
-    protection is refused, but for queries, which the app answers as ever.
+    Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a model's
+    arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the run's method
+    does, once it was written down. Metrics leave as they are, but where the method states an epsilon, which none of
+    them is charged to: there they stay. What a server sends without protection is refused, but for queries, which the
+    app answers as ever.
 
     Parameters
     ----------
-    samples : returns how many samples this client trains on, for runs in which clients count by their samples.
+    samples : returns how many samples this client trains on, for runs in which clients count by their samples. Without
+        it the app trains once more before a run's keys are made, and the metric ``num-examples`` says it.
     clear_metrics : whether metrics leave where the method states an epsilon, too. It is infinite then.
     """
 
@@ -64,7 +69,7 @@ class ShieldMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
-        if message.metadata.message_type.startswith(MessageType.QUERY):
+        if PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
             return call_next(message, context)
         try:
             return self._answered(message, context, call_next)
@@ -85,16 +90,32 @@ class ShieldMod:
         if evaluates != (asked["kind"] == Kind.MODEL):
             raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
+        count = SampleCount(context.state)
+
+        def call_app() -> Message:
+            return call_next(message, context)
+
         memory = _memory(settings, asked, context, simulated=simulated)
-        if asked["kind"] == Kind.HELLO:
-            return self._told_who(message, asked, context, memory)
-        if asked["kind"] == Kind.SET_UP:
-            return _set_up(message, asked, settings, memory, self._own_samples(context), simulated=simulated)
+        match asked["kind"]:
+            case Kind.HELLO:
+                samples = self._own_samples(context)
+                return told_who(
+                    message, asked, context, memory, samples, writes_model=settings.store is not None
+                )
+            case Kind.COUNT:
+                model = message_in(message.content) or RoleMessage()
+                settings.check_planned(model["planned"], simulated=simulated)
+                told = ask(Kind.COUNT, samples=count.train(message, model, asked, call_app))
+                return Message(RecordDict({ASK: told}), reply_to=message)
+            case Kind.SET_UP:
+                samples = self._own_samples(context)
+                begun = begun_session(message, asked, settings, memory, count, samples, simulated=simulated)
+                return _reply(message, *begun)
         session = ClientSession.load(memory, asked["session"], settings.threads)
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         session.clear_metrics = self._clear_metrics
-        turn = _Turn(message, asked, session, lambda: call_next(message, context))
+        turn = _Turn(message, asked, session, call_app, count)
         try:
             reply = turn.answered(settings.store)
         except Exception as error:
@@ -108,28 +129,11 @@ class ShieldMod:
         if self._samples is None:
             return None
         try:
-            return int(self._samples(context))
+            return int(as_unsigned(self._samples(context), "samples"))
         except Exception as error:
             # Its text may be of the data, and the server reads what is raised here.
             log(WARNING, "shieldfl: the number of samples: %s", error, exc_info=error)
             raise PolicyError("the app cannot say how many samples it has: the node's log says why") from None
-
-    def _told_who(
-        self, message: Message, asked: Mapping[str, Any], context: Context, memory: NodeMemory
-    ) -> Message:
-        """Say which client this is, and, where the server goes on with a session, as which one it took part."""
-        session = bytes(asked.get("session", b""))
-        position, kept = memory.read(session)
-        index = ClientSession.index_in(kept)
-        told = ask(
-            Kind.HELLO,
-            partition_id=int(context.node_config.get("partition-id", -1)),
-            index=-1 if index is None else index,
-            samples=self._own_samples(context) or 0,
-            shieldfl=shieldfl.__version__,
-            position=list(position),
-        )
-        return Message(RecordDict({ASK: told}), reply_to=message)
 
 
 def _untold(message: Message, reason: str, error: Exception | None = None) -> Message:
@@ -157,45 +161,6 @@ def _memory(
     return SimulatedMemory(context)
 
 
-def _set_up(
-    message: Message,
-    asked: Mapping[str, Any],
-    settings: NodeSettings,
-    memory: NodeMemory,
-    samples: int | None,
-    *,
-    simulated: bool,
-) -> Message:
-    """Take a run's public set-up, and return what enrols this client."""
-    brought = message_in(message.content)
-    if brought is None:
-        raise PolicyError("the server's message brings no set-up")
-    setup = settings.checked_setup(brought, simulated=simulated)
-    # In a sum of one client that counts much and others that count little there is but the one's update.
-    index, weight = number_in(asked, "index"), number_in(asked, "weight")
-    alike = weight == setup.plan.most_weight == 1
-    if not alike and weight != samples:
-        raise PolicyError(
-            "the server gives this client another weight than its number of samples, or has it count for itself alone: "
-            "give the app ShieldMod(samples=...) where clients count by their samples"
-        )
-    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
-    if not all(name in GlobalModel.parts or name.startswith("apart") for name in model):
-        # One called "weight" would take the place of that which was looked at.
-        raise WireFormatError("the server's message brings parts that no set-up has")
-    begun = RoleMessage(
-        {
-            "index": RoleMessage.from_number(index),
-            "weight": RoleMessage.from_number(weight),
-            "layout": str(asked["layout"]).encode(),
-            **model,
-        }
-    )
-    session = ClientSession.begin(memory, setup, begun, settings.threads)
-    enrolment = settings.signed(setup, session.index, session.steps.enrolment())
-    return _reply(message, session, enrolment)
-
-
 def _reply(
     message: Message,
     session: ClientSession,
@@ -205,12 +170,10 @@ def _reply(
     """Write everything down, then return what leaves the node."""
     position = session.keep()
     kind = Kind(asked_of(message.content)["kind"])
-    content = RecordDict({ASK: ask(kind, position=list(position), **session.events())})
+    content = {ASK: ask(kind, position=list(position), **session.events())} | dict(records or {})
     if answer is not None:
         content[MESSAGE] = packed(answer)
-    for name, record in (records or {}).items():
-        content[name] = record
-    return Message(content, reply_to=message)
+    return Message(RecordDict(content), reply_to=message)
 
 
 class _Turn:
@@ -222,6 +185,7 @@ class _Turn:
     asked : its record that says what it asks for.
     session : the client's, as it stood.
     call_app : has the app handle the message, with the content that it has by then.
+    count : what came of the training that its samples were counted by.
     """
 
     def __init__(
@@ -230,7 +194,9 @@ class _Turn:
         asked: Mapping[str, Any],
         session: ClientSession,
         call_app: Callable[[], Message],
+        count: SampleCount,
     ) -> None:
+        self._count = count
         self._message = message
         self._asked = asked
         self._session = session
@@ -251,18 +217,22 @@ class _Turn:
     def train(self) -> Message:
         """Begin a round, train unless that was done, and make the first phase's message."""
         session, number = self._session, number_in(self._asked, "round")
-        model = message_in(self._message.content)
+        model = session.brought(self._message.content)
         if model is None:
             raise PolicyError(f"round {number} came without its first message")
         self._take_ends()
         start = session.begin_round(number, number_in(self._asked, "participants"), model)
         if not session.steps.has_trained:
-            reply = self._called(session.arrays(start), asked_training(start, session.index))
+            content = content_for_app(
+                self._message, self._asked, session.arrays(start), asked_training(start, session.index)
+            )
+            reply = self._count.reply(self._message, content) or self._called(content)
             if reply.has_error():
                 return reply
             update = update_of(reply.content, start, session.layout)
             self._check_weight(reply.content)
             session.finish_training(start, update, reply.content.metric_records)
+        self._count.forget_training()
         answer = session.step(str(self._asked["phase"]), None)
         return _reply(self._message, session, answer, session.metrics(number))
 
@@ -273,7 +243,7 @@ class _Turn:
 
     def evaluate(self) -> Message:
         """Have the app evaluate the client's own model; what it returns leaves as it is, where it may."""
-        reply = self._called(self._model())
+        reply = self._called(content_for_app(self._message, self._asked, self._model(), None))
         if reply.has_error():
             return reply
         session = self._session
@@ -284,7 +254,7 @@ class _Turn:
         if store is None:
             self._take_ends()
         else:
-            _write_model(Path(store), self._model())
+            write_model(Path(store), self._model())
         return _reply(self._message, self._session, None)
 
     def _take_ends(self) -> None:
@@ -294,31 +264,11 @@ class _Turn:
     def _model(self) -> ArrayRecord:
         """Return the client's own model, once it has the ends of all rounds that came."""
         self._take_ends()
-        return self._session.model(message_in(self._message.content) or RoleMessage())
+        keeps = self._asked["kind"] == Kind.MODEL
+        return self._session.model(self._session.brought(self._message.content, keeps=keeps) or RoleMessage())
 
-    def _called(self, arrays: ArrayRecord, training: ConfigRecord | None = None) -> Message:
-        """Have the app handle the message as an unprotected server would send it.
-
-        Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
-        no signature says what they are, and training would begin from them, by another model for each client.
-        """
-        content = RecordDict({str(self._asked["arrays"]): arrays})
-        for name, record in self._message.content.items():
-            if name.startswith(ASK):
-                continue
-            if name in content or isinstance(record, ArrayRecord):
-                raise PolicyError(
-                    f"the server sends {name!r} beside what is protected: a client trains from the run's model and no "
-                    "other"
-                )
-            content[name] = record
-        if training is not None:
-            content[TRAINING] = training
-        protected, self._message.content = self._message.content, content
-        try:
-            return self._call_app()
-        finally:
-            self._message.content = protected
+    def _called(self, content: RecordDict) -> Message:
+        return answered_by_app(self._message, content, self._call_app)
 
     def _check_weight(self, content: RecordDict) -> None:
         """Raise PolicyError where the app trained on another number of samples than the client counts by.
@@ -336,15 +286,5 @@ class _Turn:
                 )
 
 
-def _write_model(folder: Path, arrays: ArrayRecord) -> None:
-    buffer = io.BytesIO()
-    named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
-    np.savez(buffer, **named)
-    try:
-        write_private_file(folder / "model.npz", buffer.getvalue())
-    except OSError as error:
-        raise DataError(f"the model cannot be written to {folder}: free some space there") from error
-
-
 shield_mod = ShieldMod()
-"""Protects in runs in which all clients count alike."""
+"""Protects, and counts samples by a training."""

@@ -5,20 +5,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import io
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from flwr.app import ConfigRecord, Context
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context
 
-from shieldfl.errors import PolicyError
-from shieldfl.roles.private_file import disk_errors_as, drawn_key
+from shieldfl.errors import DataError, PolicyError
+from shieldfl.roles.private_file import disk_errors_as, drawn_key, write_private_file
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.roles.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 
-__all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated"]
+__all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated", "write_model"]
 
 Position = tuple[int, int]
 
@@ -186,3 +188,14 @@ class DiskMemory:
         """End every session of a store that is a backup: no second frame can be made of what was sent since."""
         with StepStore(self._path, self._key, at_least=self._at_least, restored=True):
             pass
+
+
+def write_model(folder: Path, arrays: ArrayRecord) -> None:
+    """Write a model beside a node's store. Raises DataError."""
+    buffer = io.BytesIO()
+    named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
+    np.savez(buffer, **named)
+    try:
+        write_private_file(folder / "model.npz", buffer.getvalue())
+    except OSError as error:
+        raise DataError(f"the model cannot be written to {folder}: free some space there") from error

@@ -14,7 +14,7 @@ from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 from shieldfl.settings import Settings, Text, about, settings_of
 
 __all__ = ["NodeSettings"]
@@ -120,6 +120,14 @@ class NodeSettings(Settings):
                 "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
             )
         return setup
+
+    def check_planned(self, planned: Part, *, simulated: bool) -> None:
+        """Raise PolicyError for a run that the operator does not allow, before the node trains for it.
+
+        Nobody has signed this: what the run is to be is looked at again in its set-up.
+        """
+        if self.is_deployed or not simulated:
+            self._check_allowed(method_of(PublicSetup.trusted(bytes(planned))))
 
     def _check_allowed(self, method: Method) -> None:
         """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""

@@ -107,6 +107,11 @@ class RecordLayout:
             )
         return GlobalModel(self._vector(self.parameters, record), self._vector(self.buffers, record))
 
+    def model_in(self, message: Message) -> GlobalModel:
+        """Return the model that a role's message brings. Raises WireFormatError for one of other sizes."""
+        buffers = ParameterLayout.of((one.name, one.shape) for one in self.buffers)
+        return GlobalModel.from_message(message, self.layout.size, buffers.size)
+
     def scores_of(self, record: ArrayRecord) -> FloatVector:
         """Return one score for each parameter, float32 (P,). Raises as :meth:`model_of`."""
         names = {one.name for one in self.parameters}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,26 @@ from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
 from shieldfl.authority_service.authority_client import AuthorityConnection
-from shieldfl.errors import PolicyError, ShieldError, UnreachableError
+from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.flower.begun_run import BegunRun
 from shieldfl.flower.checkpoint import Checkpoint, Progress
 from shieldfl.flower.exchange import Exchange
 from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.grid_clients import GridClients
-from shieldfl.flower.participants import Participants
-from shieldfl.flower.told_events import ToldEvents
+from shieldfl.flower.participants import Participants, check_sample
+from shieldfl.flower.planned_run import PlannedRun
+from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.roles.message import Message
 
-__all__ = ["ServerSession"]
+__all__ = ["ServerSession", "server_sees_model"]
 
 
 class ServerSession:
@@ -44,6 +45,7 @@ class ServerSession:
         self._begun = begun
         self.method = begun.method
         self.layout = begun.layout
+        self.counts_samples, self.weighted_by = begun.counts_samples, begun.weighted_by
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
@@ -55,7 +57,10 @@ class ServerSession:
             begun.setup, begun.weights, initial=initial, threads=threads
         )
         self.clients = GridClients(
-            participants, lambda client, again: self.aggregator.missed(client, again=again), self._told
+            participants,
+            lambda client, again: self.aggregator.missed(client, again=again),
+            self._told,
+            clients_open=begun.method.clients_open,
         )
         self._driver: RoundDriver | None = None
         self.done = 0
@@ -67,17 +72,18 @@ class ServerSession:
     def begin(
         cls,
         exchange: Exchange,
-        settings: FederationSettings,
-        method_settings: MethodSettings,
+        planned: PlannedRun,
         connection: AuthorityConnection | None,
-        arrays: ArrayRecord,
-        rounds: int,
+        count_samples: Callable[[Participants], None],
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
+
+        ``count_samples`` has those say how many samples they have that do not.
 
         Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
         clients that do not come.
         """
+        settings = planned.settings
         checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
         if checkpoint is not None and checkpoint.is_begun:
             raise PolicyError(
@@ -86,12 +92,11 @@ class ServerSession:
             )
         participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
         participants.find(settings.clients)
+        if planned.counts_samples and any(one.samples is None for one in participants.by_index.values()):
+            count_samples(participants)
         begun = BegunRun.made(
-            settings,
-            method_settings,
+            planned,
             connection,
-            arrays,
-            rounds,
             [participants.by_index[index].samples for index in range(settings.clients)],
         )
         participants.session = begun.setup.session
@@ -99,6 +104,7 @@ class ServerSession:
         session._enrol()
         session._make_driver()
         session.keep()
+        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, exchange.bytes_moved())
         return session
 
     @classmethod
@@ -178,22 +184,19 @@ class ServerSession:
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
         index_of, found = self.participants.by_node, list(nodes)
-        chosen = sorted(index_of[node] for node in found if node in index_of)
-        least, most = self.method.plan.min_clients, self.method.plan.most_participants
-        if len(chosen) < len(found):
+        idle = self._begun.idle
+        chosen = sorted({index_of[node] for node in found if node in index_of}.difference(idle))
+        if len(chosen) + len(idle) < len(found):
             log(
                 WARNING,
                 "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                len(found) - len(chosen),
+                len(found) - len(chosen) - len(idle),
                 len(found),
             )
         try:
-            if len(chosen) < least:
-                raise PolicyError(f"{len(chosen)} clients were chosen, and min_clients is {least}")
-            if len(chosen) > most:
-                raise PolicyError(f"{len(chosen)} clients were chosen, and max_clients is {most}")
+            check_sample(len(chosen), self.method.plan)
             self._account.charge_draw(len(chosen))
-            traffic = self.driver.run_round(number, chosen, least)
+            traffic = self.driver.run_round(number, chosen, self.method.plan.min_clients)
         except UnreachableError:
             raise
         except ShieldError as error:
@@ -204,24 +207,42 @@ class ServerSession:
             if self._begun.authority is not None:
                 self._account.take(self._begun.authority.report())
         if not traffic.finished:
-            failures = "; ".join(f"client {one}: {why}" for one, why in sorted(self.clients.failures.items()))
-            log(
-                WARNING,
-                "shieldfl: round %s was given up: %s",
-                number,
-                failures or "too few clients were left",
-            )
+            failures = [f"client {one}: {why}" for one, why in sorted(self.clients.failures.items())]
+            reason = "; ".join(failures) or "too few clients were left"
+            log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
             return None
+        moved = self.participants.exchange.bytes_moved()
         log(
             INFO,
-            "shieldfl: round %s: %s of %s clients, %s bytes up, %s bytes down",
+            "shieldfl: round %s: %s of %s clients, %s",
             number,
             len(traffic.finished),
             len(chosen),
-            f"{traffic.bytes_up:,}",
-            f"{traffic.bytes_down:,}",
+            moved,
         )
         return traffic
+
+    def take_model(self, arrays: ArrayRecord) -> None:
+        """Begin the next round with what an app hands over, where that is another model than the newest one.
+
+        Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
+        does.
+        """
+        given = self.layout.model_of(arrays).kept()
+        newest = self._newest() if self.sees_model else self._begun.initial
+        if given.to_message() == newest.to_message():
+            return
+        if not self.sees_model:
+            raise ParameterError(
+                "the app begins a round with another model than the run's, and the server sees none: begin the run "
+                'with it, or set shieldfl.opener = "aggregator"'
+            )
+        if self._checkpoint is not None:
+            raise ParameterError(
+                "the app's start changes the model between rounds, and would change it twice where the run is resumed: "
+                "leave shieldfl.checkpoint out"
+            )
+        self.replace_model(arrays)
 
     def replace_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
@@ -230,24 +251,29 @@ class ServerSession:
 
     @property
     def sees_model(self) -> bool:
-        """Whether the server sees a model."""
-        return not self.method.clients_open and self.driver.model.keys() >= GlobalModel.parts
+        """Whether the server sees the model."""
+        return server_sees_model(self.method)
 
     def model(self) -> ArrayRecord | None:
         """Return the newest model as the app's arrays; None where the server does not see one."""
         if not self.sees_model:
             return None
-        model = GlobalModel.from_message(
-            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
-        )
+        model = self._newest()
         apart = self.layout.apart_from_message(self._begun.apart)
         return self.layout.record_of(model.parameters, model.buffers, apart)
 
+    def _newest(self) -> GlobalModel:
+        return GlobalModel.from_message(
+            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
+        )
+
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        """Return what brings a client its newest model, to evaluate it or at the end."""
+        """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
         message = None
-        if not self.method.clients_open:
-            message = self.clients.record_of(self.method.message_for(index, self.driver.model))
+        if not self.method.clients_open and (
+            kind == Kind.MODEL or self.participants.by_index[index].writes_model
+        ):
+            message = self.method.message_for(index, self.driver.model)
         return self.clients.content(index, kind, message)
 
     @property
@@ -260,22 +286,18 @@ class ServerSession:
 
     def privacy(self) -> str | None:
         """Say what noise has cost, for whom and against whom; None for a method without a delta."""
-        spent, reading = self.privacy_spent, self.method.privacy_reading
-        if spent is None:
-            return None
-        parts = [
-            f"ε = {epsilon_text(spent.epsilon)} at δ = {spent.delta:g}, for a {reading.unit} ({reading.neighbours}), "
-            f"against {self.method.adversary}",
-            spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}",
-            reading.meaning,
-        ]
-        return "; ".join(parts)
+        spent = self.privacy_spent
+        return None if spent is None else in_words(spent, self.method)
 
     def finish(self) -> None:
         """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
+        exchange = self.participants.exchange
+        log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
+        whole = exchange.bytes_moved(since_asked=False)
+        log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
 
     def keep(self, state: Message | None = None) -> None:
         """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
@@ -297,6 +319,8 @@ class ServerSession:
             begun.weighting,
             begun.buffers,
             begun.method_settings,
+            begun.opener,
+            begun.idle,
             self.metrics,
             {index: ended for index, (ended, _) in ends.items()},
             {index: one.node for index, one in self.participants.by_index.items()},
@@ -319,3 +343,8 @@ class ServerSession:
         assert self._checkpoint is not None
         _, parts = self._checkpoint.kept()
         return Message.from_bytes(parts["strategy"])
+
+
+def server_sees_model(method: Method) -> bool:
+    """Say whether the server has the model that all clients have: not where clients open, or have one for a cluster."""
+    return not method.clients_open and type(method).message_for is Method.message_for

@@ -13,6 +13,7 @@ import msgspec
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import (
     ClearUpload,
@@ -23,8 +24,9 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
+from shieldfl.reporting.quantities import epsilon_text
 
-__all__ = ["ToldEvents", "UntoldEvents"]
+__all__ = ["ToldEvents", "UntoldEvents", "in_words"]
 
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
@@ -165,6 +167,18 @@ class ToldEvents:
     def keep(self) -> None:
         """Take note that all of that was written down: clients need not tell it again."""
         self._kept = dict(self._taken)
+
+
+def in_words(spent: PrivacySpent, method: Method) -> str:
+    """Say what noise has cost, for whom and against whom."""
+    reading = method.privacy_reading
+    parts = [
+        f"ε = {epsilon_text(spent.epsilon)} at δ = {spent.delta:g}, for a {reading.unit} ({reading.neighbours}), "
+        f"against {method.adversary}",
+        spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}",
+        reading.meaning,
+    ]
+    return "; ".join(parts)
 
 
 def _decoded(data: bytes) -> list[_Upload]:

@@ -43,7 +43,7 @@ def train_as_asked(
     Raises as :meth:`LocalTrainer.train` does.
     """
     model.load_state_dict(message.content.array_records[arrays].to_torch_state_dict())
-    asked: Mapping[str, Any] = message.content.config_records.get(TRAINING, {})
+    asked: Mapping[str, Any] = message.content.get(TRAINING, {})
     start = _starting_point(model, asked)
     update, loss = trainer.train(start, training_seed(seed, start.round or 0, int(asked.get("client", 0))))
     content: dict[str, Any] = {

@@ -5,29 +5,48 @@ Most methods ask for nothing but the trained arrays, and an app need not know of
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.wire import TRAINING
+from shieldfl.flower.wire import ASK, TRAINING
 from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = ["SCORES", "asked_training", "done_training", "update_of"]
+__all__ = [
+    "PROTECTS",
+    "SCORES",
+    "answered_by_app",
+    "asked_training",
+    "content_for_app",
+    "done_training",
+    "update_of",
+]
 
+PROTECTS = ContextVar("protects", default=False)
+"""Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
 SCORES = "shieldfl.scores"
 """The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
 
 
-def asked_training(start: StartingPoint, client: int) -> ConfigRecord:
-    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client."""
+def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
+    """Return what a round asks of training: scores, DP-SGD and its noise, synthetic data; of which round and client.
+
+    A round that asks for none of that brings the two numbers as metrics: Flower's mods that clip take no second
+    ConfigRecord, and message_size_mod no empty value.
+    """
+    numbers: dict[str, Any] = {"round": start.round or 0, "client": client}
     noise = start.noise
+    if start.scores is None and noise is None and not start.synthetic and not start.synthetic_share:
+        return MetricRecord(numbers)
+    scores: dict[str, Any] = {} if start.scores is None else {"scores": start.scores}
     return ConfigRecord(
         {
-            "round": start.round or 0,
-            "client": client,
-            "scores": start.scores or "",
+            **numbers,
+            **scores,
             "synthetic": start.synthetic,
             "synthetic-share": start.synthetic_share,
             "private": noise is not None,
@@ -35,6 +54,42 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord:
             "max-grad-norm": 0.0 if noise is None else noise.max_grad_norm,
         }
     )
+
+
+def content_for_app(
+    message: Message,
+    asked: Mapping[str, Any],
+    arrays: ArrayRecord,
+    training: ConfigRecord | MetricRecord | None,
+) -> RecordDict:
+    """Return what an unprotected server would send the app: arrays, and the records of its own beside.
+
+    Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
+    signature says what they are, and training would begin from them, by another model for each client.
+    """
+    content = RecordDict({str(asked["arrays"]): arrays})
+    for name, record in message.content.items():
+        if name.startswith(ASK):
+            continue
+        if name in content or isinstance(record, ArrayRecord):
+            raise PolicyError(
+                f"the server sends {name!r} beside what is protected: a client trains from the run's model and no other"
+            )
+        content[name] = record
+    if training is not None:
+        content[TRAINING] = training
+    return content
+
+
+def answered_by_app(message: Message, content: RecordDict, call_app: Callable[[], Message]) -> Message:
+    """Have the app handle a message as if it had this content."""
+    protected, message.content = message.content, content
+    inside = PROTECTS.set(True)
+    try:
+        return call_app()
+    finally:
+        PROTECTS.reset(inside)
+        message.content = protected
 
 
 def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:

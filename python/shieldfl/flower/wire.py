@@ -14,6 +14,7 @@ from shieldfl.roles.message import Message
 __all__ = [
     "ASK",
     "MESSAGE",
+    "NO_SHIELD",
     "TRAINING",
     "Kind",
     "ask",
@@ -31,8 +32,13 @@ MESSAGE = "shieldfl.message"
 TRAINING = "shieldfl.training"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
 
+NO_SHIELD = (
+    "no ShieldMod has handled the message: give the app ClientApp(mods=[ShieldMod(), ...]), for all of its functions "
+    "and before every other mod"
+)
+
 _STYPE = "shieldfl.message 1"
-_VERSION = 3
+_VERSION = 4
 
 
 class Kind(StrEnum):
@@ -40,6 +46,8 @@ class Kind(StrEnum):
 
     HELLO = "hello"
     """Who it is."""
+    COUNT = "count"
+    """To train from the first model, and to say on how many samples."""
     SET_UP = "set-up"
     """To take a public set-up and to enrol."""
     TRAIN = "train"
@@ -76,8 +84,11 @@ def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
 
 
 def ask(kind: Kind, **values: Any) -> ConfigRecord:
-    """Return the record that asks for something; underscores of names become hyphens."""
-    named = {name.replace("_", "-"): value for name, value in values.items()}
+    """Return the record that asks for something; underscores of names become hyphens.
+
+    What is empty is left out: Flower's message_size_mod counts no empty value.
+    """
+    named = {name.replace("_", "-"): value for name, value in values.items() if value not in ("", b"", [])}
     return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
 
 
@@ -105,7 +116,9 @@ def position_in(record: Mapping[str, Any]) -> tuple[int, int]:
 def asked_of(content: RecordDict) -> Mapping[str, Any]:
     """Return what a message asks for. Raises WireFormatError for nothing, or another version's."""
     record = content.config_records.get(ASK)
-    if record is None or record.get("version") != _VERSION or record.get("kind") not in set(Kind):
+    if record is None:
+        raise WireFormatError(NO_SHIELD)
+    if record.get("version") != _VERSION or record.get("kind") not in set(Kind):
         raise WireFormatError(
             "the message is of another version of shieldfl: install the same one on the server and on all nodes"
         )

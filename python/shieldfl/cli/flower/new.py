@@ -14,6 +14,7 @@ import typer
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
+from shieldfl.methods.protocol.method import Method
 from shieldfl.settings import settings_of
 
 __all__ = ["new"]
@@ -49,11 +50,11 @@ def new(
             "APP_VARIABLE": f"{package.upper()}_STATE",
             "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
             "APP_METHOD": method,
-            "APP_SEEN": protection.aggregator_sees,
-            # One person has all parts of a deployment on one machine. What hides everything is allowed anyhow.
-            "APP_NODE_CONFIG": ""
-            if protection.hides_all
-            else f'shieldfl-methods="{method}" shieldfl-openers="clients,authority"',
+            "APP_SEEN": protection.aggregator_sees
+            + (", and the mean" if _server_can_open(protection) else ""),
+            # One person has all parts of a deployment on one machine, and is every node's operator.
+            "APP_NODE_CONFIG": 'shieldfl-openers="aggregator,clients,authority"'
+            + ("" if protection.hides_all else f' shieldfl-methods="{method}"'),
             "APP_CLIENTS": str(clients),
             "APP_LEAST": str(min(clients, 3)),
         }
@@ -64,6 +65,10 @@ def new(
         for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
             _write(template, folder, values)
         typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
+
+
+def _server_can_open(protection: type[Method]) -> bool:
+    return protection.clients_can_open and not protection.needs_shared_secret
 
 
 def _package_of(name: str) -> str:

@@ -48,14 +48,14 @@ class WhoOpens:
         return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
 
     @property
+    def aggregator_can_open(self) -> bool:
+        """Whether a plan may have the aggregator open sums."""
+        return self.enrols and self.clients_can_open and not self.needs_shared_secret
+
+    @property
     def aggregator_opens(self) -> bool:
         """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
-        return (
-            self.plan.opener == "aggregator"
-            and self.enrols
-            and self.clients_can_open
-            and not self.needs_shared_secret
-        )
+        return self.plan.opener == "aggregator" and self.aggregator_can_open
 
     @property
     def aggregator_has_model(self) -> bool:

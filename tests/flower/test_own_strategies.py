@@ -1,0 +1,324 @@
+"""Strategies that are an app's own: their ``start`` runs, and what their messages bring is not dropped."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    FedProx,
+    Krum,
+    Result,
+    Strategy,
+)
+
+from flower.test_strategies import NODES
+from flower.vector_app import VectorRun, as_arrays
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.flower.strategy import ShieldStrategy
+
+ALL = [0, 1, 2, 3]
+WRAPPERS = (
+    DifferentialPrivacyServerSideFixedClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyClientSideAdaptiveClipping,
+)
+
+
+def wrapped(kind, strategy):
+    """Return a wrapper for differential privacy around a strategy."""
+    clipping = {"clipping_norm": 1.0} if issubclass(kind, WRAPPERS[:2]) else {}
+    return kind(strategy, noise_multiplier=1.0, num_sampled_clients=100, **clipping)
+
+
+@pytest.mark.parametrize("kind", WRAPPERS)
+@pytest.mark.parametrize("takes_mean", [False, True])
+def test_a_wrapper_that_noises_what_it_clips_is_refused_whatever_is_set(kind, takes_mean):
+    """With takes_mean=True the mean was clipped, and noise was scaled as if each client's update had been."""
+    subclass = type("Subclass", (kind,), {})
+    for strategy in (wrapped(kind, FedAvg(**NODES)), wrapped(subclass, FedAvg(**NODES))):
+        with pytest.raises(ParameterError, match=f"{kind.__name__}.*'ddp-fedavg'") as caught:
+            ShieldStrategy(strategy, VectorRun().config, takes_mean=takes_mean)
+        assert "takes_mean" not in str(caught.value)
+
+
+class _Wrapper(FedAvg):
+    """Hands everything on to what it wraps."""
+
+    def __init__(self, strategy):
+        super().__init__(**NODES)
+        self.parts = {"strategies": [strategy]}
+
+    def aggregate_train(self, server_round, replies):
+        return self.parts["strategies"][0].aggregate_train(server_round, replies)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        (wrapped(WRAPPERS[0], FedAvg(**NODES)), "ServerSideFixedClipping"),
+        (Krum(**NODES), "Krum compares single clients' updates"),
+        (_Wrapper(Krum(**NODES)), "Krum compares single clients' updates"),
+    ],
+)
+def test_what_a_strategy_wraps_is_refused_as_the_strategy_is(inner, words):
+    with pytest.raises(ParameterError, match=words):
+        ShieldStrategy(_Wrapper(inner), VectorRun(opener="aggregator").config, takes_mean=True)
+
+
+def test_an_aggregation_that_an_object_was_given_is_none_of_flowers():
+    own = FedAvg(**NODES)
+    own.aggregate_train = types.MethodType(lambda self, number, replies: (None, None), own)
+    with pytest.raises(ParameterError, match="aggregation of its own"):
+        ShieldStrategy(own, VectorRun(opener="aggregator").config)
+
+
+def test_what_is_no_strategy_of_messages_is_refused():
+    from flwr.server.strategy import FedAvg as EarlierFedAvg
+
+    with pytest.raises(ParameterError, match=r"FedAvg of flwr\.server\.strategy.*flwr\.serverapp\.strategy"):
+        ShieldStrategy(EarlierFedAvg(), VectorRun().config)
+
+
+def test_protection_stands_around_every_other_wrapper():
+    run = VectorRun()
+    shield = ShieldStrategy(run.own, run.config)
+    with pytest.raises(ParameterError, match="ShieldStrategy is in a ShieldStrategy already"):
+        ShieldStrategy(shield, run.config, takes_mean=True)
+    around = wrapped(WRAPPERS[0], shield)
+    with pytest.raises(PolicyError, match=r"start of ShieldStrategy.*no other strategy stands around it"):
+        around.start(run.grid, run.initial(), num_rounds=1, timeout=0.3)
+
+
+class _Tracking(FedAvg):
+    """Has a ``start`` of its own, as an app has that writes down each round and keeps the best model."""
+
+    def __init__(self, **named):
+        super().__init__(**NODES, **named)
+        self.rows, self.best = [], None
+
+    def configure_train(self, server_round, arrays, config, grid):
+        if server_round == 2:
+            config["lr"] = config["lr"] / 2
+        return super().configure_train(server_round, arrays, config, grid)
+
+    def start(
+        self, grid, initial_arrays, num_rounds=3, timeout=3600, train_config=None, evaluate_config=None,
+        evaluate_fn=None, project="none",
+    ):  # fmt: skip
+        self.rows.append(("begin", project))
+        train_config, result, arrays = train_config or ConfigRecord(), Result(), initial_arrays
+        for number in range(1, num_rounds + 1):
+            replies = grid.send_and_receive(
+                messages=self.configure_train(number, arrays, train_config, grid), timeout=timeout
+            )
+            mean, metrics = self.aggregate_train(number, replies)
+            if mean is not None:
+                arrays = self.changed(mean)
+                self.best = result.arrays = arrays
+            result.train_metrics_clientapp[number] = metrics
+            replies = grid.send_and_receive(
+                messages=self.configure_evaluate(number, arrays, ConfigRecord(), grid), timeout=timeout
+            )
+            self.rows.append((number, dict(self.aggregate_evaluate(number, replies))))
+            if evaluate_fn is not None:
+                result.evaluate_metrics_serverapp[number] = evaluate_fn(number, arrays)
+        return result
+
+    def changed(self, arrays):
+        return arrays
+
+
+class _Decaying(_Tracking):
+    """Changes the model between rounds."""
+
+    def changed(self, arrays):
+        return ArrayRecord({name: Array(0.5 * one.numpy()) for name, one in arrays.items()})
+
+
+@pytest.mark.parametrize("kind", [_Tracking, _Decaying])
+def test_a_start_of_a_strategys_own_does_what_it_does_without_protection(kind):
+    """It was skipped without a word: nothing was written down, and the run went on without what it changes."""
+    found = []
+    for mods in (None, []):
+        own = kind()
+        run = VectorRun(strategy=own, mods=mods, opener="aggregator")
+        strategy = own if mods == [] else ShieldStrategy(own, run.config)
+        result = strategy.start(
+            run.grid,
+            run.initial(),
+            3,
+            timeout=0.3,
+            train_config=ConfigRecord({"lr": 0.1}),
+            evaluate_fn=lambda number, arrays: MetricRecord({"bias": float(arrays["bias"].numpy()[0])}),
+            project="digits",
+        )
+        found.append((own, result))
+    (shielded, protected), (own, plain) = found
+    assert [row[0] for row in shielded.rows] == ["begin", 1, 2, 3]
+    assert shielded.rows[0] == ("begin", "digits")
+    for (_, one), (_, other) in zip(shielded.rows[1:], own.rows[1:], strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    for name, array in plain.arrays.items():
+        np.testing.assert_allclose(protected.arrays[name].numpy(), array.numpy(), atol=1e-5)
+    assert protected.train_metrics_clientapp == plain.train_metrics_clientapp
+    assert set(protected.evaluate_metrics_serverapp) == {1, 2, 3}
+    # What stood in for its own while it ran is gone.
+    assert not {"configure_train", "aggregate_train", "summary"} & set(vars(shielded))
+
+
+def test_a_start_that_changes_the_model_is_refused_where_the_server_sees_none():
+    class Beginning(_Tracking):
+        def configure_train(self, server_round, arrays, config, grid):
+            return FedAvg.configure_train(self, server_round, arrays, config, grid)
+
+        def start(self, grid, initial_arrays, **named):
+            other = ArrayRecord({name: Array(1 + one.numpy()) for name, one in initial_arrays.items()})
+            return super().start(grid, other, **named)
+
+    run = VectorRun(strategy=Beginning(), opener="clients")
+    with pytest.raises(ParameterError, match=r'another model.*the server sees none.*opener = "aggregator"'):
+        run.start()
+
+
+def test_arguments_that_its_start_does_not_take_are_named_before_set_up():
+    run = VectorRun(strategy=_Tracking())
+    asked = []
+    run.grid.before = lambda node, message: asked.append(node)
+    with pytest.raises(ParameterError, match=r"_Tracking\.start .*'colour'"):
+        ShieldStrategy(run.own, run.config).start(run.grid, run.initial(), colour="red")
+    assert not asked
+
+
+def _further(message, arrays):
+    message.content["control"] = ArrayRecord(as_arrays({"c": np.zeros(1, np.float32)}))
+
+
+def _other(message, arrays):
+    message.content["arrays"] = ArrayRecord({name: Array(1 + one.numpy()) for name, one in arrays.items()})
+
+
+def _action(message, arrays):
+    message.metadata.message_type = f"{message.metadata.message_type}.warm"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_further, "'control' beside the model"),
+        (_other, "other arrays than the model"),
+        (_action, r"'train\.warm'"),
+    ],
+)
+def test_what_a_strategys_messages_bring_is_not_dropped_without_a_word(change, words):
+    class Changing(FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = []
+            for one in super().configure_train(server_round, arrays, config, grid):
+                message = Message(RecordDict(dict(one.content)), one.metadata.dst_node_id, "train")
+                change(message, arrays)
+                messages.append(message)
+            return messages
+
+    with pytest.raises(ParameterError, match=words):
+        VectorRun(strategy=Changing(**NODES)).start()
+
+
+def test_a_node_gets_one_message_in_a_round():
+    class Twice(FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            return [*super().configure_train(server_round, arrays, config, grid)] * 2
+
+    with pytest.raises(ParameterError, match="two messages"):
+        VectorRun(strategy=Twice(**NODES)).start()
+
+
+def test_a_start_that_changes_the_model_is_refused_with_a_checkpoint(tmp_path):
+    run = VectorRun(strategy=_Decaying(), opener="aggregator", checkpoint=str(tmp_path / "run"))
+    with pytest.raises(ParameterError, match=r"changes the model.*leave shieldfl\.checkpoint out"):
+        run.start()
+
+
+class _FromNothing(Strategy):
+    """A strategy that is none of Flower's, and calls the record of arrays as it likes."""
+
+    def __init__(self):
+        self.count = FedAvg(**NODES, arrayrecord_key="model")
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return self.count.configure_train(server_round, arrays, config, grid)
+
+    def configure_evaluate(self, server_round, arrays, config, grid):
+        return []
+
+    def aggregate_train(self, server_round, replies):
+        return self.count.aggregate_train(server_round, replies)
+
+    def aggregate_evaluate(self, server_round, replies):
+        return None
+
+    def summary(self):
+        pass
+
+
+def test_a_record_of_arrays_is_called_as_the_strategy_calls_it():
+    run = VectorRun(strategy=_FromNothing(), opener="aggregator", arrays_key="model", rounds=1)
+    strategy = ShieldStrategy(run.own, run.config, takes_mean=True)
+    result = strategy.start(run.grid, run.initial(), num_rounds=1, timeout=0.3)
+    expected = run.expected({1: [0, 1, 2, 3]})
+    np.testing.assert_allclose(result.arrays["bias"].numpy(), expected["bias"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fraction", "words"),
+    [
+        ({"min_clients": 3}, 0.5, r"2 nodes are chosen for a round.*min_clients is 3.*min_train_nodes=3"),
+        ({"max_clients": 3}, 1.0, r"4 nodes are chosen for a round.*max_clients is 3.*shieldfl\.max-clients"),
+    ],
+)
+def test_a_sample_of_another_size_than_rounds_have_ends_the_run_before_anybody_trains(
+    settings, fraction, words
+):
+    """It ended after the last of all rounds, each of which was given up."""
+    run = VectorRun(
+        strategy=FedProx(**NODES, fraction_train=fraction, proximal_mu=0.1), rounds=25, **settings
+    )
+    kinds = []
+    run.grid.before = lambda node, message: kinds.append(message.metadata.group_id)
+    with pytest.raises(PolicyError, match=words):
+        run.start()
+    assert not run.trained
+    assert set(kinds) == {"set-up"}
+
+
+@pytest.mark.parametrize("positional", [True, False])
+def test_a_start_that_hands_on_its_arguments_has_the_rounds_that_it_hands_on(positional):
+    class HandsOn(FedAvg):
+        def start(self, *arguments, **named):
+            return super().start(*arguments, **named)
+
+    run = VectorRun(strategy=HandsOn(**NODES))
+    strategy = ShieldStrategy(run.own, run.config)
+    given = (2, 0.3) if positional else ()
+    named = {} if positional else {"num_rounds": 2, "timeout": 0.3}
+    strategy.start(run.grid, run.initial(), *given, **named)
+    assert strategy.session.method.plan.rounds == 2
+    run.check({1: ALL, 2: ALL})
+
+
+def test_a_start_of_its_own_number_of_rounds_is_asked_for_it():
+    class Fixed(FedAvg):
+        def start(self, grid, initial_arrays):
+            return super().start(grid, initial_arrays, 5)
+
+    run = VectorRun(strategy=Fixed(**NODES))
+    with pytest.raises(ParameterError, match=r"Fixed\.start has to take num_rounds"):
+        ShieldStrategy(run.own, run.config).start(run.grid, run.initial())
