@@ -102,7 +102,7 @@ def test_bodies_are_bounded_before_they_are_read(folder):
 
 
 def test_a_body_that_comes_too_slowly_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("shieldfl.authority_service.http_server._BODY_SECONDS", 0.2)
+    monkeypatch.setattr("shieldfl.authority_service.request_bodies.BODY_SECONDS", 0.2)
     with served(folder) as one:
         go_on = threading.Event()
 

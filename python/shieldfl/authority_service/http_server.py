@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import signal
 import ssl
 import time
 import weakref
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from shieldfl.authority_service.calls import CALLS, answered
+from shieldfl.authority_service.connections import Connections, connection_limit
+from shieldfl.authority_service.request_bodies import BODY_SECONDS, RequestBodies
 from shieldfl.authority_service.served_session import LOG
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
@@ -27,11 +26,12 @@ from shieldfl.errors import (
     ParameterError,
     PolicyError,
     ShieldError,
+    UnreachableError,
     WireFormatError,
 )
 from shieldfl.roles.message import Message
 
-__all__ = ["STATUS", "Address", "LogLines", "serve"]
+__all__ = ["STATUS", "Address", "serve"]
 
 STATUS: tuple[tuple[type[ShieldError], int], ...] = (
     (PolicyError, 403),
@@ -39,13 +39,18 @@ STATUS: tuple[tuple[type[ShieldError], int], ...] = (
     (WireFormatError, 400),
     (ParameterError, 400),
     (DataError, 503),
+    (UnreachableError, 503),
     (ShieldError, 422),
 )
 """The status that an error is answered with: of the first class that it is of."""
 
 _MOST_OFFER_BYTES = 64
-_BODY_SECONDS = 60.0
-_SHUTDOWN_SECONDS = 10.0
+_RETRY_SECONDS = 1
+"""For what may go by itself."""
+_SHUTDOWN_SECONDS = 1.5
+"""That what is being answered has, before it is cut off, and as long again to notice."""
+_MOST_READERS = 32
+"""Of health and figures, at once."""
 _THREADS = 8
 
 T = TypeVar("T")
@@ -60,22 +65,6 @@ class Address:
     port: int
 
 
-class LogLines(logging.Formatter):
-    """A line of JSON for each event: its time, in seconds since 1970, what happened, and what goes with it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        line = {
-            "time": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        line |= getattr(record, "fields", {})
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)
-
-
 class _Figures:
     """What a monitoring system reads, as Prometheus' text."""
 
@@ -86,12 +75,11 @@ class _Figures:
         self.seconds = Histogram(
             "shieldfl_call_seconds", "Of a call, its body included.", ["call"], registry=own
         )
+        self.refused = Counter(
+            "shieldfl_refused_connections", "Connections that came to no request.", ["reason"], registry=own
+        )
         sessions = Gauge("shieldfl_open_sessions", "Sessions that this process has opened.", registry=own)
         sessions.set_function(lambda: service.open_sessions)
-
-
-class _TooLargeError(ParameterError):
-    """A body is larger than any that the call takes; it was not read to its end."""
 
 
 class _Server:
@@ -99,6 +87,8 @@ class _Server:
         self._service = service
         self._figures = _Figures(service)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
+        self._working: set[Future[Any]] = set()
+        self._bodies = RequestBodies(service.policy.most_bytes_in_progress)
         # Of each session one call at a time takes a thread, so that none takes those of others.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
@@ -125,18 +115,38 @@ class _Server:
 
     @web.middleware
     async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Tell of what no call came of."""
+        """Tell of what no call came of; send the answer to whoever takes it in time."""
         try:
-            return await handler(request)
+            response = await handler(request)
         except web.HTTPException as error:
             self._tell("unknown", {"status": error.status}, "HTTPError", 0, 0.0)
             raise
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            self.refuse("did not take its answer")
+            if request.transport is not None:
+                request.transport.abort()
+        return response
+
+    def refuse(self, reason: str) -> None:
+        """Tell of a connection that came to no request, or was ended within one."""
+        self._figures.refused.labels(reason).inc()
+        LOG.info("connection refused", extra={"fields": {"reason": reason, "result": "refused"}})
+
+    def tell_malformed(self, error: str) -> None:
+        """Tell of what is no HTTP."""
+        self._tell("unknown", {"status": 400, "reason": error}, "HTTPError", 0, 0.0)
 
     async def _offer(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            async with self._turn(f"offer to {name}"):
-                body = await _body(request, _MOST_OFFER_BYTES)
+            async with (
+                self._turn(f"offer to {name}"),
+                self._bodies.read(request, _MOST_OFFER_BYTES) as body,
+            ):
                 return len(body), await self._in_thread(
                     lambda: self._service.offer(Message.from_bytes(body), name)
                 )
@@ -146,9 +156,12 @@ class _Server:
     async def _begin_session(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            async with self._turn(f"request of {name}"):
-                body = await _body(request, self._service.most_request_bytes)
-            async with self._turn("begin-session"):
+            # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
+            async with (
+                self._turn(f"request of {name}"),
+                self._bodies.read(request, self._service.most_request_bytes) as body,
+                self._turn("begin-session"),
+            ):
                 return len(body), await self._in_thread(
                     lambda: self._service.begin_session(Message.from_bytes(body), name)
                 )
@@ -164,15 +177,14 @@ class _Server:
             async with self._turn(hexadecimal):
                 limit = await self._in_thread(lambda: self._service.most_body_bytes(number, name))
             # One at a time: together, too, they are no larger than one.
-            async with self._turn(f"body {hexadecimal}"):
-                body = await _body(request, limit)
+            async with self._turn(f"body {hexadecimal}"), self._bodies.read(request, limit) as body:
 
-            def carry_out() -> Message:
-                with self._service.session(number, name) as session:
-                    return answered(session, call, Message.from_bytes(body))
+                def carry_out() -> Message:
+                    with self._service.session(number, name) as session:
+                        return answered(session, call, Message.from_bytes(body))
 
-            async with self._turn(hexadecimal):
-                return len(body), await self._in_thread(carry_out)
+                async with self._turn(hexadecimal):
+                    return len(body), await self._in_thread(carry_out)
 
         return await self._answered(call if call in CALLS else "unknown", {"session": hexadecimal}, answer)
 
@@ -181,7 +193,10 @@ class _Server:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # Other connections are served while this one waits for the disk.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        future = self._threads.submit(work)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        return await asyncio.wrap_future(future)
 
     async def _answered(
         self, call: str, fields: dict[str, Any], answer: Callable[[], Awaitable[tuple[int, Message]]]
@@ -202,6 +217,8 @@ class _Server:
                 LOG.error("failed", extra={"fields": {"call": call, **fields, "message": text}})
                 text = "the authority's disk or store failed, and nothing was answered: its log says more"
             response = web.json_response({"error": result, "message": text}, status=status)
+            if status == web.HTTPServiceUnavailable.status_code:
+                response.headers["Retry-After"] = str(_RETRY_SECONDS)
         except Exception:
             # What it is stands in the log, and not in an answer.
             LOG.exception("failed", extra={"fields": {"call": call, **fields}})
@@ -227,37 +244,15 @@ class _Server:
         self._service.check_certificate(names[0], shown.getpeercert(binary_form=True))
         return str(names[0])
 
-    def close(self) -> None:
-        """Wait for what is being answered."""
-        self._threads.shutdown()
+    def close(self) -> bool:
+        """Begin nothing more, and say whether nothing is being answered any more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not self._working
 
 
 def _public_name(error: ShieldError) -> str:
     """Return the name of the class that the other side raises."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == ShieldError.__module__)
-
-
-async def _body(request: web.Request, most_bytes: int) -> bytes:
-    """Read a body. Raises ParameterError for one that is larger, compressed, or comes too slowly."""
-    if "Content-Encoding" in request.headers:
-        raise ParameterError("a call's body is sent as it is, and not compressed")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            async for chunk in request.content.iter_chunked(2**16):
-                body += chunk
-                if len(body) > most_bytes:
-                    raise _TooLargeError(
-                        f"the call's body has more than the {most_bytes:,} bytes that any takes"
-                    )
-    except TimeoutError:
-        raise ParameterError(f"the call's body did not come within {_BODY_SECONDS:.0f} seconds") from None
-    except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
-        raise ParameterError("the connection ended before the call's body did") from error
-    except BaseException:
-        body.clear()  # at once, whoever still refers to this
-        raise
-    return bytes(body)
 
 
 async def serve(
@@ -267,8 +262,10 @@ async def serve(
     figures: Address | None,
     ready: Callable[[Address, Address | None], None],
     ended: Callable[[], Awaitable[object]] | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT; what is being answered then is answered first.
+) -> bool:
+    """Serve until SIGTERM or SIGINT; what is being answered then has some seconds to be answered first.
+
+    Returns whether it was: else a thread of this process is still at it, whose answer nobody gets.
 
     Parameters
     ----------
@@ -279,34 +276,37 @@ async def serve(
     ended : waited for instead of a signal.
     """
     server = _Server(service)
-    runners = []
+    runners, accepting = [], []
     # Before anybody is told that it serves, and may tell it to stop.
     wait = ended or _signalled()
+    policy = service.policy
+    most = connection_limit(policy.most_connections)
     try:
         taken: list[Address | None] = []
-        for application, where, context in (
-            (server.application(), address, tls),
-            (server.figures(), figures, None),
+        for application, where, context, limits in (
+            (server.application(), address, tls, (most, policy.most_connections_of_one_address)),
+            (server.figures(), figures, None, (_MOST_READERS, _MOST_READERS)),
         ):
             if where is None:
                 taken.append(None)
                 continue
-            runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+            runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS)
             runners.append(runner)
             await runner.setup()
-            site = web.TCPSite(runner, where.host, where.port, ssl_context=context)
-            await site.start()
-            host, port, *_ = runner.addresses[0]
-            taken.append(Address(host, port))
+            assert runner.server is not None
+            connections = Connections(runner.server, context, *limits, server.refuse, server.tell_malformed)
+            accepting.append(connections)
+            taken.append(Address(*await connections.listen(where.host, where.port)))
         main, beside = taken
         assert main is not None
         ready(main, beside)
         await wait()
         LOG.info("stopping", extra={"fields": {}})
     finally:
-        for runner in runners:
-            await runner.cleanup()
-        server.close()
+        await asyncio.gather(*(connections.close() for connections in accepting))
+        await asyncio.gather(*(runner.cleanup() for runner in runners))
+        has_ended = server.close()
+    return has_ended
 
 
 def _signalled() -> Callable[[], Awaitable[object]]:

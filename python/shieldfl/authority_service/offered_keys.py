@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 
 from shieldfl.errors import PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
@@ -12,8 +12,8 @@ from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIde
 
 __all__ = ["OfferedKeys"]
 
-_MOST_OFFERS = 256
-"""Of all aggregators: the oldest makes way."""
+_MOST_OFFERS = 32
+"""Of one aggregator: its oldest makes way."""
 
 
 class OfferedKeys:
@@ -21,15 +21,19 @@ class OfferedKeys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: OrderedDict[tuple[str, AuthorityIdentity], AuthoritySecrets] = OrderedDict()
+        self._held: defaultdict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(
+            OrderedDict
+        )
+        """By aggregator."""
 
     def offer(self, aggregator: str) -> AuthorityIdentity:
         """Draw keys, and return what is public of them."""
         made = AuthoritySecrets()
         with self._lock:
-            self._held[aggregator, made.identity] = made
-            while len(self._held) > _MOST_OFFERS:
-                self._held.popitem(last=False)
+            own = self._held[aggregator]
+            own[made.identity] = made
+            if len(own) > _MOST_OFFERS:
+                own.popitem(last=False)
         return made.identity
 
     def take(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
@@ -41,10 +45,11 @@ class OfferedKeys:
         for member in group.members:
             member.seal(bytes(SECRET_BYTES), b"")
         with self._lock:
-            owned = [member for member in group.members if (aggregator, member) in self._held]
+            held = self._held[aggregator]
+            owned = [member for member in group.members if member in held]
             if len(owned) != 1:
                 raise PolicyError(
                     "of these keys not one, and one alone, was offered here, or not since this authority was started: "
                     "have every authority make a new offer, and begin the session with those"
                 )
-            return JointKeys(self._held.pop((aggregator, owned[0])), group)
+            return JointKeys(held.pop(owned[0]), group)

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from shieldfl.errors import PolicyError
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.scheme.registry import REGISTRY, scheme_of
 from shieldfl.settings import Count, Settings, about, settings_of
 from shieldfl.toml_files import parse_toml, read_settings, read_text
@@ -35,6 +36,16 @@ class AuthorityPolicy(Settings):
         Annotated[int, Meta(ge=1, lt=2**40)], about("Of a model: its parameters and buffers together.")
     ] = 2**28
     most_sessions: Annotated[Count, about("That are begun in all, ended ones among them.")] = 1_000
+    most_bytes_in_progress: Annotated[
+        int,
+        Meta(ge=2**20, lt=2**40),
+        about(
+            "Of all requests together, in bytes; the process takes several times as much memory. A request that is "
+            "larger waits for no others to be there."
+        ),
+    ] = 2**29
+    most_connections: Annotated[Count, about("Of all aggregators, at once.")] = 512
+    most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
     schemes: Annotated[
         tuple[str, ...],
         about("What updates may be encrypted by.", choices=_schemes),
@@ -63,9 +74,8 @@ class AuthorityPolicy(Settings):
             lines += ["", f"# {setting.meaning}", f"{key} = {json.dumps(value)}"]
         return "\n".join(lines) + "\n"
 
-    def check(self, method: Method) -> None:
-        """Raise PolicyError for a method or a plan that this does not allow, and says which bound it breaks."""
-        plan = method.plan
+    def check_plan(self, plan: FederationPlan) -> None:
+        """Raise PolicyError for a plan that this does not allow, and say which bound it breaks."""
         if plan.min_clients < self.min_clients:
             raise PolicyError(
                 f"the plan opens totals of {plan.min_clients} clients, and this authority none of fewer than "
@@ -74,10 +84,13 @@ class AuthorityPolicy(Settings):
         for asked, most, what in (
             (plan.clients, self.most_clients, "clients"),
             (plan.rounds, self.most_rounds, "rounds"),
-            (method.positions, self.most_values, "values"),
+            (plan.update_size, self.most_values, "values"),
         ):
             if asked > most:
                 raise PolicyError(f"the plan has {asked:,} {what}, and this authority allows {most:,}")
+
+    def check_method(self, method: Method) -> None:
+        """Raise PolicyError for a method that this does not allow, whatever its plan."""
         used = {scheme_of(parameters).name for parameters in method.purposes.values()}
         if not used:
             raise PolicyError(f"{method.name} encrypts nothing: it needs no key authority")

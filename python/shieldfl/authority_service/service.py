@@ -181,7 +181,7 @@ class AuthorityService:
 
         Raises PolicyError for what the policy does not allow; WireFormatError, ParameterError, DataError.
         """
-        request = SessionRequest.from_message(message)
+        request = SessionRequest.from_message(message, self.policy.check_plan)
         session_id = request.id  # once: it is a digest of the whole model
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         with self._place(session_id) as place:
@@ -207,7 +207,7 @@ class AuthorityService:
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 
     def _check_new(self, request: SessionRequest) -> None:
-        self.policy.check(request.method)
+        self.policy.check_method(request.method)
         # Those that are being made are counted too.
         if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
             raise PolicyError(

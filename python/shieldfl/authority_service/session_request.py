@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ __all__ = ["SESSION_ID_BYTES", "SessionRequest"]
 SESSION_ID_BYTES = 16
 _OFFERS = "offers"
 _NONCE_BYTES = 16
+_MOST_ASKED_BYTES = 2**20
+"""Of a list of numbers, which takes some thirty times as much memory once it was read."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,23 @@ class SessionRequest:
         return Message({**parts, **offers, **self.initial.to_message()})
 
     @classmethod
-    def from_message(cls, message: Message) -> SessionRequest:
-        """Read what :meth:`to_message` wrote. Raises WireFormatError, and ParameterError for what no method takes."""
+    def from_message(
+        cls, message: Message, check_plan: Callable[[FederationPlan], None] = lambda plan: None
+    ) -> SessionRequest:
+        """Read what :meth:`to_message` wrote.
+
+        ``check_plan`` raises for a plan that is not allowed, before anything is made of its numbers. Raises
+        WireFormatError, and ParameterError for what no method takes.
+        """
+        if len(message["asked"]) > _MOST_ASKED_BYTES:
+            raise WireFormatError(
+                f"a method, its settings and a plan take at most {_MOST_ASKED_BYTES:,} bytes as JSON"
+            )
         try:
             asked = msgspec.json.decode(message["asked"], type=_Asked)
         except (ValueError, RecursionError, ParameterError) as error:
             raise WireFormatError(f"these bytes ask for no session of this version: {error}") from error
+        check_plan(asked.plan)
         settings = MethodSettings()
         if asked.settings:
             settings = settings.changed(asked.method, asked.settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from typing import Annotated
 
@@ -38,14 +39,15 @@ def serve(
     """
     main, beside = _address(listen), _address(figures) if figures else None
     with failures_on_stderr():
-        from shieldfl.authority_service import http_server  # which other commands do without
+        from shieldfl.authority_service import http_server, log_lines  # which other commands do without
 
         own = AuthorityFolder(folder)
         own.check()
         tls = server_tls(CertificateFiles.in_folder(own.tls, "server"))
         service = AuthorityService(own, passphrase_of(passphrase_file))
         lines = logging.StreamHandler(sys.stderr)
-        lines.setFormatter(http_server.LogLines())
+        lines.setFormatter(log_lines.LogLines())
+        lines.addFilter(log_lines.FewAlike())
         # Of what serves, too, so that every line is one of these.
         loggers = [LOG, *map(logging.getLogger, ("aiohttp", "asyncio"))]
         for logger in loggers:
@@ -60,7 +62,14 @@ def serve(
 
         figures_at = None if beside is None else http_server.Address(*beside)
         try:
-            asyncio.run(http_server.serve(service, tls, http_server.Address(*main), figures_at, ready))
+            has_ended = asyncio.run(
+                http_server.serve(service, tls, http_server.Address(*main), figures_at, ready)
+            )
+            if not has_ended:
+                # A thread cannot be ended, and nothing has left that is not on the disk: as after `kill -9`.
+                LOG.warning("cut off", extra={"fields": {}})
+                lines.flush()
+                os._exit(0)
         finally:
             service.close()
             for logger in loggers:

@@ -107,7 +107,7 @@ class AltFl(SumNoised, AgreedMask):
         share, encryption = settings.encrypted_share if self.rounds.encrypts else 0.0, None
         self.privacy_reading = self.reading_with(settings)
         if settings.asked_noise is not None:
-            noisy = sum(self.rounds.kind(number).encrypts for number in range(1, plan.rounds + 1))
+            noisy = sum(count for kind, count in self.rounds.counts(plan.rounds).items() if kind.encrypts)
             self._check_noise(name, settings, plan, noisy)
             settings, encryption = self._noise_sums(
                 settings, plan, dimension=plan.parameters, delta=self.delta, rounds=noisy, unit="sample"
@@ -116,13 +116,13 @@ class AltFl(SumNoised, AgreedMask):
         self.interleaving = _interleaving(self.rounds)
         self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
         self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
-        kinds = self.rounds.kinds(plan.rounds)
+        kinds = self.rounds.counts(plan.rounds)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
                 f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
                 "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
             )
-        if any(self._zones.needs_mask(number) for number in range(1, plan.rounds + 1)):
+        if self.zone is None and any(kind.encrypts for kind in kinds):
             self.notes.append(
                 f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
                 "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
@@ -246,6 +246,6 @@ def _interleaving(rounds: KindsOfRounds) -> Fraction | None:
 def _synthetic_demand(
     rounds: KindsOfRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
 ) -> SyntheticDemand | None:
-    if not settings.synthetic_share and not any(kind.synthetic for kind in rounds.kinds(plan.rounds)):
+    if not settings.synthetic_share and not any(kind.synthetic for kind in rounds.counts(plan.rounds)):
         return None
     return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)

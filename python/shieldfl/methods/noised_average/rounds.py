@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from shieldfl.methods.noised_average.schedule import AlternatingSchedule
@@ -61,7 +62,7 @@ class KindsOfRounds:
         """Return what this round does, counted from 1."""
         return self._first if self.schedule.is_first_kind(round_number) else self._second
 
-    def kinds(self, total: int) -> set[RoundKind]:
-        """Return which kinds there are among rounds 1 to ``total``."""
-        firsts = self.schedule.first_kind_rounds(total)
-        return ({self._first} if firsts else set()) | ({self._second} if len(firsts) < total else set())
+    def counts(self, total: int) -> Counter[RoundKind]:
+        """Return how many of rounds 1 to ``total`` are of each kind; a kind that none has is not there."""
+        firsts = self.schedule.first_kind_count(total)
+        return Counter({self._first: firsts}) + Counter({self._second: total - firsts})

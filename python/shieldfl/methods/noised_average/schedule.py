@@ -60,14 +60,17 @@ class AlternatingSchedule:
             raise ParameterError(f"rounds count from 1, got {round_number}")
         return round_number % self.period_rounds < self.period_rounds - self.ratio.numerator
 
-    def first_kind_rounds(self, total: int) -> tuple[int, ...]:
-        """Return the rounds of the first kind among rounds 1 to ``total``, in order.
+    def first_kind_count(self, total: int) -> int:
+        """Return how many of rounds 1 to ``total`` are of the first kind.
 
         ``ParameterError`` if there are no rounds at all.
         """
         if total < 1:
             raise ParameterError(f"a schedule needs at least 1 round, got {total}")
-        return tuple(number for number in range(1, total + 1) if self.is_first_kind(number))
+        # A formula: whoever proposes a run chooses its rounds.
+        periods, rest = divmod(total, self.period_rounds)
+        firsts = self.period_rounds - self.ratio.numerator
+        return periods * firsts + max(min(rest, firsts - 1), 0)
 
 
 def _as_ratio(ratio: Fraction | str) -> Fraction:
