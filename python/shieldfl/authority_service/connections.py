@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 __all__ = ["Connections", "connection_limit"]
 
@@ -64,7 +65,9 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Refuse what is no request. Its bytes are not repeated: the log is for the operator's words alone."""
+        """Refuse what is no request. Its bytes are not repeated: a log is for words that no peer has chosen."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
         self._malformed(type(exc).__name__)
         response = web.Response(status=status, text="this is no request that the key authority can read\n")
         response.force_close()

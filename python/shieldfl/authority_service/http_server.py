@@ -125,6 +125,8 @@ class _Server:
             async with asyncio.timeout(BODY_SECONDS):
                 await response.prepare(request)
                 await response.write_eof()
+        except ConnectionError:
+            pass  # nobody is there any more to take it
         except TimeoutError:
             self.refuse("did not take its answer")
             if request.transport is not None:

@@ -156,7 +156,8 @@ class ClientSession:
             raise KeyMismatchError(
                 "the server places the model's arrays otherwise than the set-up says: nothing is trained"
             )
-        self.layout.apart_from_message(arrays)
+        plan = self.setup.plan
+        self.layout.check(plan.parameters, plan.buffers, self.layout.apart_from_message(arrays))
 
     @property
     def _key(self) -> bytes | None:

@@ -36,6 +36,8 @@ from shieldfl.flower.wire import (
     number_in,
     packed,
     position_in,
+    session_in,
+    text_in,
 )
 from shieldfl.roles.message import Message as RoleMessage
 
@@ -111,7 +113,7 @@ class ShieldMod:
                 samples = self._own_samples(context)
                 begun = begun_session(message, asked, settings, memory, count, samples, simulated=simulated)
                 return _reply(message, *begun)
-        session = ClientSession.load(memory, asked["session"], settings.threads)
+        session = ClientSession.load(memory, session_in(asked), settings.threads)
         session.take_known_events(number_in(asked, "events-known"))
         session.take_grant(message_in(message.content, "shieldfl.grant"))
         session.clear_metrics = self._clear_metrics
@@ -153,7 +155,8 @@ def _memory(
     if settings.store is not None:
         return DiskMemory(Path(settings.store), (epoch, rows), repeats=settings.repeats)
     if simulated and asked.get("store"):  # so that a simulation can be gone on with
-        return DiskMemory(Path(asked["store"]) / str(context.node_config["partition-id"]), (epoch, rows))
+        partition = str(context.node_config["partition-id"])
+        return DiskMemory(Path(text_in(asked, "store")) / partition, (epoch, rows))
     if not simulated:
         raise PolicyError(
             "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its configuration"
@@ -204,15 +207,9 @@ class _Turn:
 
     def answered(self, store: str | None) -> Message:
         """Do what the message asks for; ``store`` is the node's folder, where it has one."""
-        match self._asked["kind"]:
-            case Kind.TRAIN:
-                return self.train()
-            case Kind.PHASE:
-                return self.go_on()
-            case Kind.MODEL:
-                return self.evaluate()
-            case _:
-                return self.finish(store)
+        does = {Kind.TRAIN: self.train, Kind.PHASE: self.go_on, Kind.MODEL: self.evaluate}
+        kind = self._asked["kind"]
+        return does[kind]() if kind in does else self.finish(store)
 
     def train(self) -> Message:
         """Begin a round, train unless that was done, and make the first phase's message."""
@@ -233,12 +230,12 @@ class _Turn:
             self._check_weight(reply.content)
             session.finish_training(start, update, reply.content.metric_records)
         self._count.forget_training()
-        answer = session.step(str(self._asked["phase"]), None)
+        answer = session.step(text_in(self._asked, "phase"), None)
         return _reply(self._message, session, answer, session.metrics(number))
 
     def go_on(self) -> Message:
         """Make a further phase's message."""
-        answer = self._session.step(str(self._asked["phase"]), message_in(self._message.content))
+        answer = self._session.step(text_in(self._asked, "phase"), message_in(self._message.content))
         return _reply(self._message, self._session, answer)
 
     def evaluate(self) -> Message:

@@ -14,7 +14,7 @@ from shieldfl.flower.held_models import HELD, with_held
 from shieldfl.flower.node_memory import NodeMemory
 from shieldfl.flower.node_settings import NodeSettings
 from shieldfl.flower.sample_count import SampleCount
-from shieldfl.flower.wire import ASK, Kind, ask, message_in, number_in
+from shieldfl.flower.wire import ASK, Kind, ask, message_in, number_in, session_in, text_in
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 
@@ -31,8 +31,7 @@ def told_who(
     writes_model: bool,
 ) -> Message:
     """Say which client this is, and, where the server goes on with a session, as which one it took part."""
-    session = bytes(asked.get("session", b""))
-    position, kept = memory.read(session)
+    position, kept = memory.read(session_in(asked))
     index = ClientSession.index_in(kept)
     told = ask(
         Kind.HELLO,
@@ -83,7 +82,7 @@ def begun_session(
         {
             "index": RoleMessage.from_number(index),
             "weight": RoleMessage.from_number(weight),
-            "layout": str(asked["layout"]).encode(),
+            "layout": text_in(asked, "layout").encode(),
             **model,
         }
     )

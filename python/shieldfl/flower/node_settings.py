@@ -11,6 +11,7 @@ import msgspec
 
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import PolicyError
+from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
@@ -103,22 +104,27 @@ class NodeSettings(Settings):
         """Return a public set-up that this node takes part in.
 
         Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
-        outside of a simulation, and for a method that the node's operator does not allow.
+        outside of a simulation, and for a method that the node's operator does not allow; both before anything is made
+        of the set-up's numbers.
         """
         content = bytes(message["setup"])
         is_signed = self.authority_key is not None and "signature" in message
         if self.authority_key is not None and is_signed:
             content = signed_setup_of(message, self.authority_key)
         setup = PublicSetup.trusted(content)
-        method = method_of(setup)
-        if self.is_deployed or not simulated:
-            self._check_allowed(method)
+        has_keys = bool(method_class(setup.method).schemes)
+        is_restricted = self.is_deployed or not simulated
+        if is_restricted:
+            self._check_name(setup.method)
         needs_signature = self.authority_key is not None or not simulated
-        if method.purposes and needs_signature and not is_signed:
+        if has_keys and needs_signature and not is_signed:
             raise PolicyError(
                 "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
                 "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
             )
+        method = method_of(setup)
+        if is_restricted:
+            self._check_allowed(method)
         return setup
 
     def check_planned(self, planned: Part, *, simulated: bool) -> None:
@@ -127,16 +133,21 @@ class NodeSettings(Settings):
         Nobody has signed this: what the run is to be is looked at again in its set-up.
         """
         if self.is_deployed or not simulated:
-            self._check_allowed(method_of(PublicSetup.trusted(bytes(planned))))
+            setup = PublicSetup.trusted(bytes(planned))
+            self._check_name(setup.method)
+            self._check_allowed(method_of(setup))
+
+    def _check_name(self, name: str) -> None:
+        """Raise PolicyError for a method that is not among those that the operator has listed, if any are."""
+        allowed = None if self.methods is None else _listed(self.methods)
+        if allowed is not None and name not in allowed:
+            raise PolicyError(
+                f"this node takes part in {', '.join(sorted(allowed))}, and not in {name}: ask its operator"
+            )
 
     def _check_allowed(self, method: Method) -> None:
         """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""
-        allowed = None if self.methods is None else _listed(self.methods)
-        if allowed is not None and method.name not in allowed:
-            raise PolicyError(
-                f"this node takes part in {', '.join(sorted(allowed))}, and not in {method.name}: ask its operator"
-            )
-        if allowed is None and not (method.purposes and method.hides_all):
+        if self.methods is None and not (method.purposes and method.hides_all):
             raise PolicyError(
                 f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
                 f'shieldfl-methods="{method.name}" in its configuration'

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from flwr.app import Array, ArrayRecord
+from numpy.lib import format as npy_format
 
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -24,6 +27,8 @@ BUFFERS = "*running_mean,*running_var"
 """The arrays that are statistics of the data and no parameters, by PyTorch's names for those of BatchNorm."""
 
 _APART = "apart "
+_NUMPY = "numpy.ndarray"
+"""What Flower calls the bytes that ``numpy.save`` writes."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +93,32 @@ class RecordLayout:
 
     @classmethod
     def from_json(cls, text: str) -> RecordLayout:
-        """Read what :meth:`to_json` wrote. Raises WireFormatError."""
+        """Read what :meth:`to_json` wrote. Raises WireFormatError, also for a layout that no record has."""
         try:
-            return msgspec.json.decode(text, type=cls)
-        except msgspec.MsgspecError as error:
+            read = msgspec.json.decode(text, type=cls)
+            places = (*read.parameters, *read.buffers)
+            kinds = {np.dtype(one.dtype).kind for one in places}
+        except (ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
+        if (
+            not kinds <= {"f"}
+            or len(set(read.order)) < len(read.order)
+            or not {one.name for one in places} <= set(read.order)
+            or any(length < 0 for one in places for length in one.shape)
+        ):
+            raise WireFormatError(
+                "this is no layout of a model: its names are there once, its floats among them, its shapes not negative"
+            )
+        return read
+
+    def check(self, parameters: int, buffers: int, apart: Mapping[str, Array]) -> None:
+        """Raise WireFormatError unless vectors of these sizes, and what stays apart, are all of a record."""
+        sizes = [sum(math.prod(one.shape) for one in places) for places in (self.parameters, self.buffers)]
+        names = [one.name for one in (*self.parameters, *self.buffers)]
+        if sizes != [parameters, buffers] or sorted([*names, *apart]) != sorted(self.order):
+            raise WireFormatError(
+                "the layout is of another model than the set-up: its sizes or its names are not those that come along"
+            )
 
     def model_of(self, record: ArrayRecord) -> GlobalModel:
         """Return a record's floats as vectors, float32 (P,) and (B,).
@@ -167,11 +193,34 @@ class RecordLayout:
         try:
             heads = msgspec.json.decode(message["apart"], type=dict[str, tuple[str, tuple[int, ...], str]])
             kinds = {np.dtype(dtype).kind for dtype, _, _ in heads.values()}
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no list of arrays that this version can read") from error
         if "f" in kinds:
             raise WireFormatError("floats stay apart from what is protected in no layout")
-        return {
+        arrays = {
             name: Array(dtype, shape, stype, bytes(message[f"{_APART}{number}"]))
             for number, (name, (dtype, shape, stype)) in enumerate(heads.items())
         }
+        for name, array in arrays.items():
+            if not _is_readable(array):
+                raise WireFormatError(f"the bytes of the array {name!r} are not of its type and shape")
+        return arrays
+
+
+def _is_readable(array: Array) -> bool:
+    """Say whether an array's bytes are what it says that they are, without making an array of them."""
+    data = io.BytesIO(array.data)
+    try:
+        if npy_format.read_magic(data) != (1, 0):
+            return False
+        shape, _, kind = npy_format.read_array_header_1_0(data)
+    except (ValueError, EOFError):
+        return False
+    size = len(array.data) - data.tell()
+    return (
+        array.stype == _NUMPY
+        and (kind, shape) == (np.dtype(array.dtype), array.shape)
+        and not kind.hasobject
+        and min(shape, default=0) >= 0
+        and size == math.prod(shape) * kind.itemsize
+    )

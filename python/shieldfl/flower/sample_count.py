@@ -13,7 +13,7 @@ from flwr.supercore import log
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.training_records import answered_by_app, asked_training, content_for_app
-from shieldfl.flower.wire import ASK, number_in
+from shieldfl.flower.wire import ASK, number_in, text_in
 from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.training.local_update import StartingPoint
 
@@ -64,10 +64,12 @@ class SampleCount:
 
         Raises PolicyError where it fails or does not say: its words stay here, since they may be of the data.
         """
-        layout = RecordLayout.from_json(str(asked.get("layout")))
+        layout = RecordLayout.from_json(text_in(asked, "layout"))
         numbers = layout.model_in(model)
         start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
-        arrays = layout.record_of(numbers.parameters, numbers.buffers, layout.apart_from_message(model))
+        apart = layout.apart_from_message(model)
+        layout.check(numbers.parameters.size, numbers.buffers.size, apart)
+        arrays = layout.record_of(numbers.parameters, numbers.buffers, apart)
         content = content_for_app(message, asked, arrays, asked_training(start, number_in(asked, "index")))
         given, before = content.object_id, copy.deepcopy(self._of_app)
         try:

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.wire import ASK, TRAINING
+from shieldfl.flower.wire import ASK, TRAINING, text_in
 from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 __all__ = [
@@ -67,7 +67,7 @@ def content_for_app(
     Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
     signature says what they are, and training would begin from them, by another model for each client.
     """
-    content = RecordDict({str(asked["arrays"]): arrays})
+    content = RecordDict({text_in(asked, "arrays"): arrays})
     for name, record in message.content.items():
         if name.startswith(ASK):
             continue

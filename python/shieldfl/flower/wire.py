@@ -23,6 +23,8 @@ __all__ = [
     "number_in",
     "packed",
     "position_in",
+    "session_in",
+    "text_in",
 ]
 
 ASK = "shieldfl"
@@ -100,6 +102,22 @@ def number_in(record: Mapping[str, Any], name: str, default: int | None = None) 
     return found
 
 
+def text_in(record: Mapping[str, Any], name: str) -> str:
+    """Return a text that a message says. Raises WireFormatError."""
+    found = record.get(name)
+    if not isinstance(found, str):
+        raise WireFormatError(f"the message does not say {name.replace('-', ' ')} as text")
+    return found
+
+
+def session_in(record: Mapping[str, Any]) -> bytes:
+    """Return of which session a message is; empty before there is one. Raises WireFormatError."""
+    found = record.get("session", b"")
+    if not isinstance(found, bytes):
+        raise WireFormatError("the message does not say session as bytes")
+    return found
+
+
 def position_in(record: Mapping[str, Any]) -> tuple[int, int]:
     """Return how far a node's store has come, as a message says. Raises WireFormatError."""
     position = record.get("position")
@@ -118,7 +136,7 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
     record = content.config_records.get(ASK)
     if record is None:
         raise WireFormatError(NO_SHIELD)
-    if record.get("version") != _VERSION or record.get("kind") not in set(Kind):
+    if record.get("version") != _VERSION or record.get("kind") not in list(Kind):
         raise WireFormatError(
             "the message is of another version of shieldfl: install the same one on the server and on all nodes"
         )
