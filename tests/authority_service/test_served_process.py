@@ -48,17 +48,18 @@ def command_with_key(*arguments):
 
 
 class Process:
-    """A process that serves a folder, on the port that the one before had."""
+    """A process that serves a folder, on the port that the one before had; ``by`` are words before its command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, by=()) -> None:
         self.folder = folder
+        self.by = by
         self.port = 0
         self.start()
 
     def start(self):
         listen = ["--listen", f"127.0.0.1:{self.port}", "--figures", "127.0.0.1:0"]
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", str(self.folder), *listen],
+            [*self.by, *COMMAND, "serve", str(self.folder), *listen],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(),

@@ -37,8 +37,8 @@ class RequestBodies:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self._counted = 0
-        """Bytes of all."""
+        self.counted_bytes = 0
+        """Of all, what is counted of each."""
 
     @contextlib.asynccontextmanager
     async def read(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
@@ -59,8 +59,8 @@ class RequestBodies:
                             f"the call's body has more than the {most_bytes:,} bytes that any takes"
                         )
                     more = max(len(body) - _SMALL_BYTES, 0) - own
-                    own, self._counted = own + more, self._counted + more
-                    if own < self._counted > self._most:
+                    own, self.counted_bytes = own + more, self.counted_bytes + more
+                    if own < self.counted_bytes > self._most:
                         raise _BusyError(
                             "the key authority has as many bytes of other requests in progress as it takes at once: "
                             "repeat the call in a while"
@@ -70,7 +70,7 @@ class RequestBodies:
             yield whole
         finally:
             body.clear()  # at once, whoever still refers to this
-            self._counted -= own
+            self.counted_bytes -= own
 
 
 @contextlib.asynccontextmanager
