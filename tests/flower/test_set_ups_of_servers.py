@@ -38,7 +38,7 @@ class Probed:
     """The messages of a run's kinds to one node, each of which can be delivered, altered, to a node as it was then."""
 
     def __init__(self):
-        run = VectorRun(clients=3, rounds=1)
+        run = VectorRun(clients=3, rounds=1, weighting="samples")  # nodes count theirs first
         run.train = lambda client, number, shape: 0
         run.initial = lambda: ArrayRecord({name: Array(one) for name, one in ARRAYS.items()})
         self.messages, self.run = {}, run
@@ -93,7 +93,7 @@ def altered(tree):
             where[key] = kept
 
 
-@pytest.mark.parametrize("kind", ["hello", "set-up", "train", "model", "finish"])
+@pytest.mark.parametrize("kind", ["hello", "count", "set-up", "train", "model", "finish"])
 def test_every_field_of_a_message_may_be_missing_or_of_another_kind(probed, kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where a simulation's server says that nodes have their folders
     for name in probed.message(kind).content[ASK]:
