@@ -52,7 +52,8 @@ def test_what_is_no_plain_array_of_floats_is_refused_by_its_name(what):
         ModelLayout.of(model)
     layout = ModelLayout.of(model, exclude="bad")
     arrays = layout.replaced(model, np.ones(3))
-    assert arrays["bad"] is model["bad"]
+    assert type(arrays["bad"]) is type(model["bad"])
+    assert arrays["bad"] is not model["bad"]
     with pytest.raises(sf.ArrayTypeError, match="'bad' is "):
         ModelLayout.of({"good": np.zeros(3), "bad": np.zeros((2, 2))}).flatten(model)
 
@@ -88,7 +89,7 @@ def test_extra_state_of_a_module_is_passed_through(extra):
     assert ModelLayout.of(model.state_dict()) == layout
     assert layout.size == layout.flatten(model).size == 3
     for arrays in (layout.replaced(model, np.ones(3)), layout.replaced(model.state_dict(), np.ones(3))):
-        assert arrays["0._extra_state"] is extra
+        assert str(arrays["0._extra_state"]) == str(extra)
         model.load_state_dict(arrays)
     layout.load(model, arrays)
     assert model[0].inner.bias.tolist() == [1.0]

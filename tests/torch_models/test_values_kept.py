@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import shieldfl as sf
 from shieldfl.torch import ModelLayout
@@ -112,3 +115,40 @@ def test_decrypted_values_beyond_a_narrow_dtype_become_infinite_without_a_warnin
         layout = ModelLayout.of(model, ranges={"w": 1e6})
         for value in (7.0, 1e308):
             assert np.isinf(np.asarray(layout.replaced(model, np.array([value]))["w"])).all()
+
+
+class Everything(nn.Module):
+    """A model with all that stays apart: a count, a frozen layer, and extra state that is no array."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.frozen = nn.BatchNorm1d(2), nn.Linear(2, 2).requires_grad_(False)
+        self.tied = self.frozen
+        self.extra = {"seen": [1]}
+
+    def get_extra_state(self):
+        return self.extra
+
+    def set_extra_state(self, state):
+        self.extra = state
+
+
+@pytest.mark.parametrize("change", ["moved", "replaced"])
+def test_nothing_that_comes_back_shares_memory_with_the_model(change):
+    model = Everything()
+    layout = ModelLayout.of(model, trainable_only=True)
+    assert {"norm.num_batches_tracked", "frozen.weight", "_extra_state"} <= set(layout.apart)
+    before = copy.deepcopy(model.state_dict())
+    arrays = getattr(layout, change)(model, np.ones(layout.size))
+    assert list(arrays) == list(before)
+    assert arrays["tied.weight"] is arrays["frozen.weight"]
+    for array in arrays.values():
+        if isinstance(array, torch.Tensor):
+            array.fill_(7)
+    arrays["_extra_state"]["seen"].append(2)
+    extra = before.pop("_extra_state")
+    assert model.extra == extra
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items() if name in before)
+    plain = {"w": np.zeros(2, np.float32), "n": np.array([3])}
+    getattr(ModelLayout.of(plain), change)(plain, np.ones(2))["n"][0] = 9
+    assert plain["n"].tolist() == [3]

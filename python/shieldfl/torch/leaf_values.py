@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "check_contiguous",
     "check_present",
     "check_writable",
+    "copied",
     "copy_into",
     "piece_of",
     "same_values",
@@ -138,6 +140,16 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
         # Narrowed before it moves: some devices know no float64.
         places[which] = torch.from_numpy(numbers).to(copied.dtype).to(copied.device)
         return copied
+
+
+def copied(leaf: Any) -> Any:
+    """Return a copy of whatever a model holds, arrays and extra state, which shares no memory with it."""
+    if hasattr(leaf, "detach"):
+        import torch
+
+        if not torch.nn.parameter.is_lazy(leaf):
+            return leaf.detach().clone()
+    return deepcopy(leaf)
 
 
 def copy_into(target: Any, source: Any) -> None:

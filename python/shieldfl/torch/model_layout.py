@@ -17,6 +17,7 @@ from shieldfl.parameter_layout import ParameterLayout
 from shieldfl.torch.leaf_values import (
     as_it_lies,
     check_writable,
+    copied,
     copy_into,
     same_values,
     scale_into,
@@ -226,8 +227,8 @@ class ModelLayout:
             be a mean.
         mask : that the values were encrypted under.
 
-        Returns new arrays, or tensors, of the model's dtypes and devices, in its order; what stays apart is the model's
-        own. Values that the mask did not choose stay bit for bit. ``module.load_state_dict`` takes them. Raises as
+        Returns new arrays, or tensors, of the model's dtypes and devices, in its order: what stays apart is copied, so
+        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit. ``module.load_state_dict`` takes them. Raises as
         :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
@@ -244,7 +245,8 @@ class ModelLayout:
         if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
             shape = getattr(values, "shape", type(values).__name__)
             raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
-        found, chosen, taken = dict(leaves), None if mask is None else mask.to_bool(), 0
+        chosen, taken = None if mask is None else mask.to_bool(), 0
+        placed: dict[str, Any] = {}
         for place, (_, part) in zip(self.places, self.slices(), strict=True):
             where = None if chosen is None else chosen[part]
             count = place.size if where is None else int(np.count_nonzero(where))
@@ -256,8 +258,14 @@ class ModelLayout:
                 memory = memory_of(leaves[name])
                 if memory not in made:
                     made[memory] = with_values(leaves[name], numbers, where, adds)
-                found[name] = made[memory]
-        return found
+                placed[name] = made[memory]
+        apart: dict[Any, Any] = {}
+        for name in leaves.keys() - placed.keys():
+            memory = memory_of(leaves[name]) or name
+            if memory not in apart:
+                apart[memory] = copied(leaves[name])
+            placed[name] = apart[memory]
+        return {name: placed[name] for name in leaves}
 
     def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
         """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
