@@ -63,12 +63,13 @@ class ParameterLayout:
     def naming_tensors(self) -> Iterator[None]:
         """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
 
-        An update of another size is not of this layout, and its errors pass as they are.
+        An update may leave out the last tensors, as one without buffers does. One that ends elsewhere is not of this
+        layout, and its errors pass as they are.
         """
         try:
             yield
         except RangeError as error:
-            if error.position is None or error.size != self.size:
+            if error.position is None or error.size not in self.offsets[1:]:
                 raise
             named = RangeError(f"{error} (the tensor {self.name_of(error.position)!r})")
             named.position, named.size = error.position, error.size

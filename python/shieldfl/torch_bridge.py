@@ -24,6 +24,7 @@ __all__ = [
     "load_flat",
     "load_flat_buffers",
     "parameter_layout",
+    "update_layout",
 ]
 
 FloatVector = npt.NDArray[np.float32]
@@ -42,6 +43,15 @@ def parameter_layout(model: nn.Module) -> ParameterLayout:
     return ParameterLayout.of(
         (name, tuple(tensor.shape)) for name, tensor in zip(*_named_parameters(model), strict=True)
     )
+
+
+def update_layout(model: nn.Module) -> ParameterLayout:
+    """Describe the vector of an update: that of parameters, and the floating-point buffers behind it."""
+    pairs = (
+        *zip(*_named_parameters(model), strict=True),
+        *zip(*_named_float_buffers(model), strict=True),
+    )
+    return ParameterLayout.of((name, tuple(tensor.shape)) for name, tensor in pairs)
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:
@@ -85,12 +95,12 @@ def flatten_buffers(model: nn.Module) -> FloatVector:
 
     Integer buffers such as BatchNorm's batch counter are left out. B is 0 for a model without such buffers.
     """
-    return _gather(_float_buffers(model))
+    return _gather(_named_float_buffers(model)[1])
 
 
 def load_flat_buffers(model: nn.Module, vector: FloatVector) -> None:
     """Copy a vector made by :func:`flatten_buffers` back into the buffers; errors as :func:`load_flat`."""
-    _scatter(_float_buffers(model), vector, "buffer values")
+    _scatter(_named_float_buffers(model)[1], vector, "buffer values")
 
 
 def _named_parameters(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Tensor]]:
@@ -102,11 +112,11 @@ def _named_parameters(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Ten
     return tuple(name for name, _ in pairs), [tensor for _, tensor in pairs]
 
 
-def _float_buffers(model: nn.Module) -> list[torch.Tensor]:
+def _named_float_buffers(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Tensor]]:
     pairs = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
     for name, buffer in pairs:
         _require_float32(name, buffer)
-    return [buffer for _, buffer in pairs]
+    return tuple(name for name, _ in pairs), [buffer for _, buffer in pairs]
 
 
 def _require_float32(name: str, tensor: torch.Tensor) -> None:

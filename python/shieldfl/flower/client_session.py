@@ -278,7 +278,7 @@ class ClientSession:
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make a phase's message; a value that cannot be encrypted is named by its tensor."""
         try:
-            with self.layout.layout.naming_tensors():
+            with self.layout.of_updates.naming_tensors():
                 message: Message = self.steps.step(phase, answer)
         except RangeError:
             self.keep()  # a method may give up what it cannot encrypt

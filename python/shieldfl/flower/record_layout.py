@@ -79,6 +79,11 @@ class RecordLayout:
         """Of the vector of parameters."""
         return ParameterLayout.of((one.name, one.shape) for one in self.parameters)
 
+    @property
+    def of_updates(self) -> ParameterLayout:
+        """Of the vector of an update: parameters, and buffers behind them."""
+        return ParameterLayout.of((one.name, one.shape) for one in (*self.parameters, *self.buffers))
+
     def digest(self, apart: Message) -> str:
         """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
 

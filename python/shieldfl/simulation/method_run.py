@@ -34,7 +34,14 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shar
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.simulation.training_device import training_device
 from shieldfl.simulation.training_processes import can_copy_process
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.torch_bridge import (
+    flatten,
+    flatten_buffers,
+    load_flat,
+    load_flat_buffers,
+    parameter_layout,
+    update_layout,
+)
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
 from shieldfl.training.objective import Objective
@@ -82,8 +89,7 @@ class MethodRun:
         self._method = method
         self._config = config
         self._model = model
-        layout = parameter_layout(model)
-        self._size = layout.size
+        self._size = parameter_layout(model).size
         self._account = method.account()
         self._weights = checked_weights(weights, config.clients)
         if kept is None:
@@ -133,7 +139,7 @@ class MethodRun:
             threads=config.threads,
             # Not secret: whoever knows the seed can repeat the run.
             shared_secret=np.random.default_rng([config.seed, config.clients, 2]).bytes(32),
-            layout=layout,
+            layout=update_layout(model),
             account=self._account,
             kept=None if kept is None else kept.federation,
             clients_keep_nothing=leaves_parameters_alone(model, self._objective)

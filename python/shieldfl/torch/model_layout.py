@@ -228,8 +228,9 @@ class ModelLayout:
         mask : that the values were encrypted under.
 
         Returns new arrays, or tensors, of the model's dtypes and devices, in its order: what stays apart is copied, so
-        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit. ``module.load_state_dict`` takes them. Raises as
-        :meth:`flatten`, and ParameterError for another number of values.
+        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit.
+        ``module.load_state_dict`` takes them. Raises as :meth:`flatten`, and ParameterError for another number of
+        values.
         """
         return self._changed(model, values, mask, adds=False)
 

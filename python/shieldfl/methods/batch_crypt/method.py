@@ -83,14 +83,31 @@ class BatchCryptClient(MaskedAverageClient):
         context: RoleContext,
         zone: Mask,
         quantisation: Quantisation,
+        largest_update: float,
     ) -> None:
         super().__init__(index, 1, initial, context, zone, sends_rest=False)
         self._quantisation = quantisation
+        self._largest_update = largest_update
 
     def _speak(self, phase: str) -> Message:
         with self.clock.stage("negotiate"):
-            ranges = layer_ranges(self._difference(), self._quantisation.offsets)
+            update = self._difference()
+            ranges = layer_ranges(update, self._quantisation.offsets)
+            self._check_magnitudes(update)
         return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
+
+    def _check_magnitudes(self, update: NDArray[np.float32]) -> None:
+        """Raise RangeError, which has the position, for a value that the aggregator would refuse to hear of."""
+        position = int(np.abs(update).argmax())
+        if abs(update[position]) > self._largest_update:
+            # Buffers follow the data whatever the learning rate.
+            advice = "lower the learning rate" if position < self._size else "scale the features to about 1"
+            error = RangeError(
+                f"the value at position {position} is beyond largest_update = {self._largest_update:g} in magnitude: "
+                f"{advice}, or raise the method's setting largest_update"
+            )
+            error.position, error.size = position, update.size
+            raise error
 
     def _vector(self, answer: Message | None) -> NDArray[np.float64]:
         """Return the client's integers, under the clip bounds of the answer."""
@@ -208,7 +225,11 @@ class BatchCrypt(MaskedAverage):
     def __init__(self, name: str, settings: BatchCryptSettings, plan: FederationPlan) -> None:
         parameters = paillier_parameters(settings.width, plan.most_participants, key_bits=settings.key_bits)
         encryption = EncryptionSettings(
-            parameters.value_bits, parameters.fraction_bits, self.schemes[0], settings.key_bits
+            parameters.value_bits,
+            parameters.fraction_bits,
+            0,  # buffers are quantised in a range of their own
+            encryption=self.schemes[0],
+            key_bits=settings.key_bits,
         )
         everything = Mask.full(plan.update_size)
         super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)
@@ -228,7 +249,9 @@ class BatchCrypt(MaskedAverage):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> BatchCryptClient:
-        return BatchCryptClient(index, initial, context, self._everything, self._quantisation)
+        return BatchCryptClient(
+            index, initial, context, self._everything, self._quantisation, self._largest_update
+        )
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None

@@ -93,7 +93,7 @@ class DictPflAuthority(MaskedAverageAuthority):
             raise WireFormatError("the total leaves out values that every client sends")
         keys = self.keys.authority(number)
         with self._recording(number, keys, claim.total):
-            values = self._open_values(claim, keys)
+            values = self._open_mean(claim, keys, message)
         moved = self.model.moved_finite(self._spread(values, active), self._learning_rate)
         # In a copy: should the answer not leave, what is here is what it was.
         history = copy.deepcopy(self._history)
@@ -102,10 +102,10 @@ class DictPflAuthority(MaskedAverageAuthority):
         self._tell_of_pruning()
         return model_message(self.model, self._history)
 
-    def _open_values(self, claim: MixedTotal, keys: TotalOpener[Any]) -> NDArray[np.float64]:
+    def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         """Return the mean of what every client sends, float64 (n,)."""
         if self._noise is None:
-            return claim.open_mean(keys, self.context.most_weight)
+            return super()._open_mean(claim, keys, message)
         return open_noisy_mean(claim, keys, self._noise, self.context)
 
     def _tell_of_pruning(self) -> None:

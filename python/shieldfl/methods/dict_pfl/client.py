@@ -14,6 +14,7 @@ from shieldfl.methods.dict_pfl.held_back import HeldBack
 from shieldfl.methods.dict_pfl.pruning_message import read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.methods.distributed_noise.client import NoiseSharing
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.protocol.disclosure import Disclosure
@@ -60,7 +61,6 @@ class DictPflClient(MaskedAverageClient):
         super().__init__(
             index, weight, initial, context, None, sends_rest=False, shares_buffers=shares_buffers
         )
-        self._sent_buffers = self._buffer_count if shares_buffers else 0
         self._secret = secret
         self._settings = settings
         self._held = HeldBack(self._size)
@@ -114,7 +114,10 @@ class DictPflClient(MaskedAverageClient):
     def _make(self, phase: str, answer: Message | None) -> Message:
         try:
             message = super()._make(phase, answer)
-        except RangeError:
+        except RangeError as error:
+            if error.position is not None:  # of what is sent: tell where in the model
+                sent = encrypted_positions(self._active, self._sent_buffers)
+                error.position, error.size = int(sent.to_indices()[error.position]), sent.size
             self._held.forget()
             # Zeros in place of what was forgotten would draw the mean towards them.
             self._has_trained = False

@@ -95,7 +95,12 @@ class DictPfl(SumNoised):
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
         self.privacy_reading = self.reading_with(settings)
-        encryption = EncryptionSettings(settings.value_bits, settings.fraction_bits, settings.encryption)
+        encryption = EncryptionSettings(
+            settings.value_bits,
+            settings.fraction_bits,
+            settings.buffer_range_bits,
+            encryption=settings.encryption,
+        )
         if settings.asked_noise is not None:
             settings, encryption = self._noise_sums(
                 settings, plan, dimension=plan.parameters, delta=settings.delta

@@ -92,7 +92,9 @@ class SumNoised(MaskedAverage):
         self.weighs_all_alike = True
         self.sum_bits = self.noise.sum_bits
         key_bits = getattr(settings, "key_bits", DEFAULT_KEY_BITS)
-        encryption = EncryptionSettings(self.noise.value_bits, 0, settings.encryption, key_bits)
+        encryption = EncryptionSettings(
+            self.noise.value_bits, 0, 0, encryption=settings.encryption, key_bits=key_bits
+        )
         return settings.with_multiplier(multiplier), encryption
 
     @property

@@ -28,7 +28,7 @@ __all__ = [
 
 _OF_ADAPTIVE_CLIPPING = frozenset({"clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise"})
 _OF_OPTIONAL_NOISE = frozenset({"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"})
-_OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits"})
+_OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
 
 Colluders = Annotated[int, Meta(ge=1, lt=2**31)]
 

@@ -36,6 +36,20 @@ class FixedPoint(Settings):
     fraction_bits: Annotated[
         int, Meta(ge=0, le=52), about("Bits of an encrypted value behind the binary point.")
     ] = 20
+    buffer_range_bits: Annotated[
+        int,
+        Meta(ge=0, le=40),
+        about(
+            "Bits that a buffer, such as BatchNorm's statistics, has more before the binary point and fewer behind it, "
+            "since no learning rate bounds it. Each doubles the largest change of a round, and its step."
+        ),
+    ] = 4
+    """By default a change up to 128, in steps of half of which BatchNorm adds more to every variance."""
+
+    @property
+    def buffer_factor(self) -> float:
+        """What buffers are multiplied by before they are encrypted, a power of two."""
+        return 2.0**-self.buffer_range_bits
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -115,4 +116,5 @@ class MaskedAverageAuthority(RoundAuthority):
 
     def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
-        return claim.open_mean(keys, self.context.most_weight)
+        mean = claim.open_mean(keys, self.context.most_weight)
+        return with_buffers_times(mean, self.model.buffers.size, 1.0 / self.context.buffer_factor)

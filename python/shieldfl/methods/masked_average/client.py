@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
+from shieldfl.methods.encrypted_sum.buffer_range import speaking_of_buffers, with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -59,6 +60,7 @@ class MaskedAverageClient(TrainingClient):
         self.weight = weight
         self.zone = self._settled = zone
         self._sends_rest = sends_rest
+        self._sent_buffers = self._buffer_count if shares_buffers else 0
         self._upload: MixedUpload | None = None
         self._tell_vector: Callable[[NDArray[Any]], None] | None = None
 
@@ -99,7 +101,10 @@ class MaskedAverageClient(TrainingClient):
         with self.clock.stage("encrypt"):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)
-            ciphertexts, _ = upload.encrypt(vector, zone, union, self.round)
+            buffers, factor = self._sent_buffers, self.context.buffer_factor
+            scaled = with_buffers_times(vector, buffers, factor)
+            with speaking_of_buffers(buffers, factor):
+                ciphertexts, _ = upload.encrypt(scaled, zone, union, self.round)
         with self.clock.stage("upload"):
             self._disclose(zone)
             self.zone = zone

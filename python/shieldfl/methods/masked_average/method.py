@@ -81,6 +81,7 @@ class MaskedAverage(Method):
             sum_bits=self.sum_bits,
         )
         self.purposes = {"update": parameters, **(other_keys or {})}
+        self.buffer_factor = chosen.buffer_factor
 
     @property
     def update_parameters(self) -> SchemeParameters[Any, Any]:

@@ -320,6 +320,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
             threads,
             self.clients_open,
             self.aggregator_opens,
+            self.buffer_factor,
             tuple(phase.name for phase in answered if phase.once),
         )
 

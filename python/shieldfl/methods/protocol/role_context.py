@@ -42,6 +42,8 @@ class RoleContext:
     """Whether each client opens sums itself, with the key authority's answers."""
     aggregator_opens: bool = False
     """Whether the aggregator does, and alone."""
+    buffer_factor: float = 1.0
+    """What buffers are multiplied by before they are encrypted, a power of two."""
     answered_once: tuple[str, ...] = ()
     """The phases of which the key authority answers one total in the whole run."""
 

@@ -48,6 +48,8 @@ class StatedFacts:
     """None where no round trains on synthetic data."""
     trained: Mask | None = None
     """Those of the P parameters that training changes; None for all."""
+    buffer_factor: float = 1.0
+    """What buffers are multiplied by before they are encrypted, a power of two."""
     interleaving: Fraction | None = None
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan

@@ -131,7 +131,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         with self._recording(total.round, keys, total):
             opened = keys.open(total) / total.clients
         zone.scatter(opened[: zone.count], mean[:size])
-        mean[size:] = opened[zone.count :]
+        mean[size:] = opened[zone.count :] / self.context.buffer_factor
         self._model = self._model.moved_finite(mean, self._learning_rate)
         self._encrypted_zone = zone
         if self._settings.hide_personalised and total.clients != self._voters:

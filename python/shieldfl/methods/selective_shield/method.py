@@ -117,16 +117,20 @@ class SelectiveShield(Method):
             "update": update_parameters(
                 settings.encryption,
                 plan.most_participants,
-                FixedPoint(settings.value_bits, settings.fraction_bits),
+                settings,
                 most_count=plan.update_size,
             )
         }
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             parameters["votes"] = update_parameters(
-                settings.encryption, plan.most_participants, FixedPoint(2, 0), count=plan.parameters
+                settings.encryption,
+                plan.most_participants,
+                FixedPoint(2, 0),
+                count=plan.parameters,
             )
         self.purposes = parameters
+        self.buffer_factor = settings.buffer_factor
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         """Return C sigma sqrt(K) (eq. 21), of the first C where it follows the data."""

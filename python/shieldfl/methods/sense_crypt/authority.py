@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
@@ -116,6 +117,7 @@ class SenseCryptAuthority(RoundAuthority):
         for cluster, claim in large.items():
             with self._recording(round_number, keys, claim.total):
                 mean = claim.open_mean(keys, self._most_weight)
+            mean = with_buffers_times(mean, self._initial.buffers.size, 1.0 / self.context.buffer_factor)
             moved[cluster] = self._model_of(cluster).moved_finite(mean, self._learning_rate)
         self._models = self._models | moved
         for text in notes:

@@ -82,6 +82,7 @@ class SenseCrypt(Method):
             self._noise_multiplier = gaussian_noise_multiplier(
                 settings.clustering_epsilon, settings.clustering_delta
             )
+        self.buffer_factor = settings.buffer_factor
         self.purposes = {
             "update": update_parameters(
                 settings.encryption,
