@@ -78,8 +78,15 @@ def test_a_statistic_that_is_refused_is_named_and_what_helps_helps(method):
 
 
 def test_a_parameter_that_is_refused_is_named_beside_buffers_too():
-    with pytest.raises(sf.RangeError, match=r"limit of 8 .*: lower the learning rate.*\(the tensor '[013]\.\w+'\)"):
+    with pytest.raises(
+        sf.RangeError, match=r"limit of 8 .*: lower the learning rate.*\(the tensor '[013]\.\w+'\)"
+    ):
         run_on_features_of(1.0, "full-he", learning_rate=60.0, local_epochs=1)
-    assert run_on_features_of(1.0, "full-he", {"value_bits": 32}, learning_rate=60.0, local_epochs=1).size == 4
-    assert run_on_features_of(1.0, "full-he", {"fraction_bits": 12}, learning_rate=60.0, local_epochs=1).size == 4
+    assert (
+        run_on_features_of(1.0, "full-he", {"value_bits": 32}, learning_rate=60.0, local_epochs=1).size == 4
+    )
+    assert (
+        run_on_features_of(1.0, "full-he", {"fraction_bits": 12}, learning_rate=60.0, local_epochs=1).size
+        == 4
+    )
     assert run_on_features_of(1.0, "full-he", learning_rate=1.0, local_epochs=1).size == 4

@@ -129,3 +129,25 @@ def test_dropouts_do_not_change_a_plan():
 def test_a_plan_of_no_scheme_is_refused():
     with pytest.raises(ParameterError, match="at least one scheme"):
         plan_round(three_clients(), {}, 1.0)
+
+
+@pytest.mark.parametrize("values_per_ciphertext", [1, 10])
+@pytest.mark.parametrize("target", [1.0, 30.0, 1_000.0])
+def test_no_round_of_a_plan_is_shorter_than_its_shortest(values_per_ciphertext, target):
+    """Where a ciphertext has fewer bytes than its values in the clear, a round that encrypts all is the shortest."""
+    scheme = replace(
+        ENCRYPTION_ALONE.scheme,
+        values_per_ciphertext=values_per_ciphertext,
+        ciphertext_bytes=3.0 * values_per_ciphertext,
+        encrypt_seconds=1e-9,
+    )
+    fleet = fleet_of(client("near"), client("far", upload_bytes_per_second=10.0))
+    best = plan_round(fleet, {"small": replace(ENCRYPTION_ALONE, scheme=scheme)}, target).best
+    assert best.least_round_seconds <= best.round_seconds
+    assert best.least_round_seconds < simulate_all_clear(fleet, scheme)
+    assert best.feasible == (target >= best.least_round_seconds)
+
+
+def simulate_all_clear(fleet, scheme):
+    costs = replace(ENCRYPTION_ALONE, scheme=scheme)
+    return simulate("fedavg", fleet, costs).total_seconds

@@ -62,21 +62,31 @@ def print_profile(profile: DeviceProfile, console: Console) -> None:
             f"{times_text}.",
             soft_wrap=True,
         )
+    for note in profile.notes:
+        console.print(f"Warning: {note}", soft_wrap=True)
 
 
 def print_simulation(
     fleets: Sequence[Mapping[str, Sequence[FleetRounds]]], clients: bool, console: Console
 ) -> None:
     """Print a table for each fleet and scheme, with a line for each method."""
+    counts = {int(runs[0].dropped.shape[0]) for of_fleet in fleets for runs in of_fleet.values()}
     for runs_by_scheme in fleets:
         for scheme, runs in runs_by_scheme.items():
             _print_runs(scheme, runs, clients, console)
     console.print(
-        "Means over rounds. update: until the slowest client's update has arrived; index: slowest over median "
+        f"{_over(counts)} update: until the slowest client's update has arrived; index: slowest over median "
         "client; idle: share of a round that clients wait; up: bytes of all clients; union: encrypted positions "
         "of the largest total.",
         soft_wrap=True,
     )
+
+
+def _over(counts: set[int]) -> str:
+    """Say what the figures are of."""
+    if counts == {1}:
+        return "Of one round."
+    return f"Means over {' or '.join(f'{count:,}' for count in sorted(counts))} rounds."
 
 
 def _print_runs(scheme: str, runs: Sequence[FleetRounds], clients: bool, console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile"
 
 FORMAT = "shieldfl-device-profile"
 VERSION = 3
+_SLOWER = 1.05  # more than what measured times differ by
 
 Count = Annotated[int, Meta(ge=1)]
 SecondsByThreads = dict[Count, float]
@@ -98,6 +100,20 @@ class DeviceProfile:
     select_seconds_per_value: float
     add_clear_seconds_per_value: float
     model: ModelProfile | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know: where more threads are slower than fewer."""
+        tables = {f"{one.name} encrypts": one.encrypt_seconds for one in self.schemes}
+        if self.model is not None:
+            tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
+        return [
+            f"{what} {seconds[more] / seconds[fewer]:.2f} times as slowly with {more} threads as with {fewer}. "
+            "Calibrate again while nothing else runs; if that does not help, give clients of this kind fewer cores."
+            for what, seconds in tables.items()
+            for fewer, more in pairwise(sorted(seconds))
+            if seconds[more] > _SLOWER * seconds[fewer]
+        ]
 
     def __post_init__(self) -> None:
         names = [scheme.name for scheme in self.schemes]

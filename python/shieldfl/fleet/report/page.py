@@ -105,7 +105,7 @@ def _describe(simulation: FleetSimulation) -> str:
         "fleet": len(simulation.fleets),
         "scheme": len(simulation.schemes),
         "method": len(simulation.fleets[0].runs[simulation.schemes[0]]),
-        "round": simulation.settings.rounds,
+        "round": max(one.rounds for one in simulation.fleets),
     }
     return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
 
@@ -164,7 +164,7 @@ def _scheme_part(scheme: str, runs: list[FleetRounds], path: Path) -> _SchemePar
 def _settings(simulation: FleetSimulation) -> dict[str, Any]:
     chosen = simulation.settings
     return {
-        "rounds": chosen.rounds,
+        "rounds": ", ".join(f"{one.rounds:,}" for one in simulation.fleets),
         "seed": chosen.seed,
         "uniform ratio": "the union of sense-crypt" if chosen.uniform_ratio is None else chosen.uniform_ratio,
         "mask overlap": chosen.mask_overlap,

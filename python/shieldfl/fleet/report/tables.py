@@ -116,10 +116,17 @@ def remarks(one: FleetSummary) -> list[str]:
             f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of {one.clients:,} clients"
         )
     if one.dropouts:
-        lines.append(f"dropouts: {one.dropouts:,}, {seconds_text(one.wasted_seconds)} of clients wasted")
+        wasted = seconds_text(one.wasted_seconds)
+        lines.append(f"dropouts: {one.dropouts:,} in {_rounds_text(one.rounds)}, {wasted} of clients wasted")
     if one.failed_rounds:
-        lines.append(f"totals of too few clients to be opened: {one.failed_rounds:,}")
+        lines.append(
+            f"totals of too few clients to be opened: {one.failed_rounds:,} in {_rounds_text(one.rounds)}"
+        )
     return lines
+
+
+def _rounds_text(rounds: int) -> str:
+    return f"{rounds:,} round{'' if rounds == 1 else 's'}"
 
 
 def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str], list[list[str]]]:

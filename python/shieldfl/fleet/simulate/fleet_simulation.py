@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _ROUNDS = "Rounds"
+_ROUNDS_AT_RANDOM = 100
+"""By default: enough for means of what is random."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,26 @@ class SimulationSettings(MaskSettings):
         Meta(min_length=1),
         about("Methods, compared side by side.", options=("--method",), panel=_ROUNDS),
     ] = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
-    rounds: Annotated[Count, about("Number of rounds.", panel=_ROUNDS)] = 1
+    rounds: Annotated[
+        Count | None,
+        about(
+            "Number of rounds of each fleet. By default 100 where clients may drop out, and else one, since nothing "
+            "else is random.",
+            panel=_ROUNDS,
+        ),
+    ] = None
     seed: Annotated[Seed, about("Decides who drops out, and when.", panel=_ROUNDS)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.methods:
             simulated_method(name)
+
+    def rounds_of(self, fleet: Fleet) -> int:
+        """Return how many rounds of a fleet are simulated."""
+        if self.rounds is not None:
+            return self.rounds
+        return _ROUNDS_AT_RANDOM if fleet.dropout_probability.any() else 1
 
 
 @dataclass(frozen=True)
@@ -56,12 +71,18 @@ class SimulatedFleet:
     runs: dict[str, list[FleetRounds]]
     """By scheme; one for each method."""
 
+    @property
+    def rounds(self) -> int:
+        """How many were simulated under each."""
+        return int(next(iter(self.runs.values()))[0].dropped.shape[0])
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
         return {
             "name": self.fleet.name,
             "clients": self.fleet.size,
             "parameters": self.fleet.model.parameters,
+            "rounds": self.rounds,
             "runs": [
                 asdict(summarise(rounds)) | {"timelines": client_rows(rounds)}
                 for runs in self.runs.values()
@@ -109,7 +130,6 @@ class FleetSimulation:
         """Return plain JSON types."""
         return {
             "costs": self.costs.to_json(),
-            "rounds": self.settings.rounds,
             "seed": self.settings.seed,
             "fleets": [one.to_json() for one in self.fleets],
             "notes": self.notes,
@@ -128,7 +148,12 @@ def simulate_fleets(
             {
                 scheme: [
                     simulate(
-                        method, fleet, costs.for_method(method, scheme), chosen.rounds, chosen.seed, chosen
+                        method,
+                        fleet,
+                        costs.for_method(method, scheme),
+                        chosen.rounds_of(fleet),
+                        chosen.seed,
+                        chosen,
                     )
                     for method in dict.fromkeys(chosen.methods)
                 ]

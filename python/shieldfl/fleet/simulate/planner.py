@@ -56,7 +56,8 @@ class SchemePlan:
     """Of each client, from the start of the round until its update has arrived."""
     round_seconds: float
     least_round_seconds: float
-    """With every client at the least ratio: no target below it can be met."""
+    """The shortest that was found, with every client at the least ratio or at all that it has; where a ciphertext has
+    fewer bytes than its values in the clear, the latter is."""
     limit: Limit
     bytes_up: float
     """Of all clients in a round."""
@@ -148,7 +149,7 @@ def _rank(plan: SchemePlan) -> tuple[Any, ...]:
 
 
 class _Search:
-    """The largest masks of one scheme: bisections, since every time rises with the number of values."""
+    """The largest masks of one scheme: bisections, since times rise with the number of values where all do not fit."""
 
     def __init__(self, fleet: Fleet, name: str, costs: CostModel, target: float, least_ratio: float) -> None:
         # Nobody drops out of a plan, and a fleet of one client is planned like any other.
@@ -160,18 +161,24 @@ class _Search:
         self._least = math.ceil(least_ratio * fleet.model.parameters - 1e-6)
 
     def best(self) -> SchemePlan:
-        smallest = self._round(self._uniform(self._least))
-        least_seconds = smallest.total_seconds
-        if least_seconds > self._target:
-            return self._plan(smallest, least_seconds, feasible=False)
         low, high = self._least, self._fleet.model.parameters
+        smallest, everything = (self._round(self._uniform(values)) for values in (low, high))
+        least_seconds = min(smallest.total_seconds, everything.total_seconds)
+        if everything.total_seconds <= self._target:
+            return self._plan(everything, least_seconds, feasible=True)
+        if smallest.total_seconds > self._target:
+            # Where the least is not in time, and all is neither, the one that comes closer.
+            closest = min(smallest, everything, key=lambda rounds: rounds.total_seconds)
+            return self._plan(closest, least_seconds, feasible=False)
         while low < high:
             middle = (low + high + 1) // 2
             if self._fits(middle):
                 low = middle
             else:
                 high = middle - 1
-        return self._plan(self._round(self._masks(low)), least_seconds, feasible=True)
+        found = self._round(self._masks(low))
+        # Values that fill up a ciphertext that is sent anyway can shorten a round.
+        return self._plan(found, min(least_seconds, found.total_seconds), feasible=True)
 
     def _fits(self, cap: int) -> bool:
         masks = self._masks(cap)
