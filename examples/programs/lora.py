@@ -92,7 +92,9 @@ def main() -> float:
     keys = [authority.enrol(f"client-{number}") for number in range(CLIENTS)]
     accuracy = 0.0
     for number in range(1, ROUNDS + 1):
-        aggregator = sf.kahe.Aggregator(authority.public_key, round=number, weighted=False)
+        aggregator = sf.kahe.Aggregator(
+            authority.public_key, round=number, positions=sf.Mask.full(layout.size), weighted=False
+        )
         for index, key in enumerate(keys):  # on each client
             own = make_model()
             own.load_state_dict(model.state_dict())

@@ -46,7 +46,9 @@ def main() -> float:
 
     error = float("nan")
     for number in range(1, ROUNDS + 1):
-        aggregator = sf.kahe.Aggregator(authority.public_key, round=number, weighted=False)
+        aggregator = sf.kahe.Aggregator(
+            authority.public_key, round=number, positions=sf.Mask.full(layout.size), weighted=False
+        )
         for key, part in zip(keys, parts, strict=True):  # on each client
             own = make_model()
             own.load_state_dict(model.state_dict())

@@ -48,7 +48,7 @@ _UNTOLD = "the client failed: the node's log says why"
 
 
 class ShieldMod:
-    """Stands between Flower and a ClientApp: ``ClientApp(mods=[ShieldMod(), ...])``, before every other mod.
+    """Stands between Flower and a ClientApp: ``ClientApp(mods=[shield_mod, ...])``, before every other mod.
 
     Mods after it see what the app sees, and those before it what leaves. The app is called as ever, with a model's
     arrays, and returns trained ones and metrics. The arrays do not leave the node: the message of the run's method
