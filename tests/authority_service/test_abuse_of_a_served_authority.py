@@ -115,8 +115,11 @@ def test_a_body_that_comes_too_slowly_is_refused(folder, monkeypatch):
         assert "did not come within" in answer.json()["message"]
 
 
-def test_more_sessions_than_are_open_at_once_are_served(folder, monkeypatch):
-    monkeypatch.setattr(service, "_MOST_OPEN", 2)
+@pytest.mark.parametrize(("most_open", "most_values"), [(2, 2**28), (64, 700)])
+def test_more_sessions_than_are_open_at_once_are_served(folder, monkeypatch, most_open, most_values):
+    """As many, or as many values: those of two sessions."""
+    monkeypatch.setattr(service, "_MOST_OPEN", most_open)
+    folder.policy.write_text(folder.policy.read_text().replace(str(2**28), str(most_values)))
     with served(folder) as one, one.client() as client:
         runs = [served_run(client, KAHE, min_clients=3) for _ in range(5)]
         for _ in range(2):

@@ -198,7 +198,11 @@ class _Server:
         future = self._threads.submit(work)
         self._working.add(future)
         future.add_done_callback(self._working.discard)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            # An error in it refers to this frame, and, by the work, to a body, which has to go at once.
+            del future, work
 
     async def _answered(
         self, call: str, fields: dict[str, Any], answer: Callable[[], Awaitable[tuple[int, Message]]]

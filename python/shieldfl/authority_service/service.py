@@ -261,12 +261,19 @@ class AuthorityService:
                     self._places.pop(session_id, None)  # nothing came of it
 
     def _close_some(self) -> None:
-        """Close those sessions that were not asked for in the longest time, beyond the most that are open."""
+        """Close those sessions that were not asked for in the longest time, beyond the most that are open.
+
+        Together, too, they have no more values than one session may have: each takes memory for its own.
+        """
         with self._lock:
-            unused = [key for key, place in self._places.items() if place.users == 0]
-            for key in unused[: max(len(self._places) - _MOST_OPEN, 0)]:
+            opened = [place.session for place in self._places.values() if place.session is not None]
+            values = sum(session.facts.values for session in opened)
+            for key in [key for key, place in self._places.items() if place.users == 0]:
+                if len(self._places) <= _MOST_OPEN and values <= self.policy.most_values:
+                    break
                 session = self._places.pop(key).session
                 if session is not None:
+                    values -= session.facts.values
                     session.close()
 
     def close(self) -> None:
