@@ -96,7 +96,7 @@ class UnreachableError(ShieldError, ConnectionError):
 
 
 class PrecisionWarning(UserWarning):
-    """Much of what was encrypted rounds to zero: the scale does not suit the update."""
+    """Much of an update is lost before it is encrypted, rounded to zero or clipped: the scale does not suit it."""
 
 
 def shown(value: object) -> str:

@@ -279,8 +279,10 @@ def test_figures_and_methods_that_there_are_not_are_named():
         result.figure("full-he", "accuracy")
     with pytest.raises(ParameterError, match="no method 'fedavg' in this run: full-he"):
         result.figure("fedavg", "mse")
-    with pytest.raises(ParameterError, match="no global model of full-he with seed 5"):
+    with pytest.raises(ParameterError, match="no seed 5 in this run: choose from 0"):
         result.state_dict("full-he", 5)
+    with pytest.raises(ParameterError, match="no method 'fedavg' in this run: full-he"):
+        result.state_dict("fedavg")
 
 
 @pytest.mark.parametrize(
@@ -332,6 +334,6 @@ def test_ctrl_c_keeps_what_ended_and_a_checkpoint_goes_on(tmp_path):
         np.testing.assert_array_equal(
             gone_on.figure(method, "mse").values, whole.figure(method, "mse").values
         )
-    with pytest.raises(ParameterError, match="had ended before"):
+    with pytest.raises(ParameterError, match="ended in an earlier process"):
         gone_on.state_dict("fedavg", 0)
     assert gone_on.state_dict("full-he", 2).keys() == {"weight", "bias"}

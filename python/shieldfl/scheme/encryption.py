@@ -30,7 +30,15 @@ from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.stateful import Uncopied
 
-__all__ = ["Ciphertext", "FrameSource", "SchemeAggregator", "SchemeBatch", "SchemeEncryptor", "SchemeTotal"]
+__all__ = [
+    "MOST_LOST",
+    "Ciphertext",
+    "FrameSource",
+    "SchemeAggregator",
+    "SchemeBatch",
+    "SchemeEncryptor",
+    "SchemeTotal",
+]
 
 Core = TypeVar("Core", bound=CoreCiphertext)
 
@@ -173,8 +181,8 @@ _TO_KEEP = (
     "Take the scale from Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits"
 )
 _TO_KEEP_BY_SETTINGS = "Raise the method's settings fraction_bits and value_bits by as many"
-_ALLOWED_UNDERFLOW = 0.1
-"""The share of the values that are not zero which may round to zero without a warning."""
+MOST_LOST = 0.1
+"""The share of the values that are not zero which may be lost, rounded to zero or clipped, without a warning."""
 
 Encrypted = tuple[bytes, tuple[int, int, int]]
 """A frame, and how many values were not zero, rounded to zero, and were saturated."""
@@ -242,7 +250,7 @@ class SchemeEncryptor(Uncopied, Generic[Batch]):
     def _make_batch(self, encrypted: Encrypted, round: int) -> Batch:
         """Make the batch; warn whoever called the caller of values that are lost."""
         frame, (nonzero, underflowed, clipped) = encrypted
-        if underflowed > _ALLOWED_UNDERFLOW * nonzero and self._warned_round != round:
+        if underflowed > MOST_LOST * nonzero and self._warned_round != round:
             self._warned_round = round
             step = f"2^-{self._parameters().fraction_bits}"
             warnings.warn(

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
+from operator import index
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
     from matplotlib.figure import Figure
+
+    from shieldfl.simulation.last_models import LastModels
 
 __all__ = ["ComparedRuns", "Spread"]
 
@@ -91,10 +94,8 @@ class ComparedRuns:
     seeds: tuple[int, ...]
     runs: tuple[RunResult, ...]
     """In the order of the seeds."""
-    states: Mapping[tuple[int, str], Mapping[str, torch.Tensor] | None] = field(
-        default_factory=dict, repr=False
-    )
-    """By seed and method, the state of the last global model; None where there is not one for all clients."""
+    models: Mapping[tuple[int, str], LastModels] = field(default_factory=dict, repr=False)
+    """By seed and method, the last models of a run that ended in this process."""
 
     def __str__(self) -> str:
         """Return :meth:`table`."""
@@ -147,20 +148,42 @@ class ComparedRuns:
                 return result
         raise ParameterError(f"there is no method {method!r} in this run: {', '.join(self.methods)}")
 
-    def state_dict(self, method: str, seed: int | None = None) -> dict[str, torch.Tensor]:
-        """Return the last global model, for ``module.load_state_dict``; of the first seed by default.
+    def state_dict(
+        self,
+        method: str,
+        seed: int | None = None,
+        *,
+        client: int | None = None,
+        cluster: int | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Return a copy of a last model, for ``module.load_state_dict``; by default the global one of the first seed.
 
         Its names are those of the model that the method trained, which may have other layers than the given one.
-        Raises ParameterError where clients have models of their own, or the method ended in another process.
+
+        Parameters
+        ----------
+        method : one of :attr:`methods`.
+        seed : one of :attr:`seeds`; None for the first.
+        client : a client's number, from 0, for its merged model, which has the client's own values wherever it keeps
+            some.
+        cluster : a cluster's number, for the model of a method that has clusters. Of a single one it may be left out.
+
+        Raises ParameterError where there is no such model, where clusters or clients have models of their own and
+        neither is named, and where the method ended in another process.
         """
-        seed = self.seeds[0] if seed is None else seed
-        state = self.states.get((seed, method))
-        if state is None:
+        seed = self.seeds[0] if seed is None else index(seed)
+        if seed not in self.seeds:
             raise ParameterError(
-                f"there is no global model of {method} with seed {seed}: either no such method was run, or it gives "
-                "each client one of its own, or it had ended before the run was gone on with"
+                f"there is no seed {seed} in this run: choose from {', '.join(map(str, self.seeds))}"
             )
-        return dict(state)
+        self._result(self.runs[self.seeds.index(seed)], method)
+        models = self.models.get((seed, method))
+        if models is None:
+            raise ParameterError(
+                f"there are no models of {method} with seed {seed}: its run ended in an earlier process, or was read "
+                "from a file; run it again to have them"
+            )
+        return models.state(client, cluster)
 
     def records(self) -> list[dict[str, Any]]:
         """Return one flat dict for each seed, method and round."""

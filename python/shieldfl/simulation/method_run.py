@@ -27,6 +27,7 @@ from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.evaluation import Evaluation
 from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.simulation.last_models import LastModels
 from shieldfl.simulation.left_by_training import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.simulation.partition import label_shares
 from shieldfl.simulation.results import MethodResult, RoundRecord
@@ -329,11 +330,19 @@ class MethodRun:
         shared = len(message["buffers"]) == merged[0].buffers.nbytes
         return [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
 
-    def global_model(self) -> dict[str, torch.Tensor] | None:
-        """Return the state of the newest global model, where there is one, and one alone; None elsewhere."""
-        points = self._global_points(self._merged()[1])
-        if len(points) != 1:
-            return None
-        load_flat(self._model, points[0].parameters)
-        load_flat_buffers(self._model, points[0].buffers)
-        return {name: one.detach().cpu().clone() for name, one in self._model.state_dict().items()}
+    def last_models(self) -> LastModels:
+        """Return the newest models: of all clients, and each client's own."""
+        clients, merged = self._merged()
+        points = self._global_points(merged)
+        message, clusters = self.federation.model, {}
+        if "clusters" in message:
+            numbers = message.vector("clusters", np.int64, self._config.clients)
+            clusters = {client: int(numbers[client]) for client in clients}
+        return LastModels(
+            self.name,
+            self._model,
+            points[0] if len(points) == 1 else None,
+            dict(zip(clients, merged, strict=True)),
+            clusters,
+            self._config.clients,
+        )

@@ -14,6 +14,7 @@ from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.last_models import LastModels
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import EndedRuns, Failure, Interruption, RunInterrupted, RunResult
 from shieldfl.simulation.synthetic_shares import LabelledSamples
@@ -84,7 +85,7 @@ def run_seeds(
     if not listed or len(set(listed)) < len(listed):
         raise ParameterError("give at least one seed, and each once")
     results: list[RunResult] = []
-    states: dict[tuple[int, str], Any] = {}
+    models: dict[tuple[int, str], LastModels] = {}
     for seed in listed:
 
         def tell(method: str, record: RoundRecord, seed: int = seed) -> None:
@@ -97,7 +98,7 @@ def run_seeds(
             folder.parent.mkdir(parents=True, exist_ok=True)
             # A seed that had not begun when the run was cut off begins now.
             of_seed = replace(of_seed, resume=config.resume and RunFolder(folder).is_begun)
-        found: dict[str, Any] = {}
+        found: dict[str, LastModels] = {}
         try:
             results.append(
                 run_methods(
@@ -107,7 +108,7 @@ def run_seeds(
                     tell,
                     synthetic,
                     task,
-                    lambda run, found=found: found.update({run.name: run.global_model()}),  # type: ignore[misc]
+                    lambda run, found=found: found.update({run.name: run.last_models()}),  # type: ignore[misc]
                 )
             )
         except RunInterrupted as error:
@@ -129,8 +130,8 @@ def run_seeds(
             error.ended = replace(ended, earlier=tuple(results))
             error.add_note(f"{ended.result.interrupted}, with seed {seed}")
             raise
-        states |= {(seed, name): state for name, state in found.items()}
-    return ComparedRuns(listed, tuple(results), states)
+        models |= {(seed, name): left for name, left in found.items()}
+    return ComparedRuns(listed, tuple(results), models)
 
 
 def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:

@@ -9,7 +9,7 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt.method import BatchCryptSettings
 from shieldfl.methods.batch_crypt.quantisation import clip_bounds, dequantise, layer_ranges
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -36,6 +36,7 @@ def bounds_of(run: SteppedRun) -> np.ndarray:
     return np.frombuffer(run.closed["ranges"]["bounds"], np.float64)
 
 
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
 @pytest.mark.parametrize("width", [2, 8, 16])
 @pytest.mark.parametrize("dropping", [[], [2]], ids=["all", "one leaves"])
 def test_sums_are_exact_in_the_quantised_domain(width, dropping):
@@ -68,6 +69,7 @@ def test_sums_are_exact_in_the_quantised_domain(width, dropping):
     assert np.all(np.abs(mean - cut.mean(axis=0)) <= step * (1 + 1e-9))
 
 
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
 def test_narrow_fields_saturate_and_say_so():
     """With 2 bits the clip bound is 1.7 standard deviations, so that values are outside of it."""
     run = SteppedRun(variant(2))
@@ -82,6 +84,20 @@ def test_narrow_fields_saturate_and_say_so():
     run.run_round()
     assert len(run.account.notes) == 1
     assert f"of {2 * values:,} values" in run.account.notes[0]
+
+
+def test_values_on_one_side_of_zero_are_clipped_with_a_warning():
+    """Bounds follow from a layer's range, which is small where all of its values moved alike."""
+
+    def shift(round_number, client, start):
+        spread = np.random.default_rng(client).normal(0.05, 0.002, start.parameters.size)
+        return start.trained((start.parameters + spread).astype(np.float32), start.buffers.copy(), None)
+
+    run = SteppedRun(variant(16), train=shift)
+    with pytest.warns(PrecisionWarning, match=r"clip bound and count as the bound: .*Take full-he") as warned:
+        run.run_round()
+    assert len(warned) == CLIENTS
+    assert run.account.notes[0].split(" ", 1)[0] == f"{CLIENTS * PARAMETERS:,}"
 
 
 def test_a_range_beyond_the_agreed_limit_is_refused():
@@ -130,6 +146,7 @@ def test_an_update_that_is_0_did_not_vanish():
     assert run.account.notes == []
 
 
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
 def test_a_value_beyond_its_bound_becomes_the_bound():
     """The aggregator is lied to about one client's ranges: what is outside is cut off, nothing wraps."""
     run = SteppedRun(variant())
@@ -175,6 +192,7 @@ def test_layers_in_which_all_clients_agree():
     np.testing.assert_allclose(run.parameters[200:320], 0.75, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
 def test_a_repeated_question_gets_the_same_bytes_and_counts_once():
     run = SteppedRun(variant(2))
     run.run_round()

@@ -156,10 +156,10 @@ class MembershipAudit(FederationAttack):
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
         parts = np.array_split(self._candidates[positions].numpy(), config.clients)
         run, method, model, record = recorded_run(name, self._settings, config, dataset, plain, parts)
-        state = run.global_model()
-        if state is None:
+        models = run.last_models()
+        if models.of_all is None:
             raise ParameterError(f"{name} has no one model at its end: each client, or cluster, has its own")
-        model.load_state_dict(state)
+        model.load_state_dict(models.state())
         knowing = {
             party.name
             for party in self._parties

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -11,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import (
     Quantisation,
@@ -32,6 +33,7 @@ from shieldfl.methods.protocol.reports import Tally
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.roles.message import Message
+from shieldfl.scheme.encryption import MOST_LOST
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
@@ -45,7 +47,7 @@ __all__ = ["BatchCrypt", "BatchCryptSettings"]
 RANGES = Phase("ranges", answered_by_authority=False)
 
 
-_CLIPPED = "values were outside of their layer's clip bound and count as the bound"
+_CLIPPED = "were outside of their layer's clip bound and count as the bound"
 _VANISHED = (
     "updates were rounded to 0 everywhere: their clip bounds, which follow from all clients' ranges, are far too wide "
     "for them"
@@ -121,7 +123,15 @@ class BatchCryptClient(MaskedAverageClient):
         digest.update(np.array([self.round, self.index], dtype="<u8").tobytes())
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
         quantised = quantise(update, agreed.offsets, bounds, agreed.width, agreed.parties, generator)
-        self.note(Tally(quantised.saturated, update.size, _CLIPPED))
+        nonzero = int(np.count_nonzero(update))
+        if quantised.saturated > MOST_LOST * nonzero:
+            warnings.warn(
+                f"{quantised.saturated:,} of the {nonzero:,} values that are not zero {_CLIPPED}: bounds take a "
+                "layer's values to be spread evenly around 0. Take full-he, which clips nothing",
+                PrecisionWarning,
+                stacklevel=2,
+            )
+        self.note(Tally(quantised.saturated, update.size, f"values {_CLIPPED}"))
         self.note(Tally(int(update.any() and not quantised.values.any()), 1, _VANISHED))
         return quantised.values.astype(np.float64)
 
