@@ -34,6 +34,10 @@ rm -f build/$(1)/*.whl
 $(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/$(1) .
 $(OWN_PIP) install --no-deps --force-reinstall build/$(1)/shieldfl-*.whl
 endef
+# scikit-learn's digits: the clients of a round, and their training, are what noise on a sum of them takes.
+DEMO := --dataset digits --alpha iid --clients 32 --min-clients 32 --rounds 6 --local-epochs 8 --batch-size 8 \
+  --learning-rate 0.05 --seed 0 --threads 2 --noise-multiplier 0.01 \
+  --set ddp-fedavg.target_epsilon=8 --set ddp-fedavg.clip_norm=0.5
 TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) examples/chosen_share/chosen_share.py
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
@@ -49,8 +53,8 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/installed  ## install everything and train under protection on real data
-	$(BIN)/shieldfl run --method fedavg,selective-shield --noise-multiplier 0.01 --report build/demo-report
+demo: $(VENV)/installed  ## install everything, train plain and protected on real data, and attack what the server receives
+	@$(BIN)/shieldfl run --method fedavg,full-he,selective-shield,ddp-fedavg $(DEMO) --audit --report build/demo-report
 	@echo "report: build/demo-report/index.html"
 
 test:  ## install everything and run the checks

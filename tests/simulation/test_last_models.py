@@ -101,7 +101,7 @@ def test_buffers_that_stay_with_clients_leave_no_model_for_all():
         test_data=(features, (features[:, 0] > 0).long()),
     )
     result = sf.run(task, "dp-fedavg", clients=3, rounds=1, local_epochs=1)
-    with pytest.raises(ParameterError, match="leaves buffers with each client.*give client"):
+    with pytest.raises(ParameterError, match=r"leaves buffers with each client.*give client"):
         result.state_dict("dp-fedavg")
     own, other = (result.state_dict("dp-fedavg", client=client) for client in (0, 1))
     assert torch.equal(own["1.weight"], other["1.weight"])

@@ -38,8 +38,6 @@ from shieldfl.simulation.training_processes import can_copy_process
 from shieldfl.torch_bridge import (
     flatten,
     flatten_buffers,
-    load_flat,
-    load_flat_buffers,
     parameter_layout,
     update_layout,
 )

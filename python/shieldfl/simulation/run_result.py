@@ -66,6 +66,8 @@ class RunResult:
     """What models are measured by; the first stands for a model where there is room for one figure."""
     interrupted: Interruption | None = None
     """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
+    audit: dict[str, Any] | None = None
+    """What attacks on federations of the same methods got, as ``AuditResult.to_json`` says it; None without any."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
@@ -85,7 +87,8 @@ class RunResult:
     def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
         """Return what :meth:`to_json` wrote. Raises DataError for anything else."""
         try:
-            known = {one.name: facts[one.name] for one in fields(cls)}
+            known = {one.name: facts[one.name] for one in fields(cls) if one.name != "audit"}
+            known["audit"] = facts.get("audit")
             stopped = known["interrupted"]
             if stopped is not None:
                 stopped = {**stopped, "not_begun": tuple(stopped["not_begun"])}

@@ -19,7 +19,9 @@ from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, se
 from shieldfl.simulation.config import RunConfig
 
 __all__ = [
+    "AllFigures",
     "Assignments",
+    "Audited",
     "ComparedMethods",
     "ExperimentFile",
     "Report",
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 _OVERRIDES = tuple(setting.name for setting in settings_of(RunConfig).values() if setting.beside_file)
-_BESIDE = ("experiment", "json_file", "report", "seeds")
+_BESIDE = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,25 @@ ExperimentFile = Annotated[
         rich_help_panel="Experiments",
         show_default=False,
         dir_okay=False,
+    ),
+]
+
+AllFigures = Annotated[
+    bool,
+    typer.Option(
+        "--all-figures",
+        help="Print every figure and note. By default, what methods are compared by; files have all.",
+        rich_help_panel="Output",
+    ),
+]
+
+Audited = Annotated[
+    bool,
+    typer.Option(
+        "--audit",
+        help="Then attack, under each method, what the aggregator receives, by iLRG on labels: of other federations, "
+        "of 4 clients with 8 samples and one step, which tell it most. shieldfl audit attacks more.",
+        rich_help_panel="Output",
     ),
 ]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
+from shieldfl.cli.run.output import Output
 from shieldfl.cli.run.progress import RoundProgress
 from shieldfl.cli.run.table import print_compared, print_run
 from shieldfl.errors import ParameterError, ShieldError
@@ -21,7 +24,7 @@ from shieldfl.reporting.output_files import kept_folder
 from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
+from shieldfl.simulation.report.paper_figures import compare_figures
 from shieldfl.simulation.run_result import RunInterrupted, RunResult
 
 __all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
@@ -31,17 +34,15 @@ def run_session(
     config: RunConfig,
     methods: Sequence[str],
     settings: MethodSettings,
-    json_file: Path | None,
-    report_folder: Path | None,
-    papers: tuple[PaperFigure, ...] = (),
+    output: Output,
 ) -> None:
     """Run the methods, then write and print what they measured. Raises ShieldError, OSError, KeyboardInterrupt.
 
-    ``papers`` are what was published of such runs: ours are printed beside them. A run that is interrupted, or that an
-    error ends, writes and prints the rounds that were finished, and a file that cannot be written does not keep the
-    table from being printed.
+    A run that is interrupted, or that an error ends, writes and prints the rounds that were finished, and a file that
+    cannot be written does not keep the table from being printed.
     """
     check_named(methods)
+    report_folder = output.report
     if report_folder is not None:
         # Before the run, so that a missing package or a folder that cannot be made is told at once.
         import_module("shieldfl.simulation.report.page")
@@ -50,6 +51,8 @@ def run_session(
         try:
             with RoundProgress(methods, config.rounds) as progress:
                 result = driver.run_methods(config, methods, settings, progress)
+            if output.audit:
+                result = replace(result, audit=_audit(config, methods, settings))
         except RunInterrupted as error:
             stopped, result = error, error.result
         except ShieldError as error:
@@ -57,11 +60,11 @@ def run_session(
                 raise
             stopped, result = error, error.ended.result
         if result.methods:
-            _hand_over(result, papers, json_file, report_folder)
+            _hand_over(result, output)
         elif isinstance(stopped, ShieldError):
             raise stopped
     if stopped is not None:
-        kept = _what_was_kept(result, json_file, report_folder)
+        kept = _what_was_kept(result, output.json_file, report_folder)
         raise ended_by(stopped, str(result.interrupted), f"{kept}{how_to_go_on(config)}") from stopped
 
 
@@ -80,9 +83,31 @@ def check_named(methods: Sequence[str]) -> None:
         raise typer.BadParameter(str(error), param_hint="--method") from None
 
 
-def _hand_over(
-    result: RunResult, papers: tuple[PaperFigure, ...], json_file: Path | None, report_folder: Path | None
-) -> None:
+def _audit(config: RunConfig, methods: Sequence[str], settings: MethodSettings) -> dict[str, Any]:
+    """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
+    from shieldfl.audit.audit_config import AuditConfig
+    from shieldfl.audit.session import AuditInterrupted, run_audit
+    from shieldfl.cli.audit.progress import AuditProgress
+    from shieldfl.training.models import default_model
+
+    audited = AuditConfig(
+        dataset=config.dataset,
+        data_dir=config.data_dir,
+        model=config.model or default_model(config.dataset),
+        opener=config.opener,
+        seed=config.seed,
+        threads=config.threads,
+        budget_minutes=1.0,
+    )
+    with AuditProgress(audited.budget_minutes) as progress:
+        try:
+            return run_audit(audited, methods, ("ilrg",), ("aggregator",), settings, progress).to_json()
+        except AuditInterrupted as error:  # what it had not reached is marked as not attacked
+            return error.result.to_json()
+
+
+def _hand_over(result: RunResult, output: Output) -> None:
+    papers, json_file = output.papers, output.json_file
     ran = {method.method for method in result.methods}
     if result.interrupted is not None:
         papers = tuple(paper for paper in papers if {paper.method, paper.against or paper.method} <= ran)
@@ -92,12 +117,12 @@ def _hand_over(
         error
         for error in (
             _failure_of(lambda: write_json(result.to_json() | paper_facts, json_file)),
-            _failure_of(lambda: _write_report(result, report_folder)),
+            _failure_of(lambda: _write_report(result, output.report)),
         )
         if error is not None
     ]
     if not is_stdout(json_file):
-        print_run(result)
+        print_run(result, output.all_figures)
         print_compared(compared)
     if failures:
         raise failures[0]

@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.simulation.report.comparison import compared_rows, footnotes
+from shieldfl.simulation.report.findings import findings
 from shieldfl.simulation.report.paper_figures import ComparedFigure
 from shieldfl.simulation.report.summary import Section, describe_run, remarks, summarise
 from shieldfl.simulation.run_result import RunResult
@@ -15,16 +17,22 @@ from shieldfl.simulation.run_result import RunResult
 __all__ = ["print_compared", "print_run"]
 
 
-def print_run(result: RunResult) -> None:
-    """Print the figures side by side on standard output."""
+def print_run(result: RunResult, all_figures: bool = False) -> None:
+    """Print what came out, and the figures side by side, on standard output: those that decide, or all."""
     console = result_console()
     console.print(describe_run(result), soft_wrap=True)
     if result.interrupted is not None:
         console.print(f"Not complete: {result.interrupted}.", soft_wrap=True)
-    console.print(_table(result, summarise(result)))
+    for sentence in findings(result):
+        console.print(sentence, soft_wrap=True)
+    if all_figures:
+        console.print(_table(result, summarise(result)))
+    else:
+        rows = ((row.label, *row.cells) for row in compared_rows(result))
+        console.print(result_table(["", *(method.method for method in result.methods)], rows))
     if len(result.methods) > 1:
         console.print(f"× compares with {result.methods[0].method}.", soft_wrap=True)
-    for names, note in remarks(result):
+    for names, note in remarks(result) if all_figures else footnotes(result):
         console.print(f"{names}: {note}", soft_wrap=True)
 
 

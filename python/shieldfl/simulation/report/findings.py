@@ -17,6 +17,7 @@ from shieldfl.reporting.quantities import (
     ratio_text,
     seconds_text,
 )
+from shieldfl.simulation.report.comparison import audited
 from shieldfl.simulation.report.timing import Timing, compare_timings
 from shieldfl.simulation.results import MethodResult
 from shieldfl.simulation.run_result import RunResult
@@ -34,7 +35,9 @@ def findings(result: RunResult) -> list[str]:
 
     Every method must have at least one round.
     """
-    return [_models(result), *_costs(result.methods), _privacy(result.methods)]
+    attacked = _attacked(result)
+    privacy = _privacy(result.methods)
+    return [_models(result), *_costs(result.methods), f"{attacked} {privacy}" if attacked else privacy]
 
 
 def joined(names: Sequence[str], most: int = _MOST_NAMED) -> str:
@@ -140,6 +143,8 @@ def _costs(methods: Sequence[MethodResult]) -> list[str]:
     others = list(zip(methods, timings, strict=True))[1:]
     # What encryption costs is seen beside a method that has none.
     whole = [pair for pair in others if pair[0].hidden_share == 1.0 and methods[0].hidden_share == 0.0]
+    # Noise that goes with it has costs of its own.
+    whole = [pair for pair in whole if math.isnan(pair[0].last.epsilon)] or whole
     compared = whole or others
     size = _range(compared, lambda timing: timing.bytes_up, base, bytes_text)
     time = _range(compared, lambda timing: timing.round_seconds, base, seconds_text)
@@ -192,6 +197,20 @@ def _privacy(methods: Sequence[MethodResult]) -> str:
         ranges = [_epsilons([method for method in finite if method.privacy_unit == unit]) for unit in units]
         return f"{len(finite)} of {len(methods)} methods keep a finite ε: {joined(ranges)}{tail}"
     return f"A finite ε is kept by {joined([_epsilon(method) for method in finite])}{tail}"
+
+
+def _attacked(result: RunResult) -> str:
+    """Say what an attack read from what the aggregator receives; nothing without an audit."""
+    cells = [(method.method, cell) for method in result.methods if (cell := audited(result, method))]
+    read = [(name, cell) for name, cell in cells if cell["status"] == "attacked"]
+    empty = [name for name, cell in cells if cell["status"] == "nothing received"]
+    told = [
+        f"in {100 * cell['figure']:.0f} % of the classes under {name} (chance {100 * cell['chance']:.0f} %)"
+        for name, cell in read
+    ]
+    parts = [f"an attack counts a client's labels right {joined(told)}"] if told else []
+    parts += [f"there is nothing to attack under {joined(empty)}"] if empty else []
+    return f"In what the aggregator receives, {'; '.join(parts)}." if parts else ""
 
 
 def _epsilons(methods: Sequence[MethodResult]) -> str:
