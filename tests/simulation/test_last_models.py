@@ -42,8 +42,8 @@ def test_several_clusters_are_told_apart_by_number_or_client():
     result = sf.run(
         "digits",
         "sense-crypt",
-        settings={"sense-crypt": {"least_silhouette": -1.0, "clustering_epsilon": None}},
-        **QUICK | {"clients": 6, "classes_per_client": 2},
+        settings={"sense-crypt": {"least_silhouette": -1.0}},
+        **QUICK | {"clients": 8, "classes_per_client": 5},
         min_clients=2,
     )
     models = result.models[0, "sense-crypt"]

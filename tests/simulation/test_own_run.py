@@ -89,6 +89,8 @@ def test_a_gru_on_tokens_trains_with_another_optimizer():
     assert result.metrics == ("accuracy",)
 
 
+# One of five values is outside of BatchCrypt's clip bounds.
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
 @pytest.mark.parametrize("method", ["mask-crypt", "sense-crypt", "top-2", "batch-crypt", "selective-shield"])
 def test_other_methods_take_a_loss_and_a_model_of_ones_own(method):
     settings = {"selective-shield": {"sensitivity": "full-batch"}}
@@ -337,3 +339,18 @@ def test_ctrl_c_keeps_what_ended_and_a_checkpoint_goes_on(tmp_path):
     with pytest.raises(ParameterError, match="ended in an earlier process"):
         gone_on.state_dict("fedavg", 0)
     assert gone_on.state_dict("full-he", 2).keys() == {"weight", "bias"}
+
+
+def test_a_round_that_changes_nothing_is_told_by_the_printed_result():
+    still = regression(loss=None, train=lambda model, *_: 0.0)
+    result = sf.run(still, ["fedavg", "full-he"], **QUICK)
+    shown = str(result)
+    for method in ("fedavg", "full-he"):
+        assert f"{method}: 2 of 2 rounds changed nothing: every client has the model" in shown
+    assert "changed nothing" not in str(sf.run(regression(), "full-he", **QUICK))
+
+
+def test_the_printed_result_has_the_notes_of_all_seeds_once():
+    result = sf.run(regression(), ["fedavg", "dp-fedavg"], seeds=(0, 1), weighting="samples", **QUICK)
+    (note,) = [line for line in str(result).splitlines() if "weighs all clients alike" in line]
+    assert note.startswith("dp-fedavg: ")

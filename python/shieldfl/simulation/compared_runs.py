@@ -19,6 +19,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.installing import require
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, seconds_text
+from shieldfl.simulation.report.comparison import what_happened
 from shieldfl.simulation.report.csv_tables import csv_text, flat_record
 from shieldfl.simulation.report.summary import describe_run
 from shieldfl.simulation.results import MethodResult
@@ -226,7 +227,7 @@ class ComparedRuns:
     def table(self) -> str:
         """Return a table as text: a row for each method; means over the seeds, ± their standard deviation.
 
-        The last column compares the first metric with the first method's, seed by seed.
+        The last column compares the first metric with the first method's, seed by seed. Notes stand below.
         """
         require("rich")
         from rich.box import SIMPLE
@@ -257,11 +258,18 @@ class ComparedRuns:
         ]
         note = "Bytes are a client's in a round, time is a whole round's"
         note += "; ± is the standard deviation over the seeds." if len(self.seeds) > 1 else "."
+        told = dict.fromkeys(
+            f"{method.method}: {one}"
+            for run in self.runs
+            for method in run.methods
+            for one in what_happened(method)
+        )
         lines = [
             title,
             *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()),
             note,
             *short,
+            *told,
         ]
         return "\n".join(lines) + "\n"
 

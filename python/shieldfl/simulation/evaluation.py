@@ -62,6 +62,10 @@ class Evaluation:
         """Of the models that were measured last."""
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
+        self._newest: frozenset[bytes] = frozenset()
+        """Digests of all models of the newest round."""
+        self.changed_nothing = False
+        """Whether these are those of the round before."""
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
@@ -75,7 +79,13 @@ class Evaluation:
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
+        self.changed_nothing = found.keys() == self._newest
+        self._newest = frozenset(found)
         return means
+
+    def begin_from(self, point: StartingPoint) -> None:
+        """Take it that before the first round everybody has this model."""
+        self._newest = frozenset([_Digests().of(point)])
 
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
         """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.

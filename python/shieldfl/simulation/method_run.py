@@ -20,6 +20,7 @@ from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
+from shieldfl.methods.protocol.reports import Report, Tally
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
@@ -59,6 +60,7 @@ def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
     }
 
 
+_CHANGED_NOTHING = "rounds changed nothing: every client has the model that it had before"
 _NOTHING_SENT = {"encrypted": 0.0, "personalised": 1.0, "noise": 0.0, "clear": 0.0}
 
 
@@ -129,9 +131,12 @@ class MethodRun:
             device.type == "cpu" and leaves_vectors_alone(model, self._objective) and can_copy_process()
         ):
             processes = 1
+        initial = GlobalModel(flatten(model), flatten_buffers(model))
+        if kept is None:
+            self._evaluation.begin_from(initial.starting_point())
         self.federation = (federation or EmbeddedFederation)(
             method,
-            GlobalModel(flatten(model), flatten_buffers(model)),
+            initial,
             self._trainers,
             config.seed,
             weights=weights,
@@ -271,6 +276,8 @@ class MethodRun:
 
     def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
         measured, own = self._evaluate()
+        stayed = Tally(int(self._evaluation.changed_nothing), 1, _CHANGED_NOTHING)
+        self._account.take(Report(notes=(stayed,)))
         spent = self._account.spent()
         # Also of those who left after they had sent something.
         stated = [self.federation.clients[index].disclosure for index in traffic.senders]

@@ -59,7 +59,7 @@ def test_a_file_runs_and_ours_stands_beside_the_papers(small: Path, tmp_path: Pa
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("two methods on digits\nscikit-learn digits")
     before, _, after = result.stdout.partition("Ours beside the paper's\n")
-    assert "whole round" in before
+    assert "time a round" in before
     rows = [" ".join(line.split()) for line in after.splitlines()]
     assert any(re.fullmatch(r"full-he accuracy \d+\.\d\d % 75\.00 % a paper's table 1", row) for row in rows)
     assert any(

@@ -191,7 +191,7 @@ def test_version(warm_python: WarmPython) -> None:
 
 
 def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmPython) -> None:
-    done = run_process(warm_python, "run", *BOTH, *TINY)
+    done = run_process(warm_python, "run", *BOTH, *TINY, "--all-figures")
     assert (done.returncode, done.stderr) == (0, b"")
     text = done.stdout.decode()
     assert text.startswith("scikit-learn digits")

@@ -27,8 +27,30 @@ def _one_picture() -> Iterator[None]:
         yield
 
 
-def test_table_side_by_side(driver: Driver) -> None:
+def test_the_table_has_what_methods_are_compared_by(driver: Driver) -> None:
     result = invoke(*BOTH, "--rounds", "2")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 20
+    assert lines[1].startswith("Both methods end at 91.25 % accuracy.")
+    rows = table_rows("\n".join(f"  {line.strip()}" for line in lines[5:]))
+    assert rows == {
+        "accuracy, clients' models": "91.25 % 93.75 %",
+        "accuracy, global model": "91.25 % 91.25 %",
+        "bytes down, a client": "2.00 kB 2.00 kB (×1.00)",
+        "bytes up, a client": "2.00 kB 3.00 kB (×1.50)",
+        "hidden from the aggregator": "2.06 % 2.06 %",
+        "time a round": "1.00 s 2.00 s (×2.0)",
+        "ε": "∞ 8.5 for a client",
+    }
+    assert lines[-2:] == [
+        "× compares with fedavg.",
+        "selective-shield: ε of 8.5 at δ = 1e-05 protects a client in all rounds together, against ",
+    ]
+
+
+def test_all_figures_side_by_side(driver: Driver) -> None:
+    result = invoke(*BOTH, "--rounds", "2", "--all-figures")
     assert result.exit_code == 0
     assert result.stdout.startswith(
         "made-up data, mlp, 1,000 parameters, 20 clients, 2 rounds, Dirichlet α = 0.5\n"
@@ -60,7 +82,7 @@ def test_many_methods_stand_below_each_other_where_columns_are_few(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    result = invoke("--method", ",".join(BUILT_IN))
+    result = invoke("--method", ",".join(BUILT_IN), "--all-figures")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= columns
@@ -72,10 +94,41 @@ def test_many_methods_stand_below_each_other_where_columns_are_few(
 
 
 def test_a_note_of_several_methods_stands_once(driver: Driver) -> None:
-    text = invoke("--method", "fedavg,full-he,selective-shield").stdout
+    text = invoke("--method", "fedavg,full-he,selective-shield", "--all-figures").stdout
     assert [line for line in text.splitlines() if "must know" in line] == [
         "full-he, selective-shield: what a reader must know"
     ]
+
+
+def test_an_audit_attacks_what_the_aggregator_receives(tmp_path: Path) -> None:
+    """For real, on few clients: plain averaging tells all labels, and of encrypted updates nothing arrives."""
+    small = ["--clients", "3", "--rounds", "1", "--local-epochs", "1", "--model", "linear", "--threads", "1"]
+    file = tmp_path / "run.json"
+    result = invoke("--method", "fedavg,full-he", *small, "--audit", "--json", file)
+    assert result.exit_code == 0, result.output
+    rows = {row.split("  ")[0]: row for row in (line.strip() for line in result.stdout.splitlines())}
+    assert re.search(r"(9\d|100) % \(\d+–\d+\) +nothing$", rows["labels an attack reads"])
+    assert re.search(r"\d\d % +–$", rows["by chance"])
+    assert "counts a client's labels right in" in result.stdout
+    assert "nothing to attack under full-he" in result.stdout
+    audit = json.loads(file.read_text())["audit"]
+    assert {cell["status"] for cell in audit["cells"]} == {"attacked", "nothing received"}
+    assert audit["cells"][0]["tries"] == 10 * audit["config"]["clients"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--audit", "--seeds", "0,1"], "of one seed"),
+        (["--all-figures", "--seeds", "0,1"], "of one seed"),
+        (["--audit", "--task", "nowhere:task"], "not on a task"),
+    ],
+)
+def test_what_an_audit_cannot_be_of_is_wrong_usage(driver: Driver, arguments: list[str], words: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert words in " ".join(re.sub("[│\n]", " ", result.stderr).split())
+    assert driver.methods == ()
 
 
 def test_one_method_is_compared_with_nothing(driver: Driver) -> None:
@@ -92,7 +145,7 @@ def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
 
 def test_json_in_a_file_beside_the_table(driver: Driver, tmp_path: Path) -> None:
     result = invoke("--json", tmp_path / "result.json", "--alpha", "iid")
-    assert "global model" in result.stdout
+    assert "time a round" in result.stdout
     assert json.loads((tmp_path / "result.json").read_text())["config"]["alpha"] == "Infinity"
 
 
@@ -110,7 +163,7 @@ def test_a_disk_that_is_full_keeps_the_table(driver: Driver, tmp_path: Path) -> 
     result = invoke("--json", "/dev/full", "--report", tmp_path / "report")
     assert result.exit_code == 1
     assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
-    assert table_rows(result.stdout)["global model"] == "91.25 %"
+    assert "accuracy, global model" in result.stdout
     assert (tmp_path / "report" / "index.html").exists()
 
 

@@ -98,6 +98,7 @@ def test_values_on_one_side_of_zero_are_clipped_with_a_warning():
         run.run_round()
     assert len(warned) == CLIENTS
     assert run.account.notes[0].split(" ", 1)[0] == f"{CLIENTS * PARAMETERS:,}"
+    run.run_round()  # warned once for each client
 
 
 def test_a_range_beyond_the_agreed_limit_is_refused():

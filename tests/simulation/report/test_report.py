@@ -22,6 +22,7 @@ from shieldfl.reporting.figure_style import LIGHT
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.report.comparison import compared_rows, footnotes
 from shieldfl.simulation.report.findings import findings
 from shieldfl.simulation.report.page import write_report
 from shieldfl.simulation.report.plots import PLOTS
@@ -119,34 +120,29 @@ def test_page_is_made_for_all_who_read_it(report: Written) -> None:
     assert tables
     for table in tables:
         assert re.search(r"<caption>[^<]+</caption>", table)
-    for table in tables[:-4]:  # the others are of the two methods' rounds and stages
-        assert re.findall(r'<th scope="row">([^<]*)<', table) == [one.method for one in result.methods]
-        assert not re.search(r"<th(?![^>]* scope=)", table.replace("<thead>", ""))
+    (table,) = tables
+    assert re.findall(r'<th scope="col">([^<]*)<', table) == [
+        "figure",
+        *(one.method for one in result.methods),
+    ]
+    assert not re.search(r"<th(?![^>]* scope=)", table.replace("<thead>", ""))
     labels = [html.unescape(label) for label in re.findall(r'role="img" aria-label="([^"]*)"', page)]
     assert labels == [f"{plot.title}. {plot.say(result)}" for plot in PLOTS for _ in range(2)]
     for label in labels:
         assert all(method.method in label for method in result.methods)
 
 
-def test_page_shows_all_figures(report: Written) -> None:
+def test_page_shows_what_methods_are_compared_by_and_files_have_all(report: Written) -> None:
     text = PageReader(report.page).text
-    rows = [row for section in summarise(report.result) for row in section.rows]
-    for number, method in enumerate(report.result.methods):
-        shown = table_cells(report.page, method.method)
-        assert [figure for table in shown[1:] for figure in table] == [row.cells[number] for row in rows]
-        first = {"global model": 0, "whole round": -5, "up": -4, "down": -3}
-        for label, place in first.items():
-            (cell,) = {row.cells[number] for row in rows if row.label == label}
-            assert shown[0][place] == cell
+    rows = compared_rows(report.result)
+    assert len(rows) <= 12
     for row in rows:
-        assert row.label in text
-    for section in summarise(report.result):
-        assert section.title in text
-    for stage in STAGES:
-        assert stage in text
+        assert table_cells(report.page, row.label) == list(row.cells)
+    written = (report.folder / "summary.csv").read_text().splitlines()[0].split(",")
+    assert {row.name for section in summarise(report.result) for row in section.rows} <= set(written)
     for expected in (
         "How to read this",
-        "a note to the reader",
+        "ε of 7.5 at δ = 1e-05 protects a client in all rounds together, against the aggregator",
         "12,345 parameters",
         "target epsilon",
         "9.9",
@@ -156,18 +152,14 @@ def test_page_shows_all_figures(report: Written) -> None:
         assert expected in text
 
 
-def table_cells(page: str, method: str) -> list[list[str]]:
-    """The cells of a method's row in each table, as they are read."""
-    rows = re.findall(rf'<tr><th scope="row">{method}</th>(.*?)</tr>', page)
-    return [
-        [" ".join(html.unescape(re.sub(r"<[^>]*>", "", cell)).split()) for cell in row.split("</td>")[:-1]]
-        for row in rows
-    ]
+def table_cells(page: str, label: str) -> list[str]:
+    """The cells of a figure's row, as they are read."""
+    (row,) = re.findall(rf'<tr><th scope="row">{re.escape(html.escape(label))}</th>(.*?)</tr>', page)
+    return [" ".join(html.unescape(re.sub(r"<[^>]*>", "", cell)).split()) for cell in row.split("</td>")[:-1]]
 
 
 def test_a_ratio_stands_after_its_figure(report: Written) -> None:
-    (cells, *_) = table_cells(report.page, "selective-shield")
-    assert "1.50 MB (×1.50)" in cells
+    assert table_cells(report.page, "bytes up, a client") == ["1.00 MB", "1.50 MB (×1.50)"]
     for ratio in re.finditer(r"(\S+) \(×", PageReader(report.page).text):
         assert ratio[1] in ("B", "kB", "MB", "µs", "ms", "s")
 
@@ -183,6 +175,34 @@ def test_an_earlier_report_is_replaced(report: Written, report_of_one: Written) 
     assert "selective-shield" in report.page
     assert "selective-shield" not in report_of_one.page
     assert sorted(path.name for path in report_of_one.folder.iterdir()) == sorted(FILES)
+
+
+def test_of_every_method_and_attack_the_table_has_twelve_rows_and_a_line_of_notes_each() -> None:
+    cell = {"status": "attacked", "figure": 0.91, "low": 0.885, "high": 0.93, "chance": 0.43}
+    names = ("fedavg", "full-he", "selective-shield", "ddp-fedavg")
+    result = run_of(*names)
+    methods = [
+        replace(one, scheme=None if one.method == "fedavg" else "kahe", opened_by="each client")
+        for one in result.methods
+    ]
+    methods[0] = replace(methods[0], notes=["how to read", "why ε is ∞", "broke down in round 2"])
+    cells = [{"method": "fedavg", **cell}, {"method": "full-he", **cell, "status": "nothing received"}]
+    cells += [{"method": "selective-shield", **cell, "low": None}]
+    result = replace(result, methods=methods, audit={"cells": cells})
+    rows = {row.label: row.cells for row in compared_rows(result)}
+    assert len(rows) <= 12
+    assert rows["labels an attack reads"] == ("91 % (88–93)", "nothing", "91 %", "–")
+    assert rows["  by chance"] == ("43 %", "43 %", "43 %", "–")
+    assert rows["ε"] == ("∞", *["7.5 for a client"] * 3)
+    (bare, note), (others, stated) = footnotes(result)
+    assert (bare, note) == ("fedavg", "broke down in round 2 (1 more in the notes)")
+    assert others == ", ".join(names[1:])
+    assert stated.startswith("ε of 7.5 at δ = 1e-05 protects a client")
+    said = findings(result)
+    assert len(said) == 3
+    assert "right in 91 % of the classes under fedavg (chance 43 %)" in said[-1]
+    assert "nothing to attack under full-he" in said[-1]
+    assert RunResult.from_json(json.loads(json.dumps(result.to_json()))).audit == result.audit
 
 
 def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:

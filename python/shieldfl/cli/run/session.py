@@ -29,6 +29,9 @@ from shieldfl.simulation.run_result import RunInterrupted, RunResult
 
 __all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
 
+_AUDITED_FEDERATIONS = 10
+"""Of each method, whose clients are attacked one by one: enough for an interval, and done in seconds."""
+
 
 def run_session(
     config: RunConfig,
@@ -97,7 +100,7 @@ def _audit(config: RunConfig, methods: Sequence[str], settings: MethodSettings) 
         opener=config.opener,
         seed=config.seed,
         threads=config.threads,
-        budget_minutes=1.0,
+        trials=_AUDITED_FEDERATIONS,
     )
     with AuditProgress(audited.budget_minutes) as progress:
         try:

@@ -77,6 +77,7 @@ class BatchCryptClient(MaskedAverageClient):
     """Sends its layers' ranges, then its integers, encrypted."""
 
     clear_parts = ("weight", "ranges")
+    _warned = False
 
     def __init__(
         self,
@@ -124,7 +125,8 @@ class BatchCryptClient(MaskedAverageClient):
         generator = np.random.default_rng(int.from_bytes(digest.digest(), "little"))
         quantised = quantise(update, agreed.offsets, bounds, agreed.width, agreed.parties, generator)
         nonzero = int(np.count_nonzero(update))
-        if quantised.saturated > MOST_LOST * nonzero:
+        if quantised.saturated > MOST_LOST * nonzero and not self._warned:
+            self._warned = True
             warnings.warn(
                 f"{quantised.saturated:,} of the {nonzero:,} values that are not zero {_CLIPPED}: bounds take a "
                 "layer's values to be spread evenly around 0. Take full-he, which clips nothing",

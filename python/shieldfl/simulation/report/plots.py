@@ -89,7 +89,7 @@ PLOTS = (
     Plot(
         "zones",
         "Zones",
-        "How the parameters are protected: means over the rounds, each of which is in the tables below.",
+        "How the parameters are protected: means over the rounds, each of which is in rounds.csv.",
         draw_zones,
         _say_zones,
     ),
