@@ -138,7 +138,9 @@ def check_samples_apart(
     The message names the parameter, buffer or layer that fails. The model is not changed, and torch's generator is as
     it was.
     """
-    with torch.random.fork_rng(devices=[]), named_failures(model, features, targets, loss):
+    on = features.device
+    devices = [on.index or 0] if on.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), named_failures(model, features, targets, loss):
         tried = deepcopy(model)
         draws = _check_keeps_nothing(tried, features[: max(_TRIED)])
         try:
