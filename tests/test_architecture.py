@@ -72,16 +72,16 @@ PYTHON_LAYERS = {
     "parameter_layout": {"errors"},
     "torch_bridge": {"errors", "parameter_layout"},
     # Models as people hold them; of NumPy's arrays without torch.
-    "torch": {"errors", "masks", "parameter_layout"},
+    "torch": {"array_view", "errors", "masks", "parameter_layout"},
     "losses": set(),
     "sample_gradients": {"errors", "losses"},
-    "sensitivity": {"errors", "losses", "parameter_layout", "sample_gradients", "torch_bridge"},
+    "sensitivity": {"array_view", "errors", "losses", "parameter_layout", "sample_gradients", "torch_bridge"},
     "privacy": {"errors", "_core", "array_view", "installing", "losses", "settings", "stateful"}
     | {"sample_gradients"},
     "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
     "roles": CORE_SIDE | {"scheme"},
-    "training": {"errors", "losses", "privacy", "profiling", "sample_gradients", "sensitivity", "settings"}
-    | {"torch_bridge"},
+    "training": {"array_view", "errors", "losses", "privacy", "profiling", "sample_gradients", "sensitivity"}
+    | {"settings", "torch_bridge"},
     "methods": CORE_SIDE
     | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
     # What a package with a method of its own tests it with.
@@ -115,7 +115,7 @@ PYTHON_LAYERS = {
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
     "cli": CORE_SIDE
     | {"", "audit", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
-    | {"authority_service", "flower", "settings", "simulation", "training"},
+    | {"authority_service", "flower", "settings", "simulation", "toml_files", "training"},
     "one_process": CORE_SIDE | {"roles", "torch"},
     "__init__": CORE_SIDE | {"one_process", "roles", "simulation"},
     "__main__": {"cli"},

@@ -134,6 +134,7 @@ _OF_NONE = {
     "Votes.add": lambda **number: sf.Votes(8).add(MASK, **number),
     "Votes.consensus": lambda **number: voted().consensus(0.5, **number),
     "Votes.counts": lambda **number: voted().counts(**number),
+    "encrypted_mean": lambda **number: sf.encrypted_mean([UPDATE] * 3, **number),
     "negotiate": lambda **number: sf.negotiate([MASK], **number),
 }
 VALUES = {

@@ -127,7 +127,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "fleet.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="UTF-16, or no text"):
         load_fleet(tmp_path / "fleet.toml")
 
 

@@ -130,7 +130,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     with pytest.raises(DataError, match=r"nothing\.toml cannot be read"):
         load_experiment(tmp_path / "nothing.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"bytes\.toml cannot be read"):
+    with pytest.raises(DataError, match=r"bytes\.toml is UTF-16, or no text"):
         load_experiment(tmp_path / "bytes.toml")
 
 

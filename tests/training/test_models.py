@@ -183,7 +183,7 @@ def test_seed_decides_the_weights_and_nothing_else_changes(name: str) -> None:
         ("tiny-vit", (1, 28, 28), 10, "multiples of 8"),
         ("mlp", (), 10, "positive sides"),
         ("mlp", (0, 8), 10, "positive sides"),
-        ("mlp", (1, 8, 8), 1, "2 classes"),
+        ("mlp", (1, 8, 8), 1, "classes must be at least 2"),
     ],
 )
 def test_impossible_models_are_refused(name: str, shape: tuple[int, ...], classes: int, message: str) -> None:

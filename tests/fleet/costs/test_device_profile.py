@@ -130,6 +130,6 @@ def test_no_document(document):
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "bytes.json").write_bytes(b"\xff")
-    for name in ("none.json", "broken.json", "bytes.json"):
-        with pytest.raises(DataError, match="cannot be read"):
-            load_profile(tmp_path / name)
+    for name, words in (("none", "cannot be read"), ("broken", "is no JSON"), ("bytes", "is not UTF-8")):
+        with pytest.raises(DataError, match=words):
+            load_profile(tmp_path / f"{name}.json")

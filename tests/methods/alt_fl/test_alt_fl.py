@@ -289,7 +289,7 @@ def test_training_without_dp_sgd_is_refused(method):
 @pytest.mark.parametrize(
     ("steps", "rate", "words"),
     [
-        (0, 0.5, "at least 1 step"),
+        (0, 0.5, "steps must be at least 1"),
         (-3, 0.5, "steps must not be negative"),
         (1.5, 0.5, "steps must be a whole number"),
         (2, 0.0, "sample rate"),

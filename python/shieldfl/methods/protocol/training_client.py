@@ -133,10 +133,8 @@ class TrainingClient(EnrollingClient):
         A round that is begun again as it was changes nothing. With another model or number of participants it is to be
         trained anew, and refused with PolicyError once a message has told of its update.
         """
-        number, participants = (
-            as_unsigned(round_number, "round_number"),
-            as_unsigned(participants, "participants"),
-        )
+        number = as_unsigned(round_number, "round_number")
+        participants = as_unsigned(participants, "participants")
         if self.awaits_secret:
             raise PolicyError("this client only enrols: make it again with what it was granted")
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
