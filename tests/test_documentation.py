@@ -307,8 +307,9 @@ def test_keys_of_fleet_files_are_documented():
     assert documented - {"client.bandwidth"} == known - {"model.name", "client.name"}
 
 
-WORDS = "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen"
-NUMBERS = {word: number for number, word in enumerate(WORDS.split(" "), 2)}
+WORDS = """two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen twenty"""
+NUMBERS = {word: number for number, word in enumerate(WORDS.split(), 2)}
 EXAMPLE_PAGES = [*sorted((ROOT / "examples").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.ipynb"))]
 
 

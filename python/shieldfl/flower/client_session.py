@@ -22,6 +22,7 @@ from shieldfl.flower.wire import message_in
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.missed_rounds import missed_parts
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload
@@ -92,9 +93,10 @@ class ClientSession:
         self._round = 0
         self._told = _Told()
         self.clear_metrics = False
-        self.steps = self.method.client_steps(
-            setup, self.index, self.weight, self._initial, threads=threads, shared_secret=secret
-        )
+        with naming_own_method(self.method.name, type(self.method)):
+            self.steps = self.method.client_steps(
+                setup, self.index, self.weight, self._initial, threads=threads, shared_secret=secret
+            )
 
     @classmethod
     def begin(
@@ -278,7 +280,10 @@ class ClientSession:
     def step(self, phase: str, answer: Message | None) -> Message:
         """Make a phase's message; a value that cannot be encrypted is named by its tensor."""
         try:
-            with self.layout.of_updates.naming_tensors():
+            with (
+                naming_own_method(self.method.name, type(self.method)),
+                self.layout.of_updates.naming_tensors(),
+            ):
                 message: Message = self.steps.step(phase, answer)
         except RangeError:
             self.keep()  # a method may give up what it cannot encrypt

@@ -9,6 +9,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_class
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.settings import MethodSettings
 
 __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
@@ -28,7 +29,8 @@ def adapt_model(name: str, model: nn.Module, settings: MethodSettings) -> nn.Mod
             check_layers(deepcopy(model).train())
         except ParameterError as error:
             raise ParameterError(f"{name} cannot train this model: {error}") from error
-    return method.adapted(model, entry)
+    with naming_own_method(name, method, refuses=True):
+        return method.adapted(model, entry)
 
 
 def load_privacy_packages(name: str, settings: MethodSettings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.settings import MethodSettings
@@ -13,7 +14,9 @@ __all__ = ["make_method", "method_of"]
 
 def make_method(name: str, settings: MethodSettings, plan: FederationPlan) -> Method:
     """Return what a method does under a plan. Raises ParameterError as ``method_class`` does, and what it refuses."""
-    return method_class(name)(name, settings.of(name), plan)
+    kind = method_class(name)
+    with naming_own_method(name, kind, refuses=True):
+        return kind(name, settings.of(name), plan)
 
 
 def method_of(setup: PublicSetup) -> Method:

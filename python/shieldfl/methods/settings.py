@@ -8,6 +8,7 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_class, named_method
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.settings import Setting, settings_of
 
 __all__ = ["MethodSettings", "has_choice_of_scheme"]
@@ -108,4 +109,5 @@ class MethodSettings:
             if key not in known:
                 raise ParameterError(f"{name} has no setting {key!r}: choose from {', '.join(known)}")
         taken = {known[key].name: read(known[key], value, f"{name}.") for key, value in values.items()}
-        return self.replaced(name, replace(entry, **taken))
+        with naming_own_method(name, method_class(name), refuses=True):
+            return self.replaced(name, replace(entry, **taken))

@@ -9,6 +9,7 @@ from shieldfl.errors import RangeError, ShieldError
 from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.list_authority import HISTORY
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.privacy.events import ClearUpload
@@ -114,6 +115,16 @@ class RoundDriver:
         Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the round cannot
         go on.
         """
+        with naming_own_method(self._method.name, type(self._method)):
+            return self._run_round(round_number, participants, min_clients, leaving)
+
+    def _run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int,
+        leaving: Mapping[int, str] | None,
+    ) -> RoundTraffic:
         traffic = RoundTraffic(len(participants))
         self._refusals = []
         first = self.begin_round(round_number, participants)

@@ -13,6 +13,7 @@ from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.opened_together import OpenedTogether
+from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
@@ -66,10 +67,11 @@ class EmbeddedRoles:
         self.setup: PublicSetup
         self.clients: list[ClientSteps]
         self.aggregator: AggregatorSteps
-        if kept is None:
-            self._set_up()
-        else:
-            self._go_on(*kept)
+        with naming_own_method(method.name, type(method)):
+            if kept is None:
+                self._set_up()
+            else:
+                self._go_on(*kept)
         if restarts_roles:
             self.clients = [
                 _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
