@@ -32,12 +32,13 @@ def speaking_of_buffers(buffers: int, factor: float) -> Iterator[None]:
         yield
     except RangeError as error:
         found = _TOO_LARGE.match(str(error))
-        if found is None or error.position is None or error.position < error.size - buffers:
+        position, size = error.position, error.size
+        if found is None or position is None or size is None or position < size - buffers:
             raise
         told = RangeError(
             f"{found[1]}{float(found[2]) / factor:g}{found[3]}: it is a buffer, such as BatchNorm's statistics, which "
             "follow the data whatever the learning rate. Scale the features to about 1, or raise the method's setting "
             "buffer_range_bits: each bit doubles that limit"
         )
-        told.position, told.size = error.position, error.size
+        told.position, told.size = position, size
         raise told from None
