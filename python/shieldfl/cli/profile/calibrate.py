@@ -49,8 +49,8 @@ def calibrate(
 ) -> None:
     """Measure what encrypting, adding, opening, scoring and selecting take on this machine.
 
-    Takes two to five minutes as it is, half of them for other instruction sets: --seconds, of each figure, shortens
-    it. Every opened sum is checked. --json writes the same profile as --output does.
+    Takes some minutes, half of them for other instruction sets, and says how long it took: --seconds, of each figure,
+    shortens it. Every opened sum is checked. --json writes the same profile as --output does.
     """
     few = where_not_given(context, _QUICK) if quick else {}
     chosen = given_settings(CalibrationSettings, settings | few)
