@@ -113,7 +113,7 @@ def test_an_audit_attacks_what_the_aggregator_receives(tmp_path: Path) -> None:
     assert "nothing to attack under full-he" in result.stdout
     audit = json.loads(file.read_text())["audit"]
     assert {cell["status"] for cell in audit["cells"]} == {"attacked", "nothing received"}
-    assert audit["cells"][0]["tries"] == 10 * audit["config"]["clients"]
+    assert audit["cells"][0]["tries"] == 5 * audit["config"]["clients"]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from shieldfl.simulation.run_result import RunInterrupted, RunResult
 
 __all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
 
-_AUDITED_FEDERATIONS = 10
-"""Of each method, whose clients are attacked one by one: enough for an interval, and done in seconds."""
+_AUDITED_FEDERATIONS = 5
+"""Of each method, whose four clients are attacked one by one: enough for an interval, and done in seconds."""
 
 
 def run_session(
@@ -101,6 +101,7 @@ def _audit(config: RunConfig, methods: Sequence[str], settings: MethodSettings) 
         seed=config.seed,
         threads=config.threads,
         trials=_AUDITED_FEDERATIONS,
+        workers=1,  # others would take longer to begin than all of it takes
     )
     with AuditProgress(audited.budget_minutes) as progress:
         try:
