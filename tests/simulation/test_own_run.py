@@ -339,18 +339,3 @@ def test_ctrl_c_keeps_what_ended_and_a_checkpoint_goes_on(tmp_path):
     with pytest.raises(ParameterError, match="ended in an earlier process"):
         gone_on.state_dict("fedavg", 0)
     assert gone_on.state_dict("full-he", 2).keys() == {"weight", "bias"}
-
-
-def test_a_round_that_changes_nothing_is_told_by_the_printed_result():
-    still = regression(loss=None, train=lambda model, *_: 0.0)
-    result = sf.run(still, ["fedavg", "full-he"], **QUICK)
-    shown = str(result)
-    for method in ("fedavg", "full-he"):
-        assert f"{method}: 2 of 2 rounds changed nothing: every client has the model" in shown
-    assert "changed nothing" not in str(sf.run(regression(), "full-he", **QUICK))
-
-
-def test_the_printed_result_has_the_notes_of_all_seeds_once():
-    result = sf.run(regression(), ["fedavg", "dp-fedavg"], seeds=(0, 1), weighting="samples", **QUICK)
-    (note,) = [line for line in str(result).splitlines() if "weighs all clients alike" in line]
-    assert note.startswith("dp-fedavg: ")
