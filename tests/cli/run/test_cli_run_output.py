@@ -35,7 +35,7 @@ def test_the_table_has_what_methods_are_compared_by(driver: Driver) -> None:
     assert lines[1].startswith("Both methods end at 91.25 % accuracy.")
     rows = table_rows("\n".join(f"  {line.strip()}" for line in lines[5:]))
     assert rows == {
-        "accuracy, clients' models": "91.25 % 93.75 %",
+        "accuracy, merged models": "91.25 % 93.75 %",
         "accuracy, global model": "91.25 % 91.25 %",
         "bytes down, a client": "2.00 kB 2.00 kB (×1.00)",
         "bytes up, a client": "2.00 kB 3.00 kB (×1.50)",

@@ -34,7 +34,7 @@ def compared_rows(result: RunResult) -> tuple[Row, ...]:
     chosen = [replace(rows[name], label=f"{name}, global model")]
     own = rows[f"personalised_{name}"]
     if own.cells != chosen[0].cells:
-        chosen.append(replace(own, label=f"{name}, clients' models"))
+        chosen.append(replace(own, label=f"{name}, merged models"))
     chosen += _attacked(result)
     rows["epsilon"] = replace(rows["epsilon"], cells=tuple(map(_epsilon_text, result.methods)))
     chosen += [replace(rows[figure], label=label) for figure, label in _LABELS.items()]
