@@ -95,9 +95,10 @@ def footnotes(result: RunResult) -> list[tuple[str, str]]:
     for method in result.methods:
         parts = []
         if math.isfinite(method.last.epsilon) and method.privacy_unit:
+            whom = (method.privacy_adversary or "an adversary that its page names").partition(",")[0]
             parts.append(
                 f"ε of {epsilon_text(method.last.epsilon)} at δ = {method.delta:g} protects a {method.privacy_unit} "
-                f"in all rounds together, against {(method.privacy_adversary or '').partition(',')[0]}"
+                f"in all rounds together, against {whom}"
             )
         notes = what_happened(method)
         if notes:
