@@ -19,7 +19,7 @@ TINY = ("run", "--rounds", "2", "--clients", "3", "--local-epochs", "1", "--thre
 def test_progress_is_on_the_terminal_and_the_piped_table_is_clean(warm_python: WarmPython) -> None:
     out, err = run_on_terminal(TINY, warm=warm_python)
     assert "\x1b" not in out
-    assert "global model" in out
+    assert "accuracy, global model" in out
     assert "selective-shield" in err
     assert "2/2" in err
     assert re.search(r"\d\d\.\d\d %", err)
@@ -29,7 +29,7 @@ def test_progress_is_on_the_terminal_and_the_piped_table_is_clean(warm_python: W
 
 def test_no_color_is_respected(warm_python: WarmPython) -> None:
     out, err = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True, NO_COLOR="1")
-    assert "global model" in out
+    assert "accuracy, global model" in out
     assert "2/2" in err
     assert not COLOUR.search(out)
     assert not COLOUR.search(err)
