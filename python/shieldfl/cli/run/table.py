@@ -29,7 +29,9 @@ def print_run(result: RunResult, all_figures: bool = False) -> None:
         console.print(_table(result, summarise(result)))
     else:
         rows = ((row.label, *row.cells) for row in compared_rows(result))
-        console.print(result_table(["", *(method.method for method in result.methods)], rows))
+        table = result_table(["", *(method.method for method in result.methods)], rows)
+        table.columns[0].style = "cyan"
+        console.print(table)
     if len(result.methods) > 1:
         console.print(f"× compares with {result.methods[0].method}.", soft_wrap=True)
     for names, note in remarks(result) if all_figures else footnotes(result):
