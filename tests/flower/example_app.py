@@ -12,6 +12,7 @@ import pytest
 from flower.app_in_process import AppInProcess
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.wire import ASK
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flower"
 
@@ -38,7 +39,11 @@ class MeteredGrid(LoopbackGrid):
     def _delivered(self, message):
         down, up = self.bytes_down, self.bytes_up
         reply = super()._delivered(message)
-        number = message.content.config_records.get("config", {}).get("server-round", 0)
+        records = message.content.config_records
+        counts = (
+            records.get(ASK, {}).get("kind") == "count"
+        )  # before the first round, in which it asks for its training
+        number = 0 if counts else records.get("config", {}).get("server-round", 0)
         client, kind = message.metadata.dst_node_id - FIRST_NODE, message.metadata.message_type
         self.carried.append(Carried(number, client, kind, self.bytes_down - down, self.bytes_up - up))
         return reply

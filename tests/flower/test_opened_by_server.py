@@ -16,7 +16,7 @@ ALL = [0, 1, 2, 3]
 ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 SERVER_CANNOT_OPEN = {
     "a method with a secret of its clients": ("dict-pfl", {}),
-    "a method of models for clusters": ("sense-crypt", {}),
+    "a method of models for clusters": ("sense-crypt", {"settings.encryption": "kahe"}),
     "a scheme in which nobody enrols": ("full-he", {"settings.encryption": "ckks"}),
 }
 
@@ -80,6 +80,7 @@ def test_what_needs_a_servers_model_is_refused_before_anything_is_sent(case):
 def test_a_result_without_a_model_says_so_when_it_is_read(case):
     method = {"clients open": "full-he", "clusters": "sense-crypt"}.get(case, "dict-pfl")
     run = VectorRun(method=method, rounds=1)
+    run.config |= {"shieldfl.settings.encryption": "kahe"} if case == "clusters" else {}
     result = run.start()
     assert set(result.train_metrics_clientapp) == (
         set() if case == "clusters" else {1}

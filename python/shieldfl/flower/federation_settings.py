@@ -61,7 +61,8 @@ class FederationSettings(Settings):
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
-            "The largest number of samples of a client; left out, the largest that any says.",
+            "The largest number of samples of a client; left out, the largest that any says. Each doubling beyond that "
+            "takes another bit for each value.",
             key="most-weight",
         ),
     ] = None

@@ -24,8 +24,8 @@ __all__ = ["PlannedRun"]
 
 
 _MOST_SKEW = 2.0
-"""Of the largest weight and the mean: its binary logarithm is how many bits longer values get, which are a few percent
-of all bytes each. What a larger one costs, it costs the mean in precision."""
+"""Of the largest weight and the mean: its binary logarithm is how many bits longer values get, at some percent of bytes
+each. What a larger one costs, it costs the mean in precision. A ``most-weight`` above all weights costs further bits."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ class PlannedRun:
             max_clients=settings.max_clients,
             layout_digest=self.layout.digest(self.apart),
         )
+        plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / _MOST_SKEW))
         if settings.most_weight is not None and weights is not None and self.counts_samples:
             plan = replace(plan, most_weight=settings.most_weight)
-        plan = replace(plan, mean_weight=max(plan.mean_weight, plan.most_weight / _MOST_SKEW))
         method = make_method(settings.method, self.method_settings, plan)
         if settings.opener is None and not method.aggregator_opens:
             method = make_method(settings.method, self.method_settings, replace(plan, opener=None))
