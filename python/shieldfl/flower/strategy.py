@@ -137,6 +137,10 @@ class ShieldStrategy(Strategy):
                     ),
                 )
             self._check_fits(self._session.method, evaluates=evaluate_fn is not None)
+            if (
+                self._inner.steps and not self._session.done
+            ):  # not by every method, which is to be known before training
+                self._session.replace_model(initial_arrays)
             self._newest = initial_arrays
             with self._inner.standing_in(self):
                 result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
