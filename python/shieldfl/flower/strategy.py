@@ -105,6 +105,7 @@ class ShieldStrategy(Strategy):
         :meth:`ServerSession.begin` and :meth:`ServerSession.run_round` do.
         """
         exchange, settings = Exchange(grid, timeout), self.settings
+        self._ended_rounds, self._first_messages = 0, []
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
             self._check_fits(planned.method_of_equals, evaluates=evaluate_fn is not None)
