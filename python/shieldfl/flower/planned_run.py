@@ -25,7 +25,7 @@ __all__ = ["PlannedRun"]
 
 _MOST_SKEW = 2.0
 """Of the largest weight and the mean: its binary logarithm is how many bits longer values get, at some percent of bytes
-each. What a larger one costs, it costs the mean in precision. A ``most-weight`` above all weights costs further bits."""
+each. What a larger one costs, it costs the mean in precision. A ``most-weight`` above all weights costs more bits."""
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ class ShieldStrategy(Strategy):
         given = self._given(grid, initial_arrays, *arguments, **named)
         num_rounds, timeout, evaluate_fn = (given[name] for name in ("num_rounds", "timeout", "evaluate_fn"))
         exchange, settings = Exchange(grid, timeout), self.settings
+        self._ended_rounds, self._first_messages = 0, []
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
             self._check_fits(planned.method_of_equals, evaluates=evaluate_fn is not None)
