@@ -71,7 +71,7 @@ def models_in_process(app, folder, monkeypatch, **override):
     """Run an app of two clients over a grid in this process; return the model that each node has written."""
 
     def own_store(node):
-        return {"shieldfl-store": str(folder / f"node-{node}")}
+        return {"shieldfl-store": str(folder / f"node-{node}"), "shieldfl-openers": "aggregator"}
 
     app.run(monkeypatch, 2, own_store, **SETTINGS | {"rounds": 1} | override)
     return [model_in(folder / f"node-{node}") for node in range(2)]
@@ -104,7 +104,7 @@ def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes, tmp_path,
 def test_the_app_as_it_is_written_ends_with_the_model_of_the_run_without_flower(tmp_path, monkeypatch):
     """Deployed it is by slow tests alone."""
     app = new_app(tmp_path, clients=2)
-    expected = embedded(app, "full-he", {}, clients=2, rounds=1)
+    expected = embedded(app, "full-he", {}, clients=2, rounds=1, by_samples=True)
     result = tmp_path / "result.json"
     more = {"fraction-evaluate": 1.0, "result": str(result)}
     got = vectors(models_in_process(app, tmp_path, monkeypatch, **more))

@@ -7,15 +7,20 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from flwr.serverapp import strategy
 from flwr.superlink.routers.control.router import router as control
 from flwr.superlink.routers.fleet.router import router as fleet
 
 from documentation_pages import ROOT, doc, prose_of
 from flower.deployment import BIN
+from flower.test_mods_beside import CHANGING, MODS
 from setting_tables import of_flower, table_of
+from shieldfl.errors import ParameterError
+from shieldfl.flower.strategy import ShieldStrategy
 
 PAGE = "docs/flower.md"
 SHELL = {"text": True, "env": os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}}
@@ -114,3 +119,36 @@ def test_messages_are_those_that_are_printed():
 def test_paths_of_flower_s_interfaces_are_those_that_a_proxy_is_to_tell_apart():
     page = prose_of(PAGE)
     assert f"begins with `{control.prefix}`, and those of nodes with `{fleet.prefix}`" in page
+
+
+def compatibility():
+    """Return, by the names in the table's first column, what its second says."""
+    section = doc(PAGE).partition("## Strategies, wrappers and mods")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| (yes|no|one line) \|", section, re.MULTILINE)
+    assert len(rows) > 10
+    return {name: works for names, works in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+_ARGUMENTS = {
+    "QFedAvg": (0.1,),
+    "DifferentialPrivacyClientSideFixedClipping": (strategy.FedAvg(), 1.0, 1.0, 100),
+    "DifferentialPrivacyServerSideFixedClipping": (strategy.FedAvg(), 1.0, 1.0, 100),
+    "DifferentialPrivacyClientSideAdaptiveClipping": (strategy.FedAvg(), 1.0, 100),
+    "DifferentialPrivacyServerSideAdaptiveClipping": (strategy.FedAvg(), 1.0, 100),
+}
+
+
+@pytest.mark.parametrize("name", sorted({*strategy.__all__} - {"Result", "Strategy"}))
+def test_the_table_says_which_of_flowers_strategies_are_taken(name):
+    own = getattr(strategy, name)(*_ARGUMENTS.get(name, ()))
+    for takes_mean in (False, True):
+        with nullcontext() if compatibility()[name] == "yes" else pytest.raises(ParameterError, match=name):
+            ShieldStrategy(own, {"shieldfl.clients": 3}, takes_mean=takes_mean)
+
+
+def test_the_table_says_which_of_flowers_mods_are_of_training_alone():
+    """What they do before and after ShieldMod is seen by test_mods_beside.py."""
+    table = compatibility()
+    assert {name: table[name] for name in MODS} == {
+        name: "one line" if name in CHANGING else "yes" for name in MODS
+    }

@@ -59,6 +59,14 @@ def test_a_strategy_that_compares_single_updates_is_refused(strategy):
         ShieldStrategy(strategy, VectorRun().config)
 
 
+def test_a_method_that_no_server_steps_with_is_refused_before_anybody_trains():
+    """It was refused after the first round, by settings that the refusal before had advised."""
+    run = VectorRun(strategy=FedAdam(**NODES), method="selective-shield", opener="aggregator")
+    with pytest.raises(ParameterError, match="take FedAvg, or a method such as full-he"):
+        run.start()
+    assert not run.trained
+
+
 class _Own(FedAvg):
     def aggregate_train(self, server_round, replies):
         self.seen = [one.content["arrays"]["bias"].numpy() for one in replies]

@@ -85,7 +85,7 @@ class ShieldMod:
         if ASK not in message.content:
             raise PolicyError(
                 "this client's updates are protected, and the server asks for one as it is: wrap the server's strategy "
-                "in ShieldStrategy"
+                "in ShieldStrategy, and let it send no training of its own"
             )
         asked = asked_of(message.content)
         evaluates = message.metadata.message_type.startswith(MessageType.EVALUATE)

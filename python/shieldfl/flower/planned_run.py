@@ -27,6 +27,8 @@ _MOST_SKEW = 2.0
 """Of the largest weight and the mean: its binary logarithm is how many bits longer values get, at some percent of bytes
 each. A larger skew costs the mean precision instead. A ``most-weight`` above all weights costs further bits."""
 
+_VERY_MANY = 10**6
+
 
 @dataclass(frozen=True)
 class PlannedRun:
@@ -55,8 +57,11 @@ class PlannedRun:
 
     @cached_property
     def method_of_equals(self) -> Method:
-        """The method for clients that all count alike: what it says of itself it says for others, too."""
-        return self.method()
+        """The method for clients that all count alike: who opens, and whether it knows weights, is the same for others.
+
+        How many samples there are is not known by then; where a delta follows from it, this one's is of very many.
+        """
+        return self.method(samples=_VERY_MANY)
 
     @property
     def counts_samples(self) -> bool:

@@ -117,6 +117,7 @@ class ShieldStrategy(Strategy):
         given = self._given(grid, initial_arrays, *arguments, **named)
         num_rounds, timeout, evaluate_fn = (given[name] for name in ("num_rounds", "timeout", "evaluate_fn"))
         exchange, settings = Exchange(grid, timeout), self.settings
+        self._ended_rounds, self._first = 0, None
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, num_rounds)
         if not settings.resume:
             self._check_fits(planned.method_of_equals, evaluates=evaluate_fn is not None)
@@ -137,6 +138,9 @@ class ShieldStrategy(Strategy):
                     ),
                 )
             self._check_fits(self._session.method, evaluates=evaluate_fn is not None)
+            # Not every method lets a server step: that is to be known before training.
+            if self._inner.steps and not self._session.done:
+                self._session.replace_model(initial_arrays)
             self._newest = initial_arrays
             with self._inner.standing_in(self):
                 result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)

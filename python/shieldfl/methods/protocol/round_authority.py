@@ -91,7 +91,8 @@ class RoundAuthority(AuthoritySteps):
         Raises ParameterError where a round starts from more than a model's numbers.
         """
         raise ParameterError(
-            "rounds of this method start from more than a model's numbers: no server's optimiser can step in between"
+            "rounds of this method start from more than a model's numbers, so that no server's optimiser can step in "
+            "between: take FedAvg, or a method such as full-he"
         )
 
     def newest_answer(self, phase: str) -> int:
