@@ -25,6 +25,7 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".diff": "diff", ".service": "ini
 REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "shieldfl": ("shieldfl", {"shieldfl.build_info": ("build_info",)}),
     "masks": ("shieldfl.masks", {"shieldfl.masks": ()}),
+    "encrypted-mean": ("encrypted_mean", {"shieldfl.one_process": ("encrypted_mean",)}),
     "kahe": ("shieldfl.kahe", {"shieldfl.kahe": ()}),
     "pads": ("shieldfl.pads", {"shieldfl.pads": ()}),
     "ckks": ("shieldfl.ckks", {"shieldfl.ckks": ()}),

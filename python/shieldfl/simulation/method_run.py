@@ -36,12 +36,7 @@ from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shar
 from shieldfl.simulation.torch_threads import threads_worth, torch_threads
 from shieldfl.simulation.training_device import training_device
 from shieldfl.simulation.training_processes import can_copy_process
-from shieldfl.torch_bridge import (
-    flatten,
-    flatten_buffers,
-    parameter_layout,
-    update_layout,
-)
+from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout, update_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
 from shieldfl.training.objective import Objective

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import RangeError
 
-__all__ = ["speaking_of_buffers", "with_buffers_times"]
-
-_TOO_LARGE = re.compile(r"(.* is above the limit of )(\S+)( in magnitude): ")
+__all__ = ["in_buffer_range", "with_buffers_times"]
 
 
 def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDArray[Any]:
@@ -26,19 +24,23 @@ def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDA
 
 
 @contextmanager
-def speaking_of_buffers(buffers: int, factor: float) -> Iterator[None]:
-    """Let a RangeError of encryption speak of buffers, the last of the values, as they were before their factor."""
+def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterator[NDArray[Any]]:
+    """Yield what is encrypted of values (n,), the last of which are buffers; a RangeError for a buffer says so."""
     try:
-        yield
+        yield with_buffers_times(values, buffers, factor)
     except RangeError as error:
-        found = _TOO_LARGE.match(str(error))
         position, size = error.position, error.size
-        if found is None or position is None or size is None or position < size - buffers:
+        if (
+            position is None
+            or size is None
+            or position < size - buffers
+            or not np.isfinite(values[position - size])
+        ):
             raise
         told = RangeError(
-            f"{found[1]}{float(found[2]) / factor:g}{found[3]}: it is a buffer, such as BatchNorm's statistics, which "
-            "follow the data whatever the learning rate. Scale the features to about 1, or raise the method's setting "
-            "buffer_range_bits: each bit doubles that limit"
+            f"the value at position {position} is a buffer, such as BatchNorm's statistics, and beyond the limit of "
+            "buffers. It follows the data whatever the learning rate: scale the features to about 1, or raise the "
+            "method's setting buffer_range_bits, each bit of which doubles that limit"
         )
         told.position, told.size = position, size
         raise told from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.buffer_range import speaking_of_buffers, with_buffers_times
+from shieldfl.methods.encrypted_sum.buffer_range import in_buffer_range
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -102,8 +102,7 @@ class MaskedAverageClient(TrainingClient):
             upload = self._upload_under_round_key()
             union = upload.union_of(zone)
             buffers, factor = self._sent_buffers, self.context.buffer_factor
-            scaled = with_buffers_times(vector, buffers, factor)
-            with speaking_of_buffers(buffers, factor):
+            with in_buffer_range(vector, buffers, factor) as scaled:
                 ciphertexts, _ = upload.encrypt(scaled, zone, union, self.round)
         with self.clock.stage("upload"):
             self._disclose(zone)

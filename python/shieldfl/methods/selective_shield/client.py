@@ -9,7 +9,7 @@ import numpy as np
 
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, Zones, split_zones
-from shieldfl.methods.encrypted_sum.buffer_range import speaking_of_buffers, with_buffers_times
+from shieldfl.methods.encrypted_sum.buffer_range import in_buffer_range
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -151,8 +151,7 @@ class SelectiveShieldClient(TrainingClient):
     def _encrypt(self, encrypted: Mask) -> bytes:
         buffers, factor = self._delta.size - self._size, self.context.buffer_factor
         mask = encrypted_positions(encrypted, buffers)
-        delta = with_buffers_times(self._delta, buffers, factor)
-        with speaking_of_buffers(buffers, factor):
+        with in_buffer_range(self._delta, buffers, factor) as delta:
             frame: bytes = self._encryptor("update").encrypt(delta, mask, round=self.round).to_bytes()
         return frame
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.encrypted_sum.buffer_range import speaking_of_buffers, with_buffers_times
+from shieldfl.methods.encrypted_sum.buffer_range import in_buffer_range
 from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload, encrypted_positions
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -205,8 +205,7 @@ class SenseCryptClient(TrainingClient):
             upload = self._upload_under_round_key()
             union = upload.read_union(answer, mask.size)
             buffers, factor = self._buffer_count, self.context.buffer_factor
-            scaled = with_buffers_times(update, buffers, factor)
-            with speaking_of_buffers(buffers, factor):
+            with in_buffer_range(update, buffers, factor) as scaled:
                 ciphertexts, mask = upload.encrypt(scaled, mask, union, number)
         self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
         with self.clock.stage("upload"):
