@@ -66,7 +66,8 @@ def pytest_runtestloop() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Note what was left out, where the Makefile asks for it."""
-    if path := os.environ.get("SHIELDFL_LEFT_OUT"):
+    path = os.environ.get("SHIELDFL_LEFT_OUT")
+    if path and "PYTEST_XDIST_WORKER" not in os.environ:  # which has a summary that nobody sees
         note_left_out(terminalreporter.stats.get("skipped", ()), Path(path))
 
 

@@ -37,10 +37,10 @@ def test_a_failed_step_says_what_repeats_it_and_another_says_nothing():
 
 
 def test_reasons_are_told_once_each_with_the_number_of_tests(tmp_path):
-    reasons = ["no browser", "no data", "no browser"]
+    reasons = {"a": "no browser", "b": "no data", "c": "no browser"}
     skipped = [
-        pytest.TestReport("a", ("a.py", 1, "a"), {}, "skipped", ("a.py", 1, f"Skipped: {reason}"), "setup")
-        for reason in reasons
+        pytest.TestReport(name, ("a.py", 1, "a"), {}, "skipped", ("a.py", 1, f"Skipped: {reason}"), "setup")
+        for name, reason in [*reasons.items(), *reasons.items()]
     ]
     path = tmp_path / "left-out"
     note_left_out(skipped, path)
