@@ -93,7 +93,7 @@ def test_every_setting_has_an_option() -> None:
     names = {field.name for kind in classes for field in fields(kind)}
     names.remove("encryption")  # of one method: --scheme is of all
     command = typer.main.get_command(app).commands["run"]
-    own = {"assignments", "experiment", "json_file", "report"}
+    own = {"all_figures", "assignments", "audit", "experiment", "json_file", "report"}
     assert {one.name for one in command.params} == names | own
     assert {name for _, name, _ in OPTIONS} <= names
 
