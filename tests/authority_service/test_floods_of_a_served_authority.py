@@ -7,9 +7,9 @@ import itertools
 import json
 import logging
 import socket
+import sys
 import threading
 import time
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -124,24 +124,27 @@ def test_it_ends_in_time_while_connections_are_open(process):
         one.close()
 
 
-def test_a_thread_that_is_at_work_does_not_keep_it_from_ending(process):
-    work = asked("ddp-fedavg", {"clients": 10, "rounds": 5, "parameters": 300}, noise_multiplier=1e3)
-    one = connected(process, head("/v1/sessions", length=len(work)) + work)
-    deadline = time.monotonic() + 10.0
-    before = cpu_seconds(process)
-    while cpu_seconds(process) < before + 0.3:  # it is planning
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    begun = time.monotonic()
-    assert process.stop() == 0
-    assert time.monotonic() - begun < 5.0
-    assert "stopping" in [json.loads(line)["event"] for line in process.lines]
-    one.close()
+SLOW = """
+import runpy, time
+from shieldfl.authority_service import service
+service.AuthorityService.begin_session = lambda *of_whom: time.sleep(60)
+runpy.run_module("shieldfl.cli.main", run_name="__main__")
+"""
 
 
-def cpu_seconds(process):
-    fields = Path(f"/proc/{process.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100.0
+def test_a_thread_that_is_at_work_does_not_keep_it_from_ending(operators, tmp_path, monkeypatch):
+    (tmp_path / "slow.py").write_text(SLOW)
+    monkeypatch.setattr(
+        "authority_service.test_served_process.COMMAND",
+        [sys.executable, str(tmp_path / "slow.py"), "authority"],
+    )
+    process = Process(operators)
+    with connected(process, head("/v1/sessions", length=6) + b"SHMS\0\0"):
+        time.sleep(0.3)
+        begun = time.monotonic()
+        assert process.stop() == 0
+        assert time.monotonic() - begun < 5.0
+    assert [json.loads(line)["event"] for line in process.lines[-2:]] == ["stopping", "cut off"]
 
 
 def test_many_connections_that_say_nothing_keep_nobody_out(operators):
