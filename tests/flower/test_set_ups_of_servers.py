@@ -264,3 +264,11 @@ def test_a_set_up_of_two_thousand_million_rounds_takes_no_time():
     allowed = NodeSettings(methods="alt-fl-si-dp")
     assert allowed.checked_setup(unsigned("alt-fl-si-dp"), simulated=False)
     assert time.process_time() - begun < 2.0
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_samples_are_not_counted_for_a_run_in_which_all_count_alike(simulated):
+    """Their number has no noise, and the epsilon of such runs is of clients as a whole."""
+    planned = unsigned("ddp-fedavg", rounds=2, parameters=100)["setup"]
+    with pytest.raises(PolicyError, match="all clients of ddp-fedavg count alike"):
+        NodeSettings(methods="ddp-fedavg").check_planned(planned, simulated=simulated)
