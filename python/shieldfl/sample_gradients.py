@@ -44,6 +44,7 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 
     The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient depends
     on another sample, and a gradient counts all uses of a parameter. What draws at random draws for each sample anew.
+    A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does with them is not bounded.
 
     Parameters
     ----------
@@ -199,8 +200,9 @@ def _compare(
         alone, _, outputs_alone = gradients_of_samples(model, loss)(*batch)
         if not _is_close(outputs_alone, outputs):
             raise _mixes(_first_to_mix(model, batch[0]))
+        _check_beside(model, batch, loss, alone)
         means = {name: gradients.mean(dim=0) for name, gradients in alone.items()}
-        least = _LEAST * float(torch.stack([one.norm() for one in means.values()]).norm()) if means else 0.0
+        least = _least_of(means)
         for name, gradient in together.items():
             if not _is_close(
                 means[name], torch.zeros_like(means[name]) if gradient is None else gradient, least
@@ -209,6 +211,34 @@ def _compare(
                     f"the gradients of {name!r} of each sample alone do not add up to that of the batch: let its layer "
                     "treat samples on their own"
                 )
+
+
+def _check_beside(
+    model: nn.Module,
+    batch: tuple[torch.Tensor, torch.Tensor],
+    loss: Loss | None,
+    alone: Mapping[str, torch.Tensor],
+) -> None:
+    """Raise ParameterError where a sample's gradients depend on the others: a custom function may have its own vmap."""
+    features, targets = batch
+    for place in range(len(features)):
+        same = [place] * len(features)
+        torch.manual_seed(0)
+        found, _, _ = gradients_of_samples(model, loss)(features[same], targets[same])
+        own = {name: gradients[place] for name, gradients in alone.items()}
+        least = _least_of(own)
+        for name, gradients in found.items():
+            if not _is_close(gradients[place], own[name], least):
+                raise ParameterError(
+                    f"the gradient of {name!r} of a sample depends on the others of its batch: take a function without "
+                    "a vmap rule of its own"
+                )
+
+
+def _least_of(gradients: Mapping[str, torch.Tensor]) -> float:
+    return (
+        _LEAST * float(torch.stack([one.norm() for one in gradients.values()]).norm()) if gradients else 0.0
+    )
 
 
 def _seeded_outputs(model: nn.Module, features: torch.Tensor, seed: int) -> torch.Tensor:

@@ -163,6 +163,20 @@ def test_many_connections_that_say_nothing_keep_nobody_out(operators):
         process.kill()
 
 
+def test_idle_connections_to_the_figures_keep_nobody_from_its_health(process):
+    """A supervisor that gets no answer would start the authority again."""
+    host, port = process.serving["figures"].rsplit(":", 1)
+    idle = [socket.create_connection((host, int(port)), timeout=10) for _ in range(40)]
+    for _ in range(3):
+        answer = httpx.get(f"http://{host}:{port}/health", timeout=10.0, trust_env=False)
+        assert answer.text == "ok\n"
+    begun = time.monotonic()
+    assert process.stop() == 0
+    assert time.monotonic() - begun < 5.0
+    for one in idle:
+        one.close()
+
+
 def test_an_unfinished_head_and_an_unfinished_handshake_are_not_waited_for(folder, monkeypatch):
     monkeypatch.setattr("shieldfl.authority_service.connections._IDLE_SECONDS", 0.3)
     monkeypatch.setattr("shieldfl.authority_service.connections._HANDSHAKE_SECONDS", 0.3)

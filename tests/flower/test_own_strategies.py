@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 
 import numpy as np
 import pytest
@@ -48,6 +49,27 @@ def test_a_wrapper_that_noises_what_it_clips_is_refused_whatever_is_set(kind, ta
         with pytest.raises(ParameterError, match=f"{kind.__name__}.*'ddp-fedavg'") as caught:
             ShieldStrategy(strategy, VectorRun().config, takes_mean=takes_mean)
         assert "takes_mean" not in str(caught.value)
+
+
+def _by_method(hook, inner):
+    strategy = FedAvg(**NODES)
+    setattr(strategy, hook, getattr(inner, hook))
+    return strategy
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda inner: _Wrapper(frozenset([inner])),
+        lambda inner: _Wrapper(deque([inner])),
+        lambda inner: _Wrapper(types.SimpleNamespace(inner=inner)),
+        lambda inner: _by_method("aggregate_train", inner),
+        lambda inner: _by_method("configure_train", inner),
+    ],
+)
+def test_a_wrapper_is_found_wherever_a_strategy_holds_it(hide):
+    with pytest.raises(ParameterError, match="'ddp-fedavg'"):
+        ShieldStrategy(hide(wrapped(WRAPPERS[0], FedAvg(**NODES))), VectorRun().config, takes_mean=True)
 
 
 class _Wrapper(FedAvg):

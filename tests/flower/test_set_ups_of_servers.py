@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import struct
 import time
 
 import msgspec
@@ -15,10 +16,11 @@ from flwr.common.serde import message_from_proto, message_to_proto, recorddict_f
 
 from flower.vector_app import VectorRun
 from shieldfl import errors
-from shieldfl.errors import PolicyError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import SimulatedMemory
 from shieldfl.flower.node_settings import NodeSettings
+from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.public_setup import PublicSetup
@@ -172,6 +174,30 @@ def test_every_value_of_what_stays_apart_may_be_anything(probed, step):
         check_usable(probed, with_layout(probed, layout, other))
 
 
+def with_empty(layout, shape):
+    """Add an array that changes no size."""
+    layout["parameters"].append({"name": "empty", "shape": shape, "dtype": "float32"})
+    layout["order"].append("empty")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "head"),
+    [
+        ("<i8", [0, 2**70], None),
+        ("<i8", [0] * 65, None),
+        ("|V0", [2**40], None),
+        ("<i8", [0], "(" * 9000),
+        ("|b1", [1], "{'descr': '|b1', 'fortran_order': False, 'shape': (True,)}"),
+    ],
+)
+def test_bytes_apart_that_numpy_fails_on_are_refused(kind, shape, head):
+    head = head or str({"descr": kind, "fortran_order": False, "shape": tuple(shape)})
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head) + 1) + head.encode() + b"\n"
+    listed = msgspec.json.encode({"one": (kind, shape, "numpy.ndarray")})
+    with pytest.raises(WireFormatError, match="not of its type and shape"):
+        RecordLayout.apart_from_message(Message({"apart": listed, "apart 0": content}))
+
+
 def test_layouts_of_other_sizes_and_names_are_refused(probed):
     layout = msgspec.json.decode(probed.message("set-up").content[ASK]["layout"])
     for change in (
@@ -184,6 +210,9 @@ def test_layouts_of_other_sizes_and_names_are_refused(probed):
         lambda one: one["parameters"][0].update(shape=[6, 10**9]),
         lambda one: one["parameters"][0].update(shape=[-3, -2]),
         lambda one: one["parameters"][0].update(name="bn.count"),
+        lambda one: with_empty(one, [0, 2**70]),
+        lambda one: with_empty(one, [0, 2**40, 2**40]),
+        lambda one: with_empty(one, [0] * 65),
         lambda one: one["buffers"].clear(),
     ):
         other = copy.deepcopy(layout)
@@ -235,3 +264,11 @@ def test_a_set_up_of_two_thousand_million_rounds_takes_no_time():
     allowed = NodeSettings(methods="alt-fl-si-dp")
     assert allowed.checked_setup(unsigned("alt-fl-si-dp"), simulated=False)
     assert time.process_time() - begun < 2.0
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_samples_are_not_counted_for_a_run_in_which_all_count_alike(simulated):
+    """Their number has no noise, and the epsilon of such runs is of clients as a whole."""
+    planned = unsigned("ddp-fedavg", rounds=2, parameters=100)["setup"]
+    with pytest.raises(PolicyError, match="all clients of ddp-fedavg count alike"):
+        NodeSettings(methods="ddp-fedavg").check_planned(planned, simulated=simulated)

@@ -44,6 +44,31 @@ class Mixed(nn.Module):
         return values + 0.1 * values[torch.randperm(len(values))] if self.training else values
 
 
+class Ruled(torch.autograd.Function):
+    """Mixes samples by a vmap rule of its own, as it does in a batch."""
+
+    @staticmethod
+    def forward(values: torch.Tensor) -> torch.Tensor:
+        return values - values.mean(dim=0)
+
+    @staticmethod
+    def setup_context(*arguments: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient - gradient.mean(dim=0)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], values: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return Ruled.apply(values.movedim(in_dims[0], 0).squeeze(1)).unsqueeze(1), 0
+
+
+class OwnRule(nn.Module):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return Ruled.apply(values)  # type: ignore[no-any-return]
+
+
 class Following(nn.Module):
     """Statistics by hand."""
 
@@ -105,6 +130,7 @@ class Last(nn.Module):
         (Attending(), "layer '0' .Attending. gives a sample other outputs beside others"),
         (FromThree(), "layer '0' .FromThree. gives a sample other outputs beside others"),
         (Mixed(), "gives a sample other outputs beside others"),
+        (OwnRule(), "'2.weight' of a sample depends on the others"),
         (Following(), "buffer '0.mean' keeps a statistic"),
         (Remembering(), "keeps something from one batch to the next"),
         (Spare(), "'0.spare.weight' is trained, and the loss does not depend on it"),

@@ -167,7 +167,7 @@ def test_the_commit_of_the_folder_is_read_from_files(tmp_path, monkeypatch, kind
     assert commit_facts() == {"commit": commit}
 
 
-@pytest.mark.parametrize("kind", ["none", "no commit yet", "a secret", "a pipe", "no text"])
+@pytest.mark.parametrize("kind", ["none", "no commit yet", "a secret", "a pipe", "no text", "no end"])
 def test_where_no_commit_is_found_none_is_said(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     if kind != "none":
@@ -182,4 +182,7 @@ def test_where_no_commit_is_found_none_is_said(tmp_path, monkeypatch, kind):
         case "no text":
             branch.write_bytes(b"\xff\0\n")
             (tmp_path / ".git" / "commondir").write_bytes(b"\0")
+        case "no end":  # it takes no disk, and more memory than there is
+            branch.touch()
+            os.truncate(branch, 2**43)
     assert commit_facts() == {}

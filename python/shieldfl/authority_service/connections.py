@@ -78,7 +78,8 @@ class Connections:
     """Those of one server: accepted at its sockets, as many as there may be, and each within its time.
 
     Where there are as many as may be, of all or of one address, the one that has been in its handshake longest makes
-    way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed.
+    way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed. In the
+    clear, where nobody shows one, the oldest makes way.
 
     Parameters
     ----------
@@ -107,7 +108,7 @@ class Connections:
         self._open: Counter[str] = Counter()
         """By address."""
         self._greeting: dict[asyncio.Task[None], str] = {}
-        """Those in their handshakes, the oldest first, and their addresses."""
+        """Those that have shown no certificate, the oldest first, and their addresses."""
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -160,7 +161,7 @@ class Connections:
             if is_full or whose == address:
                 del self._greeting[task]
                 task.cancel()
-                self._refused("made way before its handshake ended")
+                self._refused("made way for a newer one")
                 return True
         return False
 
@@ -172,15 +173,21 @@ class Connections:
             else {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": _GOODBYE_SECONDS}
         )
         self._open[address] += 1
+        transport: asyncio.Transport | None = None
         try:
-            _, connection = await loop.connect_accepted_socket(
+            transport, connection = await loop.connect_accepted_socket(
                 lambda: _Connection(self._server, loop, self._malformed), accepted, ssl=self._tls, **timeouts
             )
-            self._greeting.pop(_current(), None)
+            if self._tls is not None:
+                self._greeting.pop(_current(), None)
             if connection.transport is None and not connection.over.done():
                 self._refused("left in its handshake")
             else:
                 await connection.over
+        except asyncio.CancelledError:
+            if transport is not None:
+                transport.abort()
+            raise
         except OSError:
             self._refused("no handshake with a certificate that is believed")
         finally:

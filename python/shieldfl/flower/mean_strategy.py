@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import WARNING
+from types import MethodType, ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -249,11 +250,14 @@ def _strategies_in(strategy: Strategy) -> Iterator[Strategy]:
         seen.add(id(one))
         if isinstance(one, Strategy):
             yield one
-            waiting.extend(vars(one).values())
-        elif isinstance(one, Mapping):
+        if isinstance(one, Mapping):
             waiting.extend(one.values())
-        elif isinstance(one, list | tuple | set):
+        elif isinstance(one, list | tuple | set | frozenset | deque):
             waiting.extend(one)
+        elif isinstance(one, MethodType):
+            waiting.append(one.__self__)
+        elif not isinstance(one, type | ModuleType):
+            waiting.extend(getattr(one, "__dict__", {}).values())
 
 
 def _array_bytes(array: np.ndarray) -> bytes:

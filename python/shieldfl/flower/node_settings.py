@@ -130,12 +130,20 @@ class NodeSettings(Settings):
     def check_planned(self, planned: Part, *, simulated: bool) -> None:
         """Raise PolicyError for a run that the operator does not allow, before the node trains for it.
 
+        Also for one in which all clients count alike: nothing of it needs the number of samples, which has no noise.
         Nobody has signed this: what the run is to be is looked at again in its set-up.
         """
-        if self.is_deployed or not simulated:
-            setup = PublicSetup.trusted(bytes(planned))
+        setup = PublicSetup.trusted(bytes(planned))
+        is_restricted = self.is_deployed or not simulated
+        if is_restricted:
             self._check_name(setup.method)
-            self._check_allowed(method_of(setup))
+        method = method_of(setup)
+        if is_restricted:
+            self._check_allowed(method)
+        if method.weighs_all_alike:
+            raise PolicyError(
+                f"the server asks how many samples there are, and all clients of {method.name} count alike"
+            )
 
     def _check_name(self, name: str) -> None:
         """Raise PolicyError for a method that is not among those that the operator has listed, if any are."""

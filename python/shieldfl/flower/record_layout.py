@@ -109,10 +109,10 @@ class RecordLayout:
             not kinds <= {"f"}
             or len(set(read.order)) < len(read.order)
             or not {one.name for one in places} <= set(read.order)
-            or any(length < 0 for one in places for length in one.shape)
+            or not all(_has_arrays(one.dtype, one.shape) for one in places)
         ):
             raise WireFormatError(
-                "this is no layout of a model: its names are there once, its floats among them, its shapes not negative"
+                "this is no layout of a model: its names are there once, its floats among them, its shapes NumPy's"
             )
         return read
 
@@ -212,6 +212,15 @@ class RecordLayout:
         return arrays
 
 
+def _has_arrays(dtype: np.dtype[Any] | str, shape: tuple[int, ...]) -> bool:
+    """Say whether NumPy has arrays of a type and shape: it bounds dimensions and bytes, of empty arrays, too."""
+    try:
+        np.broadcast_to(np.empty((), dtype), shape)  # takes no memory
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
 def _is_readable(array: Array) -> bool:
     """Say whether an array's bytes are what it says that they are, without making an array of them."""
     data = io.BytesIO(array.data)
@@ -219,13 +228,14 @@ def _is_readable(array: Array) -> bool:
         if npy_format.read_magic(data) != (1, 0):
             return False
         shape, _, kind = npy_format.read_array_header_1_0(data)
-    except (ValueError, EOFError):
+    except Exception:  # NumPy has a tokenizer read the head, which raises errors of its own
         return False
     size = len(array.data) - data.tell()
     return (
         array.stype == _NUMPY
         and (kind, shape) == (np.dtype(array.dtype), array.shape)
         and not kind.hasobject
-        and min(shape, default=0) >= 0
+        and kind.itemsize > 0
+        and _has_arrays(kind, shape)
         and size == math.prod(shape) * kind.itemsize
     )

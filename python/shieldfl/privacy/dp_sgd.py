@@ -68,8 +68,9 @@ def train_privately(
     expected size of a batch; SGD goes on from there. Neighbours differ by adding or removing one sample; N is
     treated as public.
 
-    Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes. Whether
-    it then learns what it would from batches is tried on two and on three samples when it is first trained, see
+    Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes by
+    torch's own operations. Whether it learns what it would from batches, and whether a custom function's own ``vmap``
+    rule mixes samples, is tried on two and on three samples when it is first trained, see
     :func:`shieldfl.sample_gradients.check_samples_apart`.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training

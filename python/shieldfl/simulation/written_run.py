@@ -24,6 +24,8 @@ __all__ = ["WrittenRun", "commit_facts", "json_text"]
 
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
 _EVENTS = "tensorboard"
+_MOST_READ = 2**24
+"""Characters of a file that others may have written."""
 _REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 """What a repository's files have: a branch, a commit."""
 
@@ -164,8 +166,11 @@ def _first_line(path: Path) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a regular file; none where there is no such file that can be read."""
+    """Return the lines at the beginning of a regular file; none where there is no such file that can be read."""
     try:
-        return path.read_text(errors="replace").splitlines() if os.path.isfile(path) else []
+        if not os.path.isfile(path):
+            return []
+        with path.open(errors="replace") as file:
+            return file.read(_MOST_READ).splitlines()
     except OSError:
         return []
