@@ -30,7 +30,7 @@ from shieldfl.simulation.run_result import RunInterrupted, RunResult
 __all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
 
 _AUDITED_FEDERATIONS = 5
-"""Of each method, whose four clients are attacked one by one: enough for an interval, and done in seconds."""
+"""Of each method, whose four clients are attacked one by one: enough for an interval."""
 
 
 def run_session(
