@@ -167,3 +167,11 @@ def test_samples_without_labels_are_refused() -> None:
     for few_features, few_labels in ((features[:0], labels[:0]), (features, labels[:3])):
         with pytest.raises(ParameterError, match="label for each"):
             train(model("linear"), few_features, few_labels)
+
+
+def test_a_model_that_was_trained_on_one_sample_is_tried_again_on_more() -> None:
+    features, labels = samples(6)
+    mixing = nn.Sequential(Centred(), nn.Flatten(), nn.Linear(math.prod(SHAPE), CLASSES))
+    train(mixing, features[:1], labels[:1])
+    with pytest.raises(ParameterError, match="beside others than alone"):
+        train(mixing, features, labels)

@@ -175,9 +175,8 @@ class GridClients:
                 continue
             if reply.has_error():
                 self.failures[index] = reason = reply.error.reason or "it failed"
-                if (
-                    "KeyError" in reason and repr(self.asked.get("arrays")) in reason
-                ):  # ShieldMod brings these
+                # ShieldMod brings the app its arrays.
+                if "KeyError" in reason and repr(self.asked.get("arrays")) in reason:
                     self.failures[index] = f"{reason}. {NO_SHIELD}"
                 continue
             try:

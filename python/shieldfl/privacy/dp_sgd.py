@@ -121,7 +121,8 @@ def train_privately(
     check_layers(trained)
     if model not in _tried:
         check_samples_apart(trained, features[:3], labels[:3], loss, need_all=True)
-        _tried.add(model)
+        if len(features) >= 3:  # one sample has no other to be mixed with
+            _tried.add(model)
     samples = len(features)
     steps_per_epoch = math.ceil(samples / settings.batch_size)
     optimizer = _CoreNoiseOptimizer(

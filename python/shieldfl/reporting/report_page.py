@@ -15,11 +15,6 @@ from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, lay_out, render_
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.reporting.quantities import (
     MISSING,
-    bytes_text,
-    epsilon_text,
-    metric_text,
-    seconds_text,
-    share_text,
 )
 from shieldfl.reporting.vector_figures import inline_svg, render_pdf, render_svg
 
@@ -97,14 +92,7 @@ def render_page(template: Path, **facts: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(
-        metric=metric_text,
-        bytes=bytes_text,
-        epsilon=epsilon_text,
-        seconds=seconds_text,
-        share=share_text,
-        setting=_setting_text,
-    )
+    environment.filters["setting"] = _setting_text
     return environment.get_template(template.name).render(**facts)
 
 

@@ -68,7 +68,7 @@ def dirichlet_partition(
     classes = np.asarray(labels)
     if classes.ndim != 1:
         raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    clients, min_samples = as_count(clients, "clients"), as_count(min_samples, "min_samples", 0)
+    clients, min_samples = as_count(clients, "clients"), as_unsigned(min_samples, "min_samples")
     if clients * min_samples > classes.size:
         raise ParameterError(
             f"{classes.size} samples cannot give {clients} clients {min_samples} each: use fewer clients"

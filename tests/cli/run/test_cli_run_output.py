@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("typer")
 
 from cli.run.run_stand_in import Driver, invoke, table_rows
-from shieldfl.errors import RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.simulation.results import STAGES
 from small_pictures import one_picture
@@ -116,6 +116,22 @@ def test_an_audit_attacks_what_the_aggregator_receives(tmp_path: Path) -> None:
     audit = json.loads(file.read_text())["audit"]
     assert {cell["status"] for cell in audit["cells"]} == {"attacked", "nothing received"}
     assert audit["cells"][0]["tries"] == 5 * audit["config"]["clients"]
+
+
+@pytest.mark.parametrize("error", [ParameterError("no attack"), KeyboardInterrupt()])
+def test_a_run_is_kept_whose_audit_ends_early(
+    driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("shieldfl.cli.run.session._audit", fail)
+    file = tmp_path / "run.json"
+    result = invoke(*BOTH, "--rounds", "2", "--audit", "--json", file)
+    assert result.exit_code != 0
+    assert "time a round" in result.stdout
+    assert len(json.loads(file.read_text())["methods"]) == 2
+    assert "the audit has not ended" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from shieldfl.simulation.run_result import RunInterrupted, RunResult
 __all__ = ["check_named", "ended_by", "how_to_go_on", "run_session"]
 
 _AUDITED_FEDERATIONS = 5
-"""Of each method, whose four clients are attacked one by one: enough for an interval, and done in seconds."""
+"""Of each method, whose four clients are attacked one by one: enough for an interval."""
 
 
 def run_session(
@@ -55,7 +55,12 @@ def run_session(
             with RoundProgress(methods, config.rounds) as progress:
                 result = driver.run_methods(config, methods, settings, progress)
             if output.audit:
-                result = replace(result, audit=_audit(config, methods, settings))
+                try:
+                    result = replace(result, audit=_audit(config, methods, settings))
+                except (ShieldError, KeyboardInterrupt) as error:  # the run itself was finished
+                    _hand_over(result, output)
+                    kept = _what_was_kept(result, output.json_file, report_folder)
+                    raise ended_by(error, "the audit has not ended", kept) from error
         except RunInterrupted as error:
             stopped, result = error, error.result
         except ShieldError as error:
@@ -71,7 +76,9 @@ def run_session(
         raise ended_by(stopped, str(result.interrupted), f"{kept}{how_to_go_on(config)}") from stopped
 
 
-def ended_by(stopped: RunInterrupted | ShieldError, where: str, kept: str) -> KeyboardInterrupt | ShieldError:
+def ended_by(
+    stopped: KeyboardInterrupt | ShieldError, where: str, kept: str
+) -> KeyboardInterrupt | ShieldError:
     """Return what the command ends by: of the kind that stopped the run, with where that was and what was kept."""
     if isinstance(stopped, ShieldError):
         return ShieldError(f"{where}: {stopped}; {kept}")

@@ -124,10 +124,7 @@ class SelectiveShield(Method):
         if encrypted_votes:
             # A vote is 0 or 1: two bits with the sign, several to a coefficient.
             parameters["votes"] = update_parameters(
-                settings.encryption,
-                plan.most_participants,
-                FixedPoint(2, 0),
-                count=plan.parameters,
+                settings.encryption, plan.most_participants, FixedPoint(2, 0), count=plan.parameters
             )
         self.purposes = parameters
         self.buffer_factor = settings.buffer_factor
