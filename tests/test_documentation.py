@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import struct
 import subprocess
@@ -89,6 +90,14 @@ def test_examples_import_what_they_use():
         named = set(re.findall(r"\bsf\.(\w+)", code))
         imported = set(re.findall(r"^import shieldfl\.(\w+)", code, re.MULTILINE))
         assert named <= there | imported, example.id
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_assertions_of_examples_only_look(code):
+    """``python -O`` leaves them out, and the steps of a protocol with them."""
+    asserted = [ast.unparse(one.test) for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Assert)]
+    steps = r"\.(accept|add|encrypt|enrol|request|sum_key|take_grant)\("
+    assert [one for one in asserted if re.search(steps, one)] == []
 
 
 def test_there_are_examples_in_the_readme():

@@ -160,10 +160,10 @@ def test_a_delta_of_the_number_of_samples_follows_from_the_count():
     ("metrics", "words"),
     [
         ({}, "does not say how many samples it has trained on"),
-        ({"num-examples": 1.5}, "does not say how many samples it has trained on"),
-        ({"num-examples": -1}, "does not say how many samples it has trained on"),
-        ({"num-examples": float("nan")}, "does not say how many samples it has trained on"),
-        ({"num-examples": 2**32}, "does not say how many samples it has trained on"),
+        ({"num-examples": 1.5}, "metric 'num-examples' is no whole number"),
+        ({"num-examples": -1}, "metric 'num-examples' is no whole number"),
+        ({"num-examples": float("nan")}, "metric 'num-examples' is no whole number"),
+        ({"num-examples": 2**32}, "metric 'num-examples' is no whole number"),
         (ValueError("patient 7"), "the app's training failed, by which its samples are counted"),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_statistic_that_is_refused_is_named_and_what_helps_helps(method):
 
 def test_a_parameter_that_is_refused_is_named_beside_buffers_too():
     with pytest.raises(
-        sf.RangeError, match=r"limit of 8 .*: lower the learning rate.*\(the tensor '[013]\.\w+'\)"
+        sf.RangeError, match=r"limit of 7\.99999 .*: lower the learning rate.*\(the tensor '[013]\.\w+'\)"
     ):
         run_on_features_of(1.0, "full-he", learning_rate=60.0, local_epochs=1)
     assert (

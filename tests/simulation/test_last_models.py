@@ -76,7 +76,10 @@ def test_what_names_no_model_is_refused_and_what_is_given_is_a_copy():
     result = sf.run("digits", "fedavg", **QUICK)
     for given, words in (
         ({"client": 4}, "no client 4: clients are 0 to 3"),
-        ({"client": -1}, "no client -1"),
+        ({"client": -1}, "client must not be negative"),
+        ({"client": 1.0}, "client must be a whole number, not float"),
+        ({"cluster": "0"}, "cluster must be a whole number, not str"),
+        ({"seed": "0"}, "seed must be a whole number, not str"),
         ({"cluster": 0}, "fedavg has no clusters: leave out cluster"),
         ({"client": 0, "cluster": 0}, "client or cluster, not both"),
     ):

@@ -130,6 +130,11 @@ def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
         found = record.get(COUNTED_METRIC)
         if isinstance(found, int | float) and 0 <= found < 2**32 and found == int(found):
             return int(found)
+        if found is not None:
+            raise PolicyError(
+                f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how many "
+                "samples it has trained on, or give it ShieldMod(samples=...)"
+            )
     raise PolicyError(
         f"the app does not say how many samples it has trained on: return them as the metric {COUNTED_METRIC!r}, a "
         "whole number, or give it ShieldMod(samples=...)"

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
-from operator import index
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.installing import require
 from shieldfl.reporting.output_files import write_whole
@@ -172,7 +172,7 @@ class ComparedRuns:
         Raises ParameterError where there is no such model, where clusters or clients have models of their own and
         neither is named, and where the method ended in another process.
         """
-        seed = self.seeds[0] if seed is None else index(seed)
+        seed = self.seeds[0] if seed is None else as_unsigned(seed, "seed")
         if seed not in self.seeds:
             raise ParameterError(
                 f"there is no seed {seed} in this run: choose from {', '.join(map(str, self.seeds))}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import index
 
 import torch
 from torch import nn
 
+from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.torch_bridge import load_flat, load_flat_buffers
 from shieldfl.training.local_update import StartingPoint
@@ -40,9 +40,9 @@ class LastModels:
         if client is not None and cluster is not None:
             raise ParameterError("give client or cluster, not both")
         if client is not None:
-            point = self._of_client(index(client))
+            point = self._of_client(as_unsigned(client, "client"))
         elif cluster is not None:
-            point = self._of_cluster(index(cluster))
+            point = self._of_cluster(as_unsigned(cluster, "cluster"))
         else:
             point = self._of_all()
         load_flat(self.module, point.parameters)
@@ -50,7 +50,7 @@ class LastModels:
         return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
 
     def _of_client(self, client: int) -> StartingPoint:
-        if not 0 <= client < self.clients:
+        if client >= self.clients:
             raise ParameterError(f"there is no client {client}: clients are 0 to {self.clients - 1}")
         if client not in self.of_clients:
             raise ParameterError(
