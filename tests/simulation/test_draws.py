@@ -21,6 +21,8 @@ NO_MODEL = GlobalModel(np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.float
 class _Draws:
     """Enough of a method to draw clients for."""
 
+    name = "draws"
+
     needs_shared_secret = False
     clients_open = aggregator_opens = False
     aggregator_has_model = True

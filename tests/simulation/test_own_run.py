@@ -268,7 +268,7 @@ def test_what_came_out_can_be_written_and_read(tmp_path, monkeypatch):
     assert written["seeds"] == [0, 1]
     assert written["runs"][1]["methods"][0]["rounds"][1]["metrics"]["mse"] == told[5][2].measured("mse")
     page = (tmp_path / "results/seed-1/index.html").read_text()
-    assert "<th>mse</th>" in page
+    assert "mse, global model" in page
     assert f"{told[-1][2].measured('mse'):.4g}" in page
     assert set(result.figures()) == {"accuracy", "zones", "stages", "bytes"}
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: ("frame", rows)))

@@ -54,7 +54,7 @@ def test_a_task_is_trained_from_a_file_beside_the_command(run, tmp_path, name):
     assert (
         b"line (40 train / 20 test), Linear, 5 parameters, 3 clients, 2 rounds, iid partition" in done.stdout
     )
-    assert b"Mse after the last round" in done.stdout
+    assert b"mse, global model" in done.stdout
     assert b"Accuracy" not in done.stdout
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["metrics"] == ["mse"]
