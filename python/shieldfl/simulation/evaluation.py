@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,9 +83,10 @@ class Evaluation:
         self._newest = frozenset(found)
         return means
 
-    def begin_from(self, point: StartingPoint) -> None:
-        """Take it that before the first round everybody has this model."""
-        self._newest = frozenset([_Digests().of(point)])
+    def begin_from(self, points: Iterable[StartingPoint]) -> None:
+        """Take it that these are all models before the next round."""
+        digests = _Digests()
+        self._newest = frozenset(digests.of(point) for point in points)
 
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
         """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.

@@ -128,7 +128,7 @@ class MethodRun:
             processes = 1
         initial = GlobalModel(flatten(model), flatten_buffers(model))
         if kept is None:
-            self._evaluation.begin_from(initial.starting_point())
+            self._evaluation.begin_from([initial.starting_point()])
         self.federation = (federation or EmbeddedFederation)(
             method,
             initial,
@@ -145,6 +145,9 @@ class MethodRun:
             and method.clients_keep_nothing,
             processes=min(processes, config.clients),
         )
+        if kept is not None:
+            merged = self._merged()[1]
+            self._evaluation.begin_from([*merged, *self._global_points(merged)])
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""
         self.round_number = min(len(self.records) + 1, config.rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,7 +51,9 @@ def test_a_method_with_a_model_of_its_own_is_attacked_itself(audit):
 
 
 def test_clusters_with_models_of_their_own_have_no_one_model_to_ask(audit, monkeypatch):
-    monkeypatch.setattr("shieldfl.simulation.method_run.MethodRun.global_model", lambda run: None)
+    monkeypatch.setattr(
+        "shieldfl.simulation.method_run.MethodRun.last_models", lambda run: SimpleNamespace(of_all=None)
+    )
     with pytest.raises(ParameterError, match="no one model at its end"):
         audit.cells("full-he", lambda *told_of: None)
 
