@@ -197,7 +197,7 @@ class ShieldStrategy(Strategy):
                 f"the strategy's configure_train fails before its start ({type(error).__name__}: {error}), where "
                 "clients count their samples by a first training: give the app ShieldMod(samples=...)"
             ) from error
-        check_sample(len(records), planned.method_of_equals.plan)
+        check_sample(len(participants.by_node.keys() & set(records)), planned.method_of_equals.plan)
         self._first = _FirstRound(before, dict(own), records)
         layout = planned.layout.to_json()
         participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
@@ -237,7 +237,7 @@ class ShieldStrategy(Strategy):
         model = session.model()
         records = self._configured(server_round, arrays if model is None else model, config, grid)
         if not self._ended_rounds:
-            check_sample(len(records), session.method.plan)
+            check_sample(len(session.participants.by_node.keys() & set(records)), session.method.plan)
         self._take_records(records)
         session.clients.asked["weighted-by"] = self._inner.weighted_by if session.counts_samples else ""
         traffic = session.run_round(server_round, records)

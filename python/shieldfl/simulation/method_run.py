@@ -127,8 +127,6 @@ class MethodRun:
         ):
             processes = 1
         initial = GlobalModel(flatten(model), flatten_buffers(model))
-        if kept is None:
-            self._evaluation.begin_from([initial.starting_point()])
         self.federation = (federation or EmbeddedFederation)(
             method,
             initial,
@@ -145,9 +143,8 @@ class MethodRun:
             and method.clients_keep_nothing,
             processes=min(processes, config.clients),
         )
-        if kept is not None:
-            merged = self._merged()[1]
-            self._evaluation.begin_from([*merged, *self._global_points(merged)])
+        merged = [initial.starting_point()] if kept is None else self._merged()[1]
+        self._evaluation.begin_from(merged if kept is None else [*merged, *self._global_points(merged)])
         self.records: list[RoundRecord] = [] if kept is None else kept.records
         """Of the rounds that are finished."""
         self.round_number = min(len(self.records) + 1, config.rounds)
