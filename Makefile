@@ -35,8 +35,8 @@ $(BUILD_PATH) $(PIP) wheel $(CORE_BUILD) --wheel-dir build/$(1) .
 $(OWN_PIP) install --no-deps --force-reinstall build/$(1)/shieldfl-*.whl
 endef
 # scikit-learn's digits: the clients of a round, and their training, are what noise on a sum of them takes.
-DEMO := --dataset digits --alpha iid --clients 40 --min-clients 40 --rounds 5 --local-epochs 6 --batch-size 8 \
-  --learning-rate 0.05 --seed 0 --threads 2 --noise-multiplier 0.01 \
+DEMO := --dataset digits --alpha iid --clients 40 --min-clients 40 --rounds 5 --local-epochs 16 --batch-size 8 \
+  --learning-rate 0.05 --seed 0 --threads 1 --noise-multiplier 0.01 \
   --set ddp-fedavg.target_epsilon=8 --set ddp-fedavg.clip_norm=0.5
 TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) examples/chosen_share/chosen_share.py
 FUZZ_ITERATIONS ?= 1000000
