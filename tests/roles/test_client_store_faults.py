@@ -39,7 +39,7 @@ def test_frames_of_a_process_that_is_killed_are_made_once(folder, kills):
     path = folder / "store"
     begun(path).close()
     sent = killed_at_random(HERE / "killed_client_store.py", path, kills, random.Random(kills))
-    assert len(sent) > kills / 2
+    assert len(sent) > kills / 10  # how many depends on how busy the machine is
     with opened(path) as store:
         newest = store.round(PUBLIC_KEY)
         # All but, perhaps, the newest have left, each of them once.
