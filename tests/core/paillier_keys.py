@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
+
+import pytest
 
 import shieldfl as sf
 import shieldfl._core as _core
 from core.wire_twin import frame, identifier
-from shieldfl.scheme.registry import scheme_of
+from shieldfl.paillier import opening
 
 # Of the known numbers of so many bits: how far above each the first safe prime is.
 _SAFE_PRIMES_ABOVE = {
@@ -56,29 +59,36 @@ def _known_number(bits: int, index: int) -> int:
     return number | 3 | 3 << (bits - 2)
 
 
-def encode_parameters(parameters: sf.paillier.Parameters) -> bytes:
+def _facts_of(parameters: sf.paillier.Parameters | _core.PaillierParameters) -> dict[str, Any]:
+    return parameters.facts if isinstance(parameters, _core.PaillierParameters) else parameters._facts
+
+
+def encode_parameters(parameters: sf.paillier.Parameters | _core.PaillierParameters) -> bytes:
+    facts = _facts_of(parameters)
     return struct.pack(
         "<HBBBBBBII",
-        parameters.key_bits,
-        PACKINGS[parameters.packing],
-        RANDOMIZERS[parameters.randomizer],
-        parameters.value_bits,
-        parameters.fraction_bits,
-        parameters._facts["spare_bits"],
+        facts["key_bits"],
+        PACKINGS[facts["packing"]],
+        RANDOMIZERS[facts["randomizer"]],
+        facts["value_bits"],
+        facts["fraction_bits"],
+        facts["spare_bits"],
         0,
-        parameters.max_clients,
-        parameters.max_weight,
+        facts["max_clients"],
+        facts["max_weight"],
     )
 
 
-def base_for(parameters: sf.paillier.Parameters, n: int) -> int:
+def base_for(parameters: sf.paillier.Parameters | _core.PaillierParameters, n: int) -> int:
     """-x^2 modulo n for an x that everybody can see; zero where there is no base."""
-    return 0 if parameters.randomizer == "classical" else -((3**500) ** 2) % n
+    return 0 if _facts_of(parameters)["randomizer"] == "classical" else -((3**500) ** 2) % n
 
 
-def public_key_frame(parameters: sf.paillier.Parameters, n: int, base: int | None = None) -> bytes:
+def public_key_frame(
+    parameters: sf.paillier.Parameters | _core.PaillierParameters, n: int, base: int | None = None
+) -> bytes:
     """Write the frame of a public key, whatever its numbers are."""
-    length = parameters.key_bits // 8
+    length = _facts_of(parameters)["key_bits"] // 8
     encoded = encode_parameters(parameters)
     h = base_for(parameters, n) if base is None else base
     body = encoded + n.to_bytes(length, "big") + h.to_bytes(length, "big")
@@ -104,7 +114,6 @@ def authority_for(
     """Make an authority with these parameters, without searching for a key."""
     p, q = primes(parameters.key_bits, which)
     decryptor = decryptor_of(public_key_frame(parameters, p * q), secret_of(p, q), engine)
-    authority = sf.KeyAuthority.__new__(sf.KeyAuthority)
-    scheme = scheme_of(parameters)
-    authority._set_up(scheme, decryptor, min_clients, False, {}, None)
-    return authority
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "Decryptor", lambda _: decryptor)
+        return sf.KeyAuthority(parameters, min_clients, one_total_per_round=False)

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from authority_service.served import KEYS, made_folder, served
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import VectorRun
-from methods.golden_rounds import noise_from_seeds
+from privacy.seeded_draws import noise_from_seeds
 from shieldfl.errors import KeyMismatchError, PolicyError, UnreachableError
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.privacy.accountant import epsilon_of

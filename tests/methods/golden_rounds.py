@@ -8,28 +8,20 @@ figures are the same on every machine, and a change of any of them is a change o
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
-from shieldfl import _core, _testing
+from privacy.seeded_draws import noise_from_seeds
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise import adaptive_authority, adaptive_client
-from shieldfl.methods.distributed_noise import authority as noisy_authority
-from shieldfl.methods.distributed_noise import client as noisy_client
-from shieldfl.privacy.noise_share import NoiseShareFacts
-from shieldfl.privacy.noise_table import NoiseTable
 from shieldfl.roles.message import Message
 
 GOLDEN = Path(__file__).with_suffix(".json")
@@ -64,45 +56,6 @@ def _for_five(variant: Variant) -> Variant:
     if isinstance(variant.settings.threshold, tuple):
         return variant.with_settings(threshold=(*variant.settings.threshold, 0.3))
     return variant
-
-
-@contextlib.contextmanager
-def noise_from_seeds() -> Iterator[None]:
-    """Within it, noise is drawn from a seed that its vector gives, and a round's rotation is that of its number."""
-
-    def seed_of(values: np.ndarray) -> int:
-        return int.from_bytes(hashlib.sha256(values.tobytes()).digest()[:8], "little")
-
-    def add_gaussian(values: np.ndarray, deviation: float, threads: int = 0) -> None:
-        _testing.add_gaussian_insecure(values, deviation, seed_of(values), threads)
-
-    def clip_and_add_gaussian(values: np.ndarray, norm: float, deviation: float, threads: int = 0) -> tuple:
-        return _testing.clip_and_add_gaussian_insecure(values, norm, deviation, seed_of(values), threads)
-
-    def clip_and_add_discrete(values: np.ndarray, *numbers: Any) -> tuple:
-        *grid, threads = numbers
-        return _testing.clip_and_add_discrete_gaussian_insecure(values, *grid, seed_of(values), threads)
-
-    def noise_share(values: np.ndarray, *, table: NoiseTable, threads: int | None, **numbers: Any) -> tuple:
-        columns = [table.high, table.low]
-        share, tries = _testing.noise_share_insecure(
-            values, **numbers, thresholds=columns, others=table.others, seed=seed_of(values)
-        )
-        norm = float(np.linalg.norm(values.astype(np.float64)))
-        return share, NoiseShareFacts(norm, norm > numbers["clip_norm"], tries)
-
-    def rotation_seed(session: bytes, round_number: int) -> bytes:
-        return bytes([round_number]) * 32
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (noisy_client, adaptive_client):
-            patch.setattr(module, "noise_share", noise_share)
-        for module in (noisy_client, noisy_authority, adaptive_client, adaptive_authority):
-            patch.setattr(module, "rotation_seed", rotation_seed)
-        patch.setattr(_core, "add_gaussian", add_gaussian)
-        patch.setattr(_core, "clip_and_add_gaussian", clip_and_add_gaussian)
-        patch.setattr(_core, "clip_and_add_discrete_gaussian_vartime", clip_and_add_discrete)
-        yield
 
 
 def golden_rounds(variant: Variant, *, restarts_roles: bool = False) -> dict[str, Any]:

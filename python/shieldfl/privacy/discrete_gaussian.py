@@ -13,9 +13,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.privacy import draws
 from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm
 
 __all__ = ["discrete_gaussian_noise", "float32_grid", "grid_variance"]
@@ -73,7 +73,7 @@ def discrete_gaussian_noise(
     values = as_float_vector(vector)
     check_norm(norm)
     variance = grid_variance(standard_deviation, fraction_bits)
-    return _core.clip_and_add_discrete_gaussian_vartime(
+    return draws.clip_and_add_discrete_gaussian_vartime(
         values, norm, int(fraction_bits), variance.numerator, variance.denominator, as_threads(threads)
     )
 

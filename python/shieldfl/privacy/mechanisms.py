@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-import shieldfl._core as _core
 from shieldfl.array_view import as_count, as_real, as_threads
 from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.privacy import draws
 from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["AdaptiveClip", "clip_and_noise", "clip_l2", "gaussian_noise"]
@@ -84,7 +84,7 @@ def clip_and_noise(
     values = as_float_vector(vector)
     check_norm(norm)
     _check_deviation(standard_deviation)
-    return _core.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
+    return draws.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
 
 
 class AdaptiveClip(Stateful):
@@ -146,7 +146,7 @@ def gaussian_noise(
     _check_deviation(standard_deviation)
     noised: FloatVector = np.array(vector, dtype=np.float32, order="C", copy=True)
     if standard_deviation > 0 and noised.size > 0:
-        _core.add_gaussian(noised, standard_deviation, as_threads(threads))
+        draws.add_gaussian(noised, standard_deviation, as_threads(threads))
     return noised
 
 

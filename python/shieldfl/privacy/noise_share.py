@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
+from shieldfl.privacy import draws
 from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm
 from shieldfl.privacy.noise_table import NoiseTable
 
@@ -111,7 +112,7 @@ def noise_share(
         raise ParameterError(
             "the table must be a NoiseTable: make one with NoiseTable.discrete_gaussian or skellam"
         )
-    share, norm, was_clipped, tries = _core.noise_share_vartime(
+    share, norm, was_clipped, tries = draws.noise_share_vartime(
         values,
         clip_norm,
         _as_scale(steps_per_unit),
@@ -119,7 +120,7 @@ def noise_share(
         as_unsigned(norm_bound_squared, "norm_bound_squared"),
         _as_limit(most_rounded, "most_rounded", _MOST_ROUNDED),
         _as_limit(most_sent, "most_sent", _MOST_SENT),
-        table.core,
+        table,
         as_threads(threads),
     )
     return share, NoiseShareFacts(norm, was_clipped, tries)

@@ -55,7 +55,7 @@ class _Weights(NamedTuple):
     error: int
 
 
-class NoiseTable:
+class NoiseTable(_core.NoiseTable):
     """A symmetric distribution on the integers, ready to be drawn from.
 
     Make one with :meth:`discrete_gaussian` or :meth:`skellam`; it takes about a second at the largest variance, and the
@@ -73,8 +73,7 @@ class NoiseTable:
     log2_distance : float
         The base-2 logarithm of the total variation distance of one draw from the true distribution, at most.
     high, low, others : ndarray of uint64, uint64 and uint32
-        Of each bucket the threshold's high and low word and the other magnitude; read-only.
-    core : the core's own copy of these
+        Of each bucket the threshold's high and low word and the other magnitude; read-only. The core has a copy.
     """
 
     def __init__(self, distribution: Distribution, variance: Fraction) -> None:
@@ -95,7 +94,7 @@ class NoiseTable:
         self.high, self.low, self.others = _columns(_rounded_probabilities(weights.values[: self.most + 1]))
         for column in (self.high, self.low, self.others):
             column.setflags(write=False)  # a table is remembered, and its next user gets the same
-        self.core = _core.NoiseTable(self.high, self.low, self.others)
+        super().__init__(self.high, self.low, self.others)
 
     @staticmethod
     @lru_cache(maxsize=4)

@@ -10,7 +10,6 @@ Where clients also count how many of them are within the clipping norm, one more
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -23,7 +22,7 @@ from shieldfl.privacy.discrete_sums import Distribution, log2_tail, most_rotated
 from shieldfl.privacy.events import NoiseOfSum
 from shieldfl.privacy.noise_table import NoiseTable
 
-__all__ = ["LOG2_LEFT_OUT", "SumNoise", "rotation_seed"]
+__all__ = ["LOG2_LEFT_OUT", "SumNoise"]
 
 LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
@@ -180,15 +179,6 @@ class SumNoise:
         if math.isinf(epsilon):
             return None
         return rounds * math.exp2(self.charge.log2_distance) * (1.0 + math.exp(epsilon))
-
-
-def rotation_seed(session: bytes, round_number: int) -> bytes:
-    """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
-
-    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters to
-    accuracy alone: it spreads an update over its values, so that few bits hold each.
-    """
-    return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
 
 
 def _most_of(value_bits: int) -> int:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("opacus")
 pytest.importorskip("dp_accounting")
 
-from audit.seeded_noise import seed_noise
+from privacy.seeded_draws import seed_noise
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.epsilon.claims import ClaimedEpsilon, check_claims, measure_epsilons
 from shieldfl.audit.epsilon.config import EpsilonConfig

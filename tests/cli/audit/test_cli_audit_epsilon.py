@@ -14,7 +14,7 @@ pytest.importorskip("dp_accounting")
 pytest.importorskip("typer")
 from typer.testing import CliRunner, Result
 
-from audit.seeded_noise import seed_noise
+from privacy.seeded_draws import seed_noise
 from shieldfl.audit.epsilon import claims
 from shieldfl.cli.app import app
 from shieldfl.methods.selective_shield.client import SelectiveShieldClient

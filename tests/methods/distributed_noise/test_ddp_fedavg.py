@@ -15,10 +15,10 @@ from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
 from shieldfl.privacy.mechanisms import clip_l2
 from shieldfl.privacy.noise_share import rotated
-from shieldfl.privacy.sum_noise import rotation_seed
 from shieldfl.roles.round_key_check import INVITED
 from shieldfl.scheme.registry import encryptions
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from methods.golden_rounds import noise_from_seeds
 from methods.method_conformance import SteppedRun
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
+from privacy.seeded_draws import noise_from_seeds
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.discovery import BUILT_IN, method_class

@@ -14,9 +14,10 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy import draws
 from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.noise_share import mean_of_total
-from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
@@ -91,7 +92,7 @@ class AdaptiveSumAuthority(NoisySumAuthority):
             total[count : count + 1],
             clients=claim.total.clients,
             steps_per_unit=float(self._noise.count_steps),
-            rotation_seed=rotation_seed(self.context.keys.session, claim.total.round),
+            rotation_seed=draws.rotation_seed(self.context.keys.session, claim.total.round),
             threads=self.context.threads,
         )
         share_within = (1.0 + float(excess[0])) / 2.0

@@ -12,9 +12,10 @@ from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.distributed_noise.clip_part import read_clip_exponent
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy import draws
 from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.noise_share import noise_share
-from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
@@ -72,7 +73,7 @@ class AdaptiveClient(NoiseSharingClient):
             np.array([-1.0 if facts.was_clipped else 1.0], dtype=np.float32),
             clip_norm=1.0,
             steps_per_unit=float(noise.count_steps),
-            rotation_seed=rotation_seed(self.context.keys.session, self.round),
+            rotation_seed=draws.rotation_seed(self.context.keys.session, self.round),
             norm_bound_squared=noise.count_steps**2,
             most_rounded=noise.count_steps,
             most_sent=noise.most_sent,

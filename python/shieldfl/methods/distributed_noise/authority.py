@@ -12,8 +12,9 @@ from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy import draws
 from shieldfl.privacy.noise_share import mean_of_total
-from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.total_opener import TotalOpener
@@ -60,7 +61,7 @@ def mean_of_shares(
         positions.gather(total[: positions.size]),
         clients=claim.total.clients,
         steps_per_unit=steps_per_unit,
-        rotation_seed=rotation_seed(context.keys.session, claim.total.round),
+        rotation_seed=draws.rotation_seed(context.keys.session, claim.total.round),
         threads=context.threads,
     )
     positions.scatter(values, mean)

@@ -13,9 +13,10 @@ from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.privacy import draws
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
-from shieldfl.privacy.sum_noise import SumNoise, rotation_seed
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.training.local_update import FloatVector
 
 __all__ = ["NoiseSharing", "NoiseSharingClient"]
@@ -56,7 +57,7 @@ class NoiseSharing(MaskedAverageClient):
             values,
             clip_norm=self._clip_norm,
             steps_per_unit=noise.steps_per_unit_at(self._clip_norm),
-            rotation_seed=rotation_seed(self.context.keys.session, self.round),
+            rotation_seed=draws.rotation_seed(self.context.keys.session, self.round),
             norm_bound_squared=noise.norm_bound_squared,
             most_rounded=noise.most_rounded,
             most_sent=noise.most_sent,
@@ -70,7 +71,7 @@ class NoiseSharing(MaskedAverageClient):
             np.ascontiguousarray(share),
             clients=1,
             steps_per_unit=self._sum_noise.steps_per_unit_at(self._clip_norm),
-            rotation_seed=rotation_seed(self.context.keys.session, self.round),
+            rotation_seed=draws.rotation_seed(self.context.keys.session, self.round),
             threads=self.context.threads,
         )
 

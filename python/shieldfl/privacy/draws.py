@@ -1,0 +1,33 @@
+"""All that is drawn for privacy: noise, shares of noise, and the rotation of a round.
+
+Noise is the core's, from a seed of the operating system's. Callers take each function from this module as they call it:
+a test puts seeded ones in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from shieldfl._core import (
+    add_gaussian,
+    clip_and_add_discrete_gaussian_vartime,
+    clip_and_add_gaussian,
+    noise_share_vartime,
+)
+
+__all__ = [
+    "add_gaussian",
+    "clip_and_add_discrete_gaussian_vartime",
+    "clip_and_add_gaussian",
+    "noise_share_vartime",
+    "rotation_seed",
+]
+
+
+def rotation_seed(session: bytes, round_number: int) -> bytes:
+    """Return the 32 bytes that a round's rotation is chosen by: they follow from the session and the round.
+
+    Whoever sets the federation up draws the session, and nobody chooses a rotation. It is public, and matters to
+    accuracy alone: it spreads an update over its values, so that few bits hold each.
+    """
+    return hashlib.sha256(b"shieldfl rotation 1\0" + session + round_number.to_bytes(8, "little")).digest()
