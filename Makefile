@@ -38,7 +38,8 @@ endef
 DEMO := --dataset digits --alpha iid --clients 40 --min-clients 40 --rounds 5 --local-epochs 16 --batch-size 8 \
   --learning-rate 0.05 --seed 0 --threads 1 --noise-multiplier 0.01 \
   --set ddp-fedavg.target_epsilon=8 --set ddp-fedavg.clip_norm=0.5
-TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) examples/chosen_share/chosen_share.py
+TYPED_EXAMPLES = $(wildcard examples/programs/*.py examples/served_authority/*.py) \
+  examples/chosen_share/chosen_share.py examples/grown_bias/grown_bias.py
 FUZZ_ITERATIONS ?= 1000000
 STATISTICS_DRAWS ?= 100000000
 # Where tests say what they left out, and why.
@@ -202,7 +203,7 @@ lint: $(VENV)/installed  ## formatting, style, types
 
 # In `make check` alone: pyright's Node.js is a download of tens of megabytes.
 example-types: $(VENV)/pyright  ## the examples' types, read by mypy (strict) and pyright as a user's programs are
-	MYPYPATH=python:examples/chosen_share $(BIN)/mypy --follow-imports silent --untyped-calls-exclude torch $(TYPED_EXAMPLES)
+	MYPYPATH=python:examples/chosen_share:examples/grown_bias $(BIN)/mypy --follow-imports silent --untyped-calls-exclude torch $(TYPED_EXAMPLES)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 format: $(VENV)/installed  ## write the formatting that lint asks for

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,22 +24,9 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", doc(PAGE), re.MULTILINE | re.DOTALL
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory) -> list[str]:
-    """Where Python finds the package and, beside it, its metadata, as an installation puts them."""
+def places(places_of) -> list[str]:
     pytest.importorskip("opacus")
-    site = tmp_path_factory.mktemp("site")
-    project = tomllib.loads((FOLDER / "pyproject.toml").read_text())["project"]
-    metadata = site / "chosen_share-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    groups = [
-        f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in entries.items())
-        for group, entries in project["entry-points"].items()
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(groups))
-    return [str(site), str(FOLDER)]
+    return places_of(FOLDER)
 
 
 @pytest.fixture
