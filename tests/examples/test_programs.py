@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 
 import numpy as np
@@ -25,6 +27,27 @@ def test_the_page_has_every_program():
     page = doc("examples/programs/README.md")
     assert all(f"[{name}]({name})" in page for name in PROGRAMS)
     assert len(PROGRAMS) == 5
+
+
+def test_one_round_shows_each_message_and_loads_numpy_alone():
+    path = ROOT / "examples" / "one_round.py"
+    assert len(path.read_text().splitlines()) <= 40
+    code = f"import runpy, sys; runpy.run_path({str(path)!r}, run_name='__main__'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *messages, modules = done.stdout.splitlines()
+    assert len(messages) == 14
+    assert all(line.endswith(" bytes") for line in messages)
+    for name in (
+        "public key",
+        "identity",
+        "list of clients, digest of the total",
+        "answer",
+        "encrypted total",
+    ):
+        assert sum(f" {name} " in line for line in messages) == 1, name
+    for name in ("request for enrolment", "grant", "encrypted update"):
+        assert sum(f" {name} " in line for line in messages) == 3, name
+    assert not {"torch", "shieldfl.simulation", "shieldfl.audit", "shieldfl.methods"} & {*modules.split()}
 
 
 def test_a_regression_in_ones_own_loop(capsys):
