@@ -11,17 +11,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "LEAF_BYTES",
-    "Context",
-    "derive",
-    "frame_seed",
-    "ratchet",
-    "session_key",
-    "sum_digest",
-    "total_digest",
-]
-
 LEAF_BYTES = 8192
 """Of a total's frame that are hashed as one leaf."""
 

@@ -14,27 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Ring",
-    "chacha20_words",
-    "combine_residues",
-    "correct_mean",
-    "count_underflowed",
-    "decrypt",
-    "drop_low_bits",
-    "encrypt",
-    "from_digits",
-    "negotiate",
-    "pack_exact",
-    "quantise",
-    "read_sums",
-    "restore_low_bits",
-    "sample_error",
-    "sample_ternary",
-    "test_seed",
-    "to_digits",
-    "weight_fraction_bits",
-]
+from shieldfl.audit.protocol.ckks_frames import (
+    drop_low_bits,
+    from_digits,
+    read_sums,
+    restore_low_bits,
+    to_digits,
+)
+
+__all__ = ["drop_low_bits", "from_digits", "read_sums", "restore_low_bits", "to_digits"]
 
 _MASK32 = 0xFFFFFFFF
 
@@ -168,24 +156,6 @@ def pack_exact(integers: Sequence[int], degree: int, log2_scale: int, field_bits
     return message
 
 
-def read_sums(
-    message: Sequence[int], count: int, modulus: int, log2_scale: int, field_bits: int
-) -> list[int]:
-    """Round the noise away and take the fields apart: the inverse of :func:`pack_exact` for sums."""
-    degree = len(message)
-    sums = [0] * (degree * -(-count // degree))
-    for index, coefficient in enumerate(message):
-        centred = coefficient - modulus if coefficient > modulus // 2 else coefficient
-        rest = (centred + (1 << (log2_scale - 1))) >> log2_scale
-        for place in range(index, len(sums), degree):
-            field = rest & ((1 << field_bits) - 1)
-            if field >> (field_bits - 1):
-                field -= 1 << field_bits
-            sums[place] = field
-            rest = (rest - field) >> field_bits
-    return sums[:count]
-
-
 def encrypt(
     ring: Ring, public0: Sequence[int], public1: Sequence[int], message: Sequence[int], words: Iterator[int]
 ) -> tuple[list[int], list[int]]:
@@ -217,35 +187,6 @@ def combine_residues(residues: Sequence[int], primes: Sequence[int]) -> int:
         others = modulus // prime
         number += int(residue) * others * pow(others, -1, prime)
     return number % modulus
-
-
-def to_digits(number: int, primes: Sequence[int]) -> list[int]:
-    """Write a number as digit0 + q0 digit1 + ..., each digit below its prime: how it travels."""
-    digits = []
-    for prime in primes:
-        number, digit = divmod(number, prime)
-        digits.append(digit)
-    return digits
-
-
-def from_digits(digits: Sequence[int], primes: Sequence[int]) -> int:
-    """Return the number modulo the product of the primes; digits that are sums may exceed their primes."""
-    number, place = 0, 1
-    for digit, prime in zip(digits, primes, strict=True):
-        number += digit * place
-        place *= prime
-    return number % place
-
-
-def drop_low_bits(digits: Sequence[int], dropped_bits: int) -> list[int]:
-    """Cut the lowest bits off the first digit: what a batch sends of one coefficient."""
-    return [digits[0] >> dropped_bits, *digits[1:]]
-
-
-def restore_low_bits(fields: Sequence[int], dropped_bits: int) -> list[int]:
-    """Put the middle of what was cut off in its place, which is 1/2 too much on average."""
-    middle = (1 << dropped_bits) >> 1
-    return [(fields[0] << dropped_bits) + middle, *fields[1:]]
 
 
 def correct_mean(number: int, batches: int, dropped_bits: int, modulus: int) -> int:

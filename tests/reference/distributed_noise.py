@@ -13,9 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.reference.ckks import chacha20_words
-
-__all__ = ["AliasTable", "added_draws", "noise_share", "rotated", "rounded"]
+from reference.ckks import chacha20_words
 
 Real = TypeVar("Real", np.float32, np.float64)
 

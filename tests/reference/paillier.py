@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["PublicKey", "SecretKey", "base_of", "is_prime", "pack_fields", "unpack_fields"]
-
 
 def is_prime(number: int) -> bool:
     """Test a number by Miller and Rabin's rounds to the first 20 primes, which is proven below 2^81."""

@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from shieldfl.reference.ckks import chacha20_words, sample_error
-from shieldfl.reference.enrolled import derive
-
-__all__ = [
-    "BLOCKS_PER_SECRET",
-    "encrypt",
-    "pack",
-    "polynomials_of_block",
-    "public_row",
-    "read_sums",
-    "sample_small",
-]
+from reference.ckks import chacha20_words, sample_error
+from reference.enrolled import derive
 
 BLOCKS_PER_SECRET = 32
 """Ciphertexts that share a secret polynomial, and public polynomials of a session."""

@@ -12,8 +12,6 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = ["Chosen", "bins_of", "information_bits", "objective", "ranking", "select"]
-
 
 class Chosen(NamedTuple):
     """The chosen positions and, in the order of ``shieldfl.selection.Selection``, what led to their number."""
