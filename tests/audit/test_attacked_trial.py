@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.attacked_trial import AttackedTrial
 from shieldfl.audit.attacks.ilrg import Ilrg
 from shieldfl.audit.attacks.offered import usable_attacks
-from shieldfl.audit.scores.outcome import Outcome
+from shieldfl.audit.piece import AttackedTrial
+from shieldfl.audit.result import Outcome
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
@@ -31,7 +31,7 @@ def first_on_synthetic(digits, small) -> Trial:
 @pytest.mark.parametrize("party", ["aggregator", "other-clients"])
 def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_synthetic, party):
     attacked = AttackedTrial(first_on_synthetic, seed=0)
-    found = list(attacked.outcomes(party_named(party), Ilrg(), lambda: False))
+    found = list(attacked.outcomes(party_named(party), Ilrg()))
     forms = {form for form, outcome in found if isinstance(outcome, Outcome)}
     assert forms
     assert all("round 2" in form for form in forms)
@@ -42,7 +42,7 @@ def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(fir
     (search,) = usable_attacks(["inverting"]).on_updates
     search = replace(search, iterations=1)
     attacked = AttackedTrial(first_on_synthetic, seed=0)
-    found = list(attacked.outcomes(party_named("aggregator"), search, lambda: False))
+    found = list(attacked.outcomes(party_named("aggregator"), search))
     assert [form for form, outcome in found if isinstance(outcome, Outcome)] == ["update, round 2"]
 
 
@@ -50,18 +50,12 @@ def test_sums_that_share_clients_are_one_try(trial_of):
     attacked = AttackedTrial(trial_of("full-he"), seed=0)
 
     def tries(party: str) -> int:
-        return len(
-            [
-                1
-                for form, _ in attacked.outcomes(party_named(party), Ilrg(), lambda: False)
-                if "round 1" in form
-            ]
-        )
+        return len([1 for form, _ in attacked.outcomes(party_named(party), Ilrg()) if "round 1" in form])
 
     assert tries("client") == 1  # of clients 0, 2 and 3, and of 1, 2 and 3
     assert tries("other-clients") == 4
     assert len(
-        list(AttackedTrial(trial_of("fedavg"), 0).outcomes(party_named("aggregator"), Ilrg(), lambda: False))
+        list(AttackedTrial(trial_of("fedavg"), 0).outcomes(party_named("aggregator"), Ilrg()))
     ) == 2 * (4 + 1)
 
 
@@ -87,7 +81,7 @@ def test_an_update_that_is_plain_averaging_s_up_to_rounding_is_searched_once_for
 
     def remarks(method: str) -> set[str]:
         attacked = AttackedTrial(trial_of(method), 0, plain, known)
-        found = [one for party in everybody for one in attacked.outcomes(party, search, lambda: False)]
+        found = [one for party in everybody for one in attacked.outcomes(party, search)]
         return {outcome.remark for _, outcome in found if isinstance(outcome, Outcome)}
 
     assert remarks("fedavg") == {""}

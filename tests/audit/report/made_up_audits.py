@@ -7,8 +7,7 @@ from dataclasses import asdict, replace
 import torch
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.result import AuditResult, Cell, Verdict
-from shieldfl.audit.scores.outcome import Example
+from shieldfl.audit.result import AuditResult, Cell, Example, Verdict
 from shieldfl.audit.views.parties import PARTIES
 from simulation.report.made_up_runs import SIXTEEN
 

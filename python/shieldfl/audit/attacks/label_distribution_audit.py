@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.audit.attack import FederationAttack
 from shieldfl.audit.attacks.property_inference import (
     InferenceFigures,
     LabelInference,
@@ -16,7 +17,6 @@ from shieldfl.audit.attacks.property_inference import (
     mask_view,
 )
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import Cell
 from shieldfl.audit.views.parties import Party
 from shieldfl.audit.views.recorded_federation import Delivery

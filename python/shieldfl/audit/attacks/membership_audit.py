@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from shieldfl.audit.attack import FederationAttack
 from shieldfl.audit.attacks.membership import Shadows, train_shadows
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.federation_attack import FederationAttack
 from shieldfl.audit.result import UNDEFENDED, Cell
 from shieldfl.audit.scores.membership_scores import membership_figures
 from shieldfl.audit.views.parties import Party

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
-from shieldfl.audit.attack import UpdateAttack
-from shieldfl.audit.federation_attack import FederationAttack
+from shieldfl.audit.attack import FederationAttack, UpdateAttack
 from shieldfl.errors import ParameterError
 
 __all__ = ["BUILT_IN", "GROUP", "UsableAttacks", "usable_attacks"]

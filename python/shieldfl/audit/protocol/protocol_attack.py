@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.federation_attack import FederationAttack
+from shieldfl.audit.attack import FederationAttack
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
 from shieldfl.audit.protocol.played_federation import PlayedFederation
 from shieldfl.audit.result import FEWEST_TRIES, UNDEFENDED, Cell

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import torch
 
 from shieldfl.audit.attack import Recovered
+from shieldfl.audit.result import Example, Outcome
 from shieldfl.audit.scores.image_scores import DISTANCES, identified, matched, psnr
 from shieldfl.audit.scores.label_scores import Counts, label_scores
 from shieldfl.audit.views.trial import Truth
 
-__all__ = ["FIGURES", "Example", "Outcome", "image_outcome", "label_outcome"]
+__all__ = ["FIGURES", "image_outcome", "label_outcome"]
 
 FIGURES = {"labels": "LnAcc", "images": "IIP"}
 """By what an attack recovers: the figure that it is judged by."""
@@ -21,36 +20,6 @@ _SHOWN = 8
 """Images of an example, at most."""
 _POOL = 100
 """Images among which the nearest to a recovered one is looked for, the client's among them."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Images that an attack recovered, each beside the client's that it is paired with and its nearest other one.
-
-    Three float32 tensors (k, *sample_shape) of one value range.
-    """
-
-    recovered: torch.Tensor
-    true: torch.Tensor
-    neighbour: torch.Tensor
-    """Of the public images the nearest to the true one: what somebody may take for a success who does not know it."""
-    value_range: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The figure that an attack is judged by, and others beside it."""
-
-    figure: float
-    """In [0, 1]."""
-    chance: float
-    """The same figure for who guesses without the update."""
-    others: dict[str, float] = field(default_factory=dict)
-    """By name."""
-    example: Example | None = None
-    """What there is to look at; None where no image was recovered."""
-    remark: str = ""
-    """The attack's own."""
 
 
 def label_outcome(recovered: Recovered, truth: Truth, classes: int) -> Outcome:
