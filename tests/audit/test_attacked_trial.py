@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.labels import Ilrg
 from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.piece import AttackedTrial
 from shieldfl.audit.result import Outcome
 from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
+from shieldfl.audit.views.view import party_named
 from shieldfl.methods.settings import MethodSettings
 
 

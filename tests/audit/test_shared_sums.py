@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import KnownChange, View
+from shieldfl.audit.views.view import KnownChange, View, party_named
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 

@@ -15,7 +15,7 @@ from torch import nn
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.result import Cell
 from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.audit.views.parties import Party
+from shieldfl.audit.views.view import Party
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 

@@ -11,15 +11,14 @@ from hashlib import sha256
 import numpy as np
 
 from shieldfl.audit.attack import FederationAttack, ModelPlantingAttack, UpdateAttack
-from shieldfl.audit.attacker.guesses import exposed_elsewhere, guesses
+from shieldfl.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.figures import image_outcome, label_outcome
 from shieldfl.audit.result import UNDEFENDED, Cell, Outcome
-from shieldfl.audit.scores.outcome import image_outcome, label_outcome
 from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
-from shieldfl.audit.views.parties import Party, party_named
 from shieldfl.audit.views.trial import Trial, model_kind
-from shieldfl.audit.views.view import KnownChange
+from shieldfl.audit.views.view import KnownChange, Party, party_named
 from shieldfl.errors import ShieldError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset

@@ -14,14 +14,13 @@ import numpy as np
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.figures import FIGURES, bootstrap_interval
 from shieldfl.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker
 from shieldfl.audit.processes import Processes
 from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell, Outcome, in_words
 from shieldfl.audit.schedule import Schedule
-from shieldfl.audit.scores.intervals import bootstrap_interval
-from shieldfl.audit.scores.outcome import FIGURES
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import model_kind
+from shieldfl.audit.views.view import party_named
 from shieldfl.audit.written_audit import WrittenAudit, audit_identity
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods

@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 from audit.small_updates import drawn, relu_model, trained
-from shieldfl.audit.attacker.computed_layer import computed_last_layer
-from shieldfl.audit.attacker.last_layer import last_layer
-from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.labels import Ilrg, computed_last_layer, last_layer
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise
 from shieldfl.torch_bridge import flatten, load_flat
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, digits, drawn, relu_model, trained
-from shieldfl.audit.attacker.fills import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
+from shieldfl.audit.attacks.labels import by_class_sums, with_last_exposed, with_own_expectation, with_zeros
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.errors import ParameterError
 from shieldfl.settings import TrainingSettings

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, drawn, relu_model, trained
-from shieldfl.audit.attacker.last_layer import LastLayer, last_layer
+from shieldfl.audit.attacks.labels import LastLayer, last_layer
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.torch_bridge import flatten
 from shieldfl.training.models import MODELS, build_model

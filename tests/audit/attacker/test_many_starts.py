@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from shieldfl.audit.attacker.many_starts import Descent, least_of_many
+from shieldfl.audit.attacks.searches import Descent, least_of_many
 
 SIZE = 12
 

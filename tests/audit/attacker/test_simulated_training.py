@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, drawn, relu_model, sigmoid_model, trained
-from shieldfl.audit.attacker.simulated_training import SimulatedTraining
+from shieldfl.audit.attacks.searches import SimulatedTraining
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.torch_bridge import flatten

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from audit.small_updates import digits_range, drawn, relu_model, sigmoid_model, trained
-from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
-from shieldfl.audit.scores.image_scores import psnr
+from shieldfl.audit.attacks.searches import Dlg, Idlg
+from shieldfl.audit.figures import psnr
 from shieldfl.training.models import build_model
 
 

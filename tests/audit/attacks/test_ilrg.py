@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from audit.small_updates import drawn, relu_model, trained
-from shieldfl.audit.attacker.fills import with_zeros
-from shieldfl.audit.attacks.ilrg import Ilrg, whole_counts
-from shieldfl.audit.scores.label_scores import label_scores
+from shieldfl.audit.attacks.labels import Ilrg, whole_counts, with_zeros
+from shieldfl.audit.figures import label_scores
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from audit.small_updates import ONE_STEP, digits_range, drawn, sigmoid_model, trained
-from shieldfl.audit.attacks.inverting_gradients import Inverting, total_variation
-from shieldfl.audit.scores.image_scores import matched, psnr
+from shieldfl.audit.attacks.searches import Inverting, total_variation
+from shieldfl.audit.figures import matched, psnr
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.settings import TrainingSettings
 

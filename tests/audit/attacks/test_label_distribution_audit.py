@@ -7,13 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shieldfl.audit.attacks import label_distribution_audit
-from shieldfl.audit.attacks.label_distribution_audit import LabelDistributionAudit, clear_facts
-from shieldfl.audit.attacks.property_inference import mask_view
+from shieldfl.audit.attacks import label_distribution
+from shieldfl.audit.attacks.label_distribution import LabelDistributionAudit, clear_facts, mask_view
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import View
+from shieldfl.audit.views.view import View, party_named
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset
 
@@ -118,15 +116,15 @@ def test_federations_that_are_attacked_end_early_as_the_attackers_own_do(digits,
     """Here the attacker's own clients differ in size, and those that are attacked do not."""
     told: list[int] = []
     monkeypatch.setattr(
-        label_distribution_audit,
+        label_distribution,
         "Trial",
         lambda name, settings, config, dataset, number, batches: SimpleNamespace(
             record=number, method=None, layout=None
         ),
     )
-    monkeypatch.setattr(label_distribution_audit, "View", lambda *facts: facts)
+    monkeypatch.setattr(label_distribution, "View", lambda *facts: facts)
     monkeypatch.setattr(
-        label_distribution_audit,
+        label_distribution,
         "clear_facts",
         lambda view, layout, classes: {"size": float(view[3]) if view[0] < 7 else 1.0},
     )

@@ -9,8 +9,7 @@ from scipy.stats import norm
 from torch import nn
 
 from attack_references.membership import offline
-from shieldfl.audit.attacks.membership import Shadows, confidence_scores, train_shadows
-from shieldfl.audit.scores.membership_scores import membership_figures
+from shieldfl.audit.attacks.membership import Shadows, confidence_scores, membership_figures, train_shadows
 from shieldfl.errors import ParameterError
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset

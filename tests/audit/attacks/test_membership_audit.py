@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from shieldfl.audit.attacks.membership_audit import MembershipAudit
+from shieldfl.audit.attacks.membership import MembershipAudit
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.views.parties import PARTIES
+from shieldfl.audit.views.view import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import Dataset

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from audit.planted_updates import best_psnr, observed_step, positions_of, unit_images
-from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
+from shieldfl.audit.attacks.planted_layers import RobbingTheFed, expected_share
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from audit.planted_updates import best_psnr, observed_step, positions_of, unit_images
-from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty, trap_rows
+from shieldfl.audit.attacks.planted_layers import CuriousAbandonHonesty, trap_rows
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shieldfl.audit.epsilon.guessing import guess_presence
+from shieldfl.audit.epsilon.bounds import guess_presence
 from shieldfl.errors import ParameterError
 
 

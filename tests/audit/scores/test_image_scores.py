@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.audit.scores.image_scores import identified, matched, psnr
+from shieldfl.audit.figures import identified, matched, psnr
 from shieldfl.errors import ParameterError
 
 

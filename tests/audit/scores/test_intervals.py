@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from shieldfl.audit.scores.intervals import bootstrap_interval
+from shieldfl.audit.figures import bootstrap_interval
 from shieldfl.errors import ParameterError
 
 

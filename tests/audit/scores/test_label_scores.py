@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shieldfl.audit.scores.label_scores import label_scores
+from shieldfl.audit.figures import label_scores
 from shieldfl.errors import ParameterError
 
 

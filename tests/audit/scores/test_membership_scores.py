@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from shieldfl.audit.scores.membership_scores import membership_figures
+from shieldfl.audit.attacks.membership import membership_figures
 from shieldfl.errors import ParameterError
 
 

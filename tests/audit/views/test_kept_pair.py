@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from shieldfl import ckks, paillier
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.views import kept_pair as module
-from shieldfl.audit.views.kept_pair import kept_pair
+from shieldfl.audit.views import recorded_federation as module
+from shieldfl.audit.views.recorded_federation import kept_pair
 from shieldfl.audit.views.trial import Trial
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.round_keys import RoundKeys

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import KnownChange
+from shieldfl.audit.views.view import KnownChange, party_named
 from shieldfl.methods.settings import MethodSettings
 
 

@@ -12,10 +12,9 @@ import pytest
 from audit.small_updates import trained
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.views import trial as trial_module
-from shieldfl.audit.views.parties import PARTIES, Party, party_named
 from shieldfl.audit.views.recorded_federation import RecordedFederation
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import View
+from shieldfl.audit.views.view import PARTIES, Party, View, party_named
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure

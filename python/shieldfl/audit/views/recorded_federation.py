@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.views.kept_pair import kept_pair
 from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
@@ -17,12 +16,55 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.key_file import Contents
 from shieldfl.roles.message import Message
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import FloatVector, LocalUpdate
 
-__all__ = ["AGGREGATOR", "AUTHORITY", "Delivery", "Record", "RecordedFederation", "client_name"]
+__all__ = [
+    "AGGREGATOR",
+    "AUTHORITY",
+    "Delivery",
+    "Record",
+    "RecordedFederation",
+    "client_name",
+    "kept_pair",
+]
+
+_kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
+"""By parameters and policy: a pair as it was made, before it opened anything."""
+
+
+def kept_pair(
+    parameters: SchemeParameters[Any, Any],
+    min_clients: int,
+    *,
+    threads: int | None,
+    weight_bounds: tuple[float, float],
+) -> KeyAuthority[Any]:
+    """Return a key authority as :class:`KeyAuthority` makes it; where pairs last, with that of an earlier one.
+
+    Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each is of a
+    federation of its own, with its own session and signing key. It is for the audit alone: no command, and no other
+    part of the package, has two authorities of one key. Raises as :class:`KeyAuthority` does.
+    """
+
+    def made() -> KeyAuthority[Any]:
+        new = KeyAuthority(parameters, min_clients, threads=threads, weight_bounds=weight_bounds)
+        return cast("KeyAuthority[Any]", new)
+
+    if not scheme_of(parameters).keys_last:
+        return made()
+    which = repr(parameters), min_clients, weight_bounds
+    if which not in _kept:
+        _kept[which] = made().contents()
+    contents = replace(_kept[which], secret=bytearray(_kept[which].secret), opened={})
+    return KeyAuthority.of_contents(contents, threads=threads)
+
 
 AGGREGATOR = "aggregator"
 AUTHORITY = "key authority"

@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Meta
 
-from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon.config import EpsilonConfig
+from shieldfl.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.cli.audit.epsilon import measure
 from shieldfl.cli.failures import failures_on_stderr, interruptible, kind_of_interruption
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
@@ -147,7 +146,7 @@ def _run(
     from shieldfl.audit.attacks.offered import usable_attacks
     from shieldfl.audit.result import NOT_TRIED
     from shieldfl.audit.session import AuditInterrupted, run_audit
-    from shieldfl.audit.views.parties import party_named
+    from shieldfl.audit.views.view import party_named
     from shieldfl.cli.audit.progress import AuditProgress
     from shieldfl.cli.audit.table import print_audit
 

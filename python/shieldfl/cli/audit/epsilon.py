@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon.config import EpsilonConfig
+from shieldfl.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.cli.audit.progress import AuditProgress
 from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
