@@ -42,7 +42,7 @@ from shieldfl.training.models import build_model
 from shieldfl.training.sgd import train_locally
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from audit.planted_updates import best_psnr, observed_step, positions_of, unit_images
+from audit.updates import best_psnr, observed_step, positions_of, unit_images
 
 RECOVERED_DB = 40.0
 """An image in [0, 1] is recovered at this peak signal-to-noise ratio: a hundredth of the range."""

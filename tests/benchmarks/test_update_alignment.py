@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from attack_references.membership import update_alignment
-from audit.planted_updates import observed_step
+from audit.updates import observed_step
 from shieldfl.audit.attacks.membership import membership_figures
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model

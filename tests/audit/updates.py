@@ -1,8 +1,9 @@
-"""Updates of small models on digits, as attacks get them."""
+"""Updates of small and of planted models on digits, as attacks get them."""
 
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -73,3 +74,49 @@ def drawn(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Samples and labels of digits."""
     places = torch.randperm(len(digits().train_labels), generator=torch.Generator().manual_seed(seed))[:count]
     return digits().train_features[places], digits().train_labels[places]
+
+
+def unit_images(dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
+    """A data set's images before they were normalised, in [0, 1]: of its training set and of its test set."""
+    low, high = dataset.feature_range
+    return (dataset.train_features - low) / (high - low), (dataset.test_features - low) / (high - low)
+
+
+def observed_step(
+    model: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int = 10,
+    learning_rate: float = 0.01,
+    known: np.ndarray | None = None,
+    noise_deviation: float = 0.0,
+    training: TrainingSettings | None = None,
+) -> ObservedUpdate:
+    """What a client's training changes, by default one step on all of its samples, and of which all is known."""
+    settings = training or TrainingSettings(
+        local_epochs=1, batch_size=len(images), learning_rate=learning_rate
+    )
+    observed = trained(model, images, labels, settings, known)
+    noise = (
+        np.random.default_rng(1).normal(0, noise_deviation, observed.change.size) if noise_deviation else 0.0
+    )
+    change = (observed.change + noise).astype(np.float32)
+    return replace(
+        observed, change=change, classes=classes, noise_deviation=noise_deviation, value_range=(0.0, 1.0)
+    )
+
+
+def best_psnr(found: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """Of each true image in [0, 1], the peak signal-to-noise ratio in dB of the image found that is nearest."""
+    if len(found) == 0:
+        return torch.full((len(truth),), -torch.inf)
+    differences = torch.cdist(truth.flatten(1).double(), found.flatten(1).double())
+    return -20 * torch.log10(differences.min(dim=1).values.clamp_min(1e-9) / truth[0].numel() ** 0.5)
+
+
+def positions_of(observed: ObservedUpdate, *names: str) -> np.ndarray:
+    """True at the positions of tensors with such names."""
+    chosen = np.zeros(observed.change.size, dtype=bool)
+    for name, where in observed.layout.slices():
+        chosen[where] = name in names
+    return chosen

@@ -1,4 +1,4 @@
-"""Scores of images against their definitions."""
+"""Figures of images and labels against their definitions, and how often intervals hold the truth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.audit.figures import identified, matched, psnr
+from shieldfl.audit.figures import bootstrap_interval, identified, label_scores, matched, psnr
 from shieldfl.errors import ParameterError
 
 
@@ -76,3 +76,38 @@ def test_nothing_tried_has_no_precision():
     assert math.isnan(found.precision)
     with pytest.raises(ParameterError, match="distance"):
         identified(images(1), images(5), torch.tensor([1]), "taste")
+
+
+def test_shares_of_classes_are_counted():
+    true = np.array([2, 0, 1, 0])
+    assert label_scores(true, true) == label_scores(np.array([2, 0, 1, 0]), true)
+    scores = label_scores(np.array([1, 0, 1, 1]), true)
+    assert (scores.existence, scores.number) == (0.75, 0.5)
+
+
+def test_counts_of_other_classes_are_refused():
+    with pytest.raises(ParameterError, match="shape"):
+        label_scores(np.array([1, 2]), np.array([1, 2, 3]))
+
+
+def test_bootstrap_holds_the_truth_about_as_often_as_it_says():
+    held = {"mean": 0, "median": 0}
+    for trial in range(20):
+        values = np.random.default_rng(trial).normal(5.0, 2.0, 40)
+        for statistic in ("mean", "median"):
+            found = bootstrap_interval(values.tolist(), statistic, seed=trial)
+            assert found.low < found.high
+            held[statistic] += found.low <= 5.0 <= found.high
+    assert all(count >= 16 for count in held.values())
+
+
+def test_few_and_equal_values():
+    assert bootstrap_interval([3.0] * 5, "median", seed=0).low == 3.0
+    assert bootstrap_interval([3.0], "mean", seed=0).high == math.inf
+    with pytest.raises(ParameterError, match="no values"):
+        bootstrap_interval([], "mean", seed=0)
+
+
+def test_an_impossible_confidence_is_refused():
+    with pytest.raises(ParameterError, match="confidence"):
+        bootstrap_interval([1.0, 2.0], "mean", seed=0, confidence=1.0)
