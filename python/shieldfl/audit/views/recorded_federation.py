@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -69,8 +70,12 @@ def kept_pair(
 AGGREGATOR = "aggregator"
 AUTHORITY = "key authority"
 
-_QUESTIONS = ("global_model", "merged_model")
-"""Steps that ask a client in this process for what it has: no message goes to anybody by them."""
+_STEPS = (
+    *("enrolled", "begin_round", "finish_training", "step", "end_round"),
+    *("begin_phase", "receive", "open", "keep"),
+    *("enrol", "grant", "answer", "sign_answer"),
+)
+"""Of clients, aggregator and key authority: those that bring them messages, or what training gave."""
 
 Role = TypeVar("Role")
 
@@ -124,36 +129,6 @@ class Record:
     """That runs."""
 
 
-class _Recorded:
-    """Passes every call on to a role and keeps the messages that come with it."""
-
-    def __init__(self, role: Any, name: str, record: Record, client: int | None = None) -> None:
-        self._role, self._name, self._record, self._client = role, name, record, client
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._role, name)
-        if not callable(found):
-            return found
-
-        if name in _QUESTIONS:
-            return found
-
-        def step(*arguments: Any, **options: Any) -> Any:
-            self._keep(name, [*arguments, *options.values()])
-            return found(*arguments, **options)
-
-        return step
-
-    def _keep(self, step: str, arguments: Sequence[Any]) -> None:
-        details = tuple(one for one in arguments if isinstance(one, int | str))
-        for one in arguments:
-            if isinstance(one, Message):
-                kept = Delivery(self._name, step, details, self._record.round, one.to_bytes())
-                self._record.deliveries.append(kept)
-            elif isinstance(one, LocalUpdate) and self._client is not None:
-                self._record.own_updates[self._client, self._record.round] = one.copied()
-
-
 class RecordedFederation(EmbeddedFederation):
     """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
 
@@ -171,7 +146,29 @@ class RecordedFederation(EmbeddedFederation):
         self._keep_models(1)
 
     def _recorded(self, role: Role, name: str, client: int | None = None) -> Role:
-        return cast(Role, _Recorded(role, name, self.record, client))
+        """Keep what comes with each step of a role."""
+        for step in _STEPS:
+            if hasattr(role, step):
+                setattr(role, step, partial(self._kept, getattr(role, step), name, step, client))
+        return role
+
+    def _kept(
+        self,
+        own: Callable[..., Any],
+        name: str,
+        step: str,
+        client: int | None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
+        given, record = [*arguments, *options.values()], self.record
+        details = tuple(one for one in given if isinstance(one, int | str))
+        for one in given:
+            if isinstance(one, Message):
+                record.deliveries.append(Delivery(name, step, details, record.round, one.to_bytes()))
+            elif isinstance(one, LocalUpdate) and client is not None:
+                record.own_updates[client, record.round] = one.copied()
+        return own(*arguments, **options)
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, as every embedded federation does, and record what it gets."""
