@@ -26,13 +26,9 @@ from attack_references.structural_similarity import ssim
 from breaching_baseline import Breaching
 from paper_attacks.gradient_updates import Batch, as_update, gradient_of
 from shieldfl.audit.attack import UpdateAttack
-from shieldfl.audit.attacker.last_layer import last_layer
-from shieldfl.audit.attacks.gradient_matching import Dlg, Idlg
-from shieldfl.audit.attacks.ilrg import Ilrg
-from shieldfl.audit.attacks.inverting_gradients import Inverting
-from shieldfl.audit.scores.image_scores import psnr
-from shieldfl.audit.scores.intervals import bootstrap_interval
-from shieldfl.audit.scores.label_scores import label_scores
+from shieldfl.audit.attacks.labels import Ilrg, last_layer
+from shieldfl.audit.attacks.searches import Dlg, Idlg, Inverting
+from shieldfl.audit.figures import bootstrap_interval, label_scores, psnr
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model

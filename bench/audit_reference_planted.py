@@ -24,12 +24,10 @@ from attack_references.label_views import infer_labels, update_view
 from attack_references.mechanism_canaries import DiracCanaries, audit_sum, audit_uploads
 from attack_references.membership import offline, update_alignment
 from shieldfl.audit.attack import ModelPlantingAttack
-from shieldfl.audit.attacks.membership import Shadows, train_shadows
-from shieldfl.audit.attacks.property_inference import mask_view
-from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed, expected_share
-from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
+from shieldfl.audit.attacks.label_distribution import mask_view
+from shieldfl.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
+from shieldfl.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
 from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run
-from shieldfl.audit.scores.membership_scores import Rate, membership_figures
 from shieldfl.audit.views.observed_update import ObservedUpdate
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.privacy.accountant import epsilon_of
@@ -44,7 +42,7 @@ from shieldfl.training.models import build_model
 from shieldfl.training.sgd import train_locally
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from audit.planted_updates import best_psnr, observed_step, positions_of, unit_images
+from audit.updates import best_psnr, observed_step, positions_of, unit_images
 
 RECOVERED_DB = 40.0
 """An image in [0, 1] is recovered at this peak signal-to-noise ratio: a hundredth of the range."""

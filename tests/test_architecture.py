@@ -62,7 +62,6 @@ CORE_SIDE = {
     "stateful",
 }
 PYTHON_LAYERS = {
-    "reference": set(),
     # Schemes never import each other.
     "scheme": {"_core", "array_view", "errors", "installing", "masks", "stateful"},
     **{name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in REGISTRY},
@@ -109,7 +108,7 @@ PYTHON_LAYERS = {
     | {"toml_files", "torch_bridge", "training"},
     # Attacks on what methods send: what is attacked knows nothing of them.
     "audit": CORE_SIDE
-    | {"losses", "methods", "parameter_layout", "privacy", "reference", "reporting", "roles", "scheme"}
+    | {"losses", "methods", "parameter_layout", "privacy", "reporting", "roles", "scheme"}
     | {"sensitivity", "settings", "simulation", "torch_bridge", "training"},
     # The package itself, "", is what users import: what stands on top may use it.
     "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.piece import Asked
-from shieldfl.audit.workers import Processes
+from shieldfl.audit.processes import Processes
 from shieldfl.fleet.costs.other_sets import measure_other_sets
 from shieldfl.fleet.costs.scheme_calibration import SchemeWork
 from shieldfl.methods.settings import MethodSettings
@@ -42,11 +42,9 @@ def test_a_calibration_of_other_instruction_sets(folder):
 
 @pytest.mark.slow  # torch and a data set are read
 def test_processes_of_an_audit(folder):
-    begun = Processes(
-        1, Asked(AuditConfig(), ("ilrg",), ("aggregator",), MethodSettings()), lambda *told: None
-    )
+    begun = Processes(1, Asked(AuditConfig(), ("ilrg",), ("aggregator",), MethodSettings()))
     try:
-        begun._all[0].connection.recv_bytes()  # it is ready
+        assert begun.idle[0].there.result()
     finally:
         begun.stop()
     assert not (folder / EXECUTED).exists()

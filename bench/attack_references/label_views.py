@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shieldfl.audit.attacks.property_inference import (
+from shieldfl.audit.attacks.label_distribution import (
     InferenceFigures,
     LabelInference,
     PlayedClients,

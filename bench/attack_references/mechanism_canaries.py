@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.epsilon.bounds import EpsilonBound, bound_from_one_run
-from shieldfl.audit.epsilon.guessing import SHARES, count_guesses
+from shieldfl.audit.epsilon.bounds import SHARES, EpsilonBound, bound_from_one_run, count_guesses
 from shieldfl.errors import ParameterError
 
 __all__ = ["DiracCanaries", "SumMechanism", "UploadMechanism", "audit_sum", "audit_uploads"]

@@ -14,11 +14,9 @@ from paper_attacks.gradient_updates import Batch
 from paper_attacks.success_matrix import Cell, Matrix, cross, full_grid, least
 from paper_attacks.victims import Encrypted, Pool, Victim, random_where_hidden
 from shieldfl.audit.attack import ModelPlantingAttack, UpdateAttack
-from shieldfl.audit.attacks.gradient_matching import Dlg
-from shieldfl.audit.attacks.inverting_gradients import Inverting
-from shieldfl.audit.attacks.robbing_the_fed import RobbingTheFed
-from shieldfl.audit.attacks.trap_weights import CuriousAbandonHonesty
-from shieldfl.audit.scores.image_scores import psnr
+from shieldfl.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed
+from shieldfl.audit.attacks.searches import Dlg, Inverting
+from shieldfl.audit.figures import psnr
 from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.training.models import build_model
 

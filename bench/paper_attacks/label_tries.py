@@ -9,12 +9,10 @@ import numpy as np
 from torch import nn
 
 from attack_references.label_floors import label_floors
-from shieldfl.audit.attacker.guesses import guesses
-from shieldfl.audit.attacks.ilrg import Ilrg
-from shieldfl.audit.scores.intervals import bootstrap_interval
-from shieldfl.audit.scores.label_scores import LabelScores, label_scores
-from shieldfl.audit.views.parties import party_named
+from shieldfl.audit.attacks.labels import Ilrg, guesses
+from shieldfl.audit.figures import LabelScores, bootstrap_interval, label_scores
 from shieldfl.audit.views.trial import Trial
+from shieldfl.audit.views.view import party_named
 from shieldfl.training.models import build_model
 
 __all__ = ["AS_IN_PAPERS", "Figure", "LabelTries", "first_model", "label_tries"]

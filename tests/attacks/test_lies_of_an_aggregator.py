@@ -12,10 +12,8 @@ pytest.importorskip("torch")
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, Variant, labelled, opened_by_aggregator, opened_by_clients
-from shieldfl.audit.protocol.late_total import LateTotal
+from shieldfl.audit.protocol.lies import FewTotal, LateTotal, LoneTotal, SecondTotal
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
-from shieldfl.audit.protocol.second_total import SecondTotal
-from shieldfl.audit.protocol.small_totals import FewTotal, LoneTotal
 from shieldfl.errors import PolicyError
 
 READER = CLIENTS - 1

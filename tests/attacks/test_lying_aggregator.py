@@ -20,11 +20,11 @@ from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import SIZE, shield, values_of, zeros
 from methods.variants import CLIENTS, every_variant
+from reference import paillier as reference_paillier
 from shieldfl import _testing
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.reference import paillier as reference_paillier
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from shieldfl.audit.attacks.offered import usable_attacks
-from shieldfl.audit.piece import OWN_FEDERATIONS, Done, Piece
+from shieldfl.audit.piece import OWN_FEDERATIONS, Attacked, Piece
 from shieldfl.audit.schedule import Schedule
-from shieldfl.audit.written_audit import Attacked
 
 METHODS = ("fedavg", "one", "two")
 ATTACKS = ("ilrg", "dlg", "curious-abandon-honesty", "membership")
@@ -31,14 +30,13 @@ def played(
     pieces = []
     while (piece := made.next(seconds)) is not None:
         pieces.append(piece)
-        ended = [Attacked(piece.method, one, piece.trial, takes.get(one, 0.0)) for one in piece.attacks]
-        done = Done(piece, ended, parameters=100)
-        if piece.attacks[0] in made.honest:
-            done.round_seconds = (rounds or {}).get(piece.method, 1.0)
-        elif piece.rows is None:
-            done.parameters = 10_000
-        seconds -= sum(one.seconds for one in ended)
-        made.take_in(done)
+        is_honest = piece.attacks[0] in made.honest
+        for attack in piece.attacks:
+            one = Attacked(piece.method, attack, piece.trial, takes.get(attack, 0.0))
+            one.round_seconds = (rounds or {}).get(piece.method, 1.0) if is_honest else None
+            one.parameters = None if piece.rows is not None else 100 if is_honest else 10_000
+            seconds -= one.seconds
+            made.take_in(one)
     return pieces
 
 
@@ -87,10 +85,10 @@ def test_a_federation_that_takes_longer_than_what_is_left_is_not_begun():
 
 def test_what_a_method_refuses_is_not_asked_again():
     made = schedule()
-    made.leave_out("one", "dlg")
+    made.take_in(Attacked("one", "dlg", 0, left_out="no"))
     counted = tried(played(made, {}, 1e6))
-    assert counted["one", "dlg"] == 0
-    assert counted["one", "ilrg"] == 6
+    assert counted["one", "dlg"] == counted["one", "ilrg"] == 0  # of one federation
+    assert counted["one", "curious-abandon-honesty"] == counted["two", "dlg"] == 6
 
 
 def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
@@ -100,16 +98,15 @@ def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
     assert made.next(1e6) is None
     for one in begun:
         assert one is not None
-        made.take_in(Done(one, [Attacked(one.method, "ilrg", 0)], 1.0, 100))
+        made.take_in(ended(one, 1.0))
     planted = made.next(1e6)
     assert planted is not None
     assert planted.attacks == ("robbing-the-fed",)
 
 
-def ended(piece: Piece, round_seconds: float | None = None) -> Done:
-    return Done(
-        piece, [Attacked(piece.method, one, piece.trial) for one in piece.attacks], round_seconds, 100
-    )
+def ended(piece: Piece, round_seconds: float | None = None) -> Attacked:
+    (attack,) = piece.attacks
+    return Attacked(piece.method, attack, piece.trial, round_seconds=round_seconds, parameters=100)
 
 
 def begun(made: Schedule) -> Piece:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from documentation_pages import ROOT
-from shieldfl.audit.scores.image_scores import identified
+from shieldfl.audit.figures import identified
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from attack_references.label_views import infer_labels, update_view
-from audit.planted_updates import observed_step, positions_of
-from shieldfl.audit.attacks.property_inference import (
+from audit.updates import observed_step, positions_of
+from shieldfl.audit.attacks.label_distribution import (
     InferenceFigures,
     LabelInference,
     PlayedClients,

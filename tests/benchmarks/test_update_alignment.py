@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from attack_references.membership import update_alignment
-from audit.planted_updates import observed_step
-from shieldfl.audit.scores.membership_scores import membership_figures
+from audit.updates import observed_step
+from shieldfl.audit.attacks.membership import membership_figures
 from shieldfl.simulation.data import load_dataset
 from shieldfl.training.models import build_model
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import gmpy2
 
-from shieldfl.reference import ckks as reference
+from reference import ckks as reference
 
 
 class ProductRing(reference.Ring):

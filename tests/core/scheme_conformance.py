@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.reference import ckks as reference
+from reference import ckks as reference
 
 
 class SchemeConformance:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import shieldfl as sf
 from core.quantised_integers import integers_of
-from shieldfl.reference import ckks as reference
+from reference import ckks as reference
 
 SHAPES = [
     {"max_clients": 1, "value_bits": 2, "fraction_bits": 0},

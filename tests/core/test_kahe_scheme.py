@@ -11,12 +11,12 @@ import pytest
 
 import shieldfl as sf
 from core.wire_twin import reseal
+from reference.enrolled import total_digest
 from shieldfl import _core, frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
-from shieldfl.reference.enrolled import total_digest
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.interface import SumNeeds, UnionMask
 

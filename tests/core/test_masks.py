@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shieldfl as sf
+from reference import ckks as reference
 from shieldfl.masks import negotiate_zones, split_zones
-from shieldfl.reference import ckks as reference
 
 SIZES = [1, 63, 64, 65, 127, 1000, 4099]
 shapes = st.tuples(st.integers(1, 300), st.floats(0, 1), st.integers(0, 2**32 - 1))

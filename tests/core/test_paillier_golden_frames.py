@@ -12,8 +12,8 @@ import pytest
 import shieldfl as sf
 from core.paillier_keys import encode_parameters, public_key_frame
 from core.wire_twin import frame, identifier, reseal
+from reference.paillier import PublicKey, SecretKey, base_of, pack_fields
 from shieldfl import _core, _testing
-from shieldfl.reference.paillier import PublicKey, SecretKey, base_of, pack_fields
 
 STEP = 2**20
 FIELD_BITS = 24 + 4  # guard bits for 12 values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.test_paillier_engines import each_engine, encrypt
-from shieldfl.reference.paillier import PublicKey, SecretKey
+from reference.paillier import PublicKey, SecretKey
 
 
 class TestKnownAnswers:

@@ -17,7 +17,7 @@ import shieldfl._core as _core
 from core.paillier_keys import authority_for, base_for, factors_of, primes, public_key_frame
 from core.test_paillier_engines import each_engine, encrypt
 from core.wire_twin import identifier
-from shieldfl.reference.paillier import PublicKey, SecretKey, pack_fields, unpack_fields
+from reference.paillier import PublicKey, SecretKey, pack_fields, unpack_fields
 
 SIZES = {"dense": 170, "single": 6}  # three dense ciphertexts; the twin takes its time for each
 STEP = 2**18

@@ -14,8 +14,8 @@ import seal
 
 import shieldfl as sf
 from core.wire_twin import make_known_key
+from reference import ckks as reference
 from shieldfl import _core, _testing
-from shieldfl.reference import ckks as reference
 
 SPARE_PRIME = 0xFFFFFFFFFFC0001  # 60 bits, 1 modulo 2^18
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 import shieldfl as sf
-from shieldfl.reference import selection as reference_selection
+from reference import selection as reference_selection
 from shieldfl.selection import SelectionLimits, mutual_information, select, top_k
 
 UNBOUNDED = math.inf

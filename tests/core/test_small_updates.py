@@ -10,7 +10,7 @@ import pytest
 
 import shieldfl as sf
 from core.paillier_keys import authority_for
-from shieldfl.reference import ckks as reference
+from reference import ckks as reference
 
 SIZE = 20_000
 SAMPLES = (120, 180, 250, 330, 420, 550, 700, 900)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reference import ckks as reference
 from shieldfl import _testing, ckks
-from shieldfl.reference import ckks as reference
 
 Half = list[list[int]]
 """The digits of each coefficient of c0 or c1."""

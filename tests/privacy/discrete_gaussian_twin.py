@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from shieldfl.reference.ckks import chacha20_words
+from reference.ckks import chacha20_words
 
 
 def random_pieces(seed: bytes, stream_index: int) -> Iterator[int]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import shieldfl as sf
 from core.product_ring import ProductRing
 from core.wire_twin import ciphertext_frame, digits_of, make_known_key, sum_of
+from reference import ckks as reference
 from shieldfl import _core, _testing
-from shieldfl.reference import ckks as reference
 
 
 @pytest.fixture(scope="module", params=[2048, 4096])

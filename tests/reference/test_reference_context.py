@@ -17,10 +17,10 @@ import pytest
 import shieldfl as sf
 from core.product_ring import ProductRing
 from core.wire_twin import identifier
+from reference import ckks, enrolled
+from reference import kahe as kahe_twin
+from reference import pads as pads_twin
 from shieldfl import _testing
-from shieldfl.reference import ckks, enrolled
-from shieldfl.reference import kahe as kahe_twin
-from shieldfl.reference import pads as pads_twin
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.sum_keys import sum_key
 

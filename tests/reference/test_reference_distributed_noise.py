@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reference import distributed_noise as reference
+from reference.ckks import test_seed as insecure_seed
 from shieldfl import _testing
 from shieldfl.privacy.noise_share import rotated
-from shieldfl.reference import distributed_noise as reference
-from shieldfl.reference.ckks import test_seed as insecure_seed
 
 SEED = bytes(range(32))
 

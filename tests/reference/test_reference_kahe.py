@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from core.product_ring import ProductRing
+from reference import ckks, enrolled
+from reference import kahe as twin
 from shieldfl import _core, _testing, kahe
 from shieldfl.kahe.opening import sum_key
-from shieldfl.reference import ckks, enrolled
-from shieldfl.reference import kahe as twin
 from shieldfl.scheme.enrolled_encryption import purpose_id
 from shieldfl.scheme.enrolled_opening import open_total
 

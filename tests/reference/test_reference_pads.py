@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from reference import ckks, enrolled
+from reference import pads as twin
 from shieldfl import _core, _testing, pads
 from shieldfl.pads.opening import sum_key
-from shieldfl.reference import ckks, enrolled
-from shieldfl.reference import pads as twin
 from shieldfl.scheme.enrolled_opening import open_total
 
 CLIENTS, ROUND, SEED = 3, 2, 400

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shieldfl.reference import paillier as reference_paillier
-from shieldfl.reference.paillier import PublicKey, SecretKey, jacobi_symbol, pack_fields, unpack_fields
+from reference import paillier as reference_paillier
+from reference.paillier import PublicKey, SecretKey, jacobi_symbol, pack_fields, unpack_fields
 
 # Pairs of one length whose members are 3 modulo 4, as the keys of short exponents are.
 SMALL_PRIMES = [

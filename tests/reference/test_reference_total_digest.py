@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference.enrolled import LEAF_BYTES, total_digest
 from shieldfl import _core
-from shieldfl.reference.enrolled import LEAF_BYTES, total_digest
 
 
 @pytest.mark.parametrize("threads", [1, 3])

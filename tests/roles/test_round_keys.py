@@ -223,7 +223,7 @@ SCAN = '''
 import sys
 import numpy as np
 from shieldfl import ckks
-from shieldfl.reference import ckks as reference
+from reference import ckks as reference
 from shieldfl.roles.round_keys import RoundKeys
 
 MASK = np.uint64(0x5A5AA5A51234FEDC)

@@ -8,12 +8,15 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.settings import Count, Positive, Seed, Settings, Text, Threads, about
+from shieldfl.settings import Count, Positive, Seed, Settings, Share, Text, Threads, about
 from shieldfl.simulation import DATASETS
 from shieldfl.simulation.config import RunConfig
 from shieldfl.training import MODELS
 
-__all__ = ["AuditConfig"]
+__all__ = [
+    "AuditConfig",
+    "EpsilonConfig",
+]
 
 _TRAINED = "What is attacked"
 _EFFORT = "Effort"
@@ -129,3 +132,23 @@ class AuditConfig(Settings):
             seed=self.seed + trial,
             threads=self.threads,
         )
+
+
+@dataclass(frozen=True)
+class EpsilonConfig(Settings):
+    """Beside an :class:`AuditConfig`, which says how many clients and rounds a federation has."""
+
+    canaries: Annotated[
+        Count,
+        about(
+            "Samples or clients for each method, each in or out by a coin. Of m that are all guessed right the bound "
+            "is about ln(m / 5), so that a larger claim needs more of them to be above."
+        ),
+    ] = 1000
+    steps: Annotated[
+        Count,
+        about("Of DP-SGD in a round: each sample is in each step with a probability of 1 over this."),
+    ] = 1
+    sample_rate: Annotated[
+        Share, about("Probability of each client to take part in a round, which all others see.")
+    ] = 1.0

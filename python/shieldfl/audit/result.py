@@ -7,9 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from shieldfl.audit.scores.outcome import Example
+import torch
 
-__all__ = ["FEWEST_TRIES", "NOT_TRIED", "UNDEFENDED", "AuditResult", "Cell", "Verdict", "in_words"]
+__all__ = [
+    "FEWEST_TRIES",
+    "NOT_TRIED",
+    "UNDEFENDED",
+    "AuditResult",
+    "Cell",
+    "Example",
+    "Outcome",
+    "Verdict",
+    "in_words",
+]
 
 UNDEFENDED = "fedavg"
 """Plain averaging: what every audit runs beside the methods that it is asked for."""
@@ -22,6 +32,36 @@ NOT_TRIED = ("does not apply", "not attacked")
 """What a cell may be without anything being known."""
 
 Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Images that an attack recovered, each beside the client's that it is paired with and its nearest other one.
+
+    Three float32 tensors (k, *sample_shape) of one value range.
+    """
+
+    recovered: torch.Tensor
+    true: torch.Tensor
+    neighbour: torch.Tensor
+    """Of the public images the nearest to the true one: what somebody may take for a success who does not know it."""
+    value_range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figure that an attack is judged by, and others beside it."""
+
+    figure: float
+    """In [0, 1]."""
+    chance: float
+    """The same figure for who guesses without the update."""
+    others: dict[str, float] = field(default_factory=dict)
+    """By name."""
+    example: Example | None = None
+    """What there is to look at; None where no image was recovered."""
+    remark: str = ""
+    """The attack's own."""
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from shieldfl.audit.attack import UpdateAttack
 from shieldfl.audit.attacks.offered import usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.piece import OWN_FEDERATIONS, Asked, Done, Piece
-from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell, in_words
+from shieldfl.audit.figures import FIGURES, bootstrap_interval
+from shieldfl.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker
+from shieldfl.audit.processes import Processes
+from shieldfl.audit.result import UNDEFENDED, AuditResult, Cell, Outcome, in_words
 from shieldfl.audit.schedule import Schedule
-from shieldfl.audit.tries import Tries
-from shieldfl.audit.views.parties import party_named
 from shieldfl.audit.views.trial import model_kind
-from shieldfl.audit.workers import Processes, ThisProcess
-from shieldfl.audit.written_audit import Attacked, WrittenAudit, audit_identity
+from shieldfl.audit.views.view import party_named
+from shieldfl.audit.written_audit import WrittenAudit, audit_identity
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
@@ -138,51 +140,42 @@ class _Session:
 
     def attack(self) -> None:
         """Do pieces until all are done, or the time is over; take over what an earlier process has ended."""
-        for one in () if self._written is None else self._written.all_ended():
+        for one in () if self._written is None else self._written.ended:
             self._earlier += (one.seconds + one.shared_seconds) / self._workers
-            self._take_in(Done(Piece(one.method, one.trial, (one.attack,)), [one]))
-        doing: ThisProcess | Processes = ThisProcess(self._asked, self._dataset, self._on_trial)
+            self._take_in(one)
+        worker = PieceWorker(self._asked, self._dataset, self._on_trial)
+        while self._workers == 1 or time.monotonic() - self._began <= _ALONE:
+            piece = self._next()
+            if piece is None:
+                return
+            self._keep(worker.do(piece))
+        others = Processes(self._workers, self._asked)
         try:
             while True:
-                if self._is_worth_others(doing):
-                    doing = Processes(self._workers, self._asked, self._on_trial)
-                while doing.has_room:
-                    piece = self._schedule.next(self._seconds_left())
-                    if piece is None:
-                        break
-                    doing.begin(piece)
-                if not doing.running:
+                while others.idle and (piece := self._next()) is not None:
+                    others.begin(piece)
+                if not others.running:
                     return
-                for done in doing.wait():
-                    self._take_in(done)
-                    if self._written is not None:
-                        for one in done.ended:
-                            self._written.add(one)
+                self._keep(others.wait())
         finally:
-            doing.stop()
+            others.stop()
 
-    def _is_worth_others(self, doing: ThisProcess | Processes) -> bool:
-        return (
-            isinstance(doing, ThisProcess)
-            and not doing.running
-            and self._workers > 1
-            and time.monotonic() - self._began > _ALONE
-        )
-
-    def _seconds_left(self) -> float:
-        """Return how many are left of all processes together."""
+    def _next(self) -> Piece | None:
         spent = self._earlier + time.monotonic() - self._began
-        return (60 * self._config.budget_minutes - spent) * self._workers
+        piece = self._schedule.next((60 * self._config.budget_minutes - spent) * self._workers)
+        if piece is not None:
+            self._on_trial(piece.method, max(piece.trial, 0))
+        return piece
 
-    def _take_in(self, done: Done) -> None:
-        self._schedule.take_in(done)
-        for one in done.ended:
-            self._ended[one.method, one.attack][one.trial] = one
-            if one.left_out is None:
-                continue
-            sharing = (one.attack,) if one.attack in self._schedule.planting else self._schedule.honest
-            for attack in sharing:
-                self._schedule.leave_out(one.method, attack)
+    def _keep(self, ended: Sequence[Attacked]) -> None:
+        for one in ended:
+            self._take_in(one)
+        if self._written is not None:
+            self._written.add(ended)
+
+    def _take_in(self, one: Attacked) -> None:
+        self._schedule.take_in(one)
+        self._ended[one.method, one.attack][one.trial] = one
 
     def finished(self) -> AuditResult:
         """Return the result, with a cell for everything that was asked for."""
@@ -207,14 +200,10 @@ class _Session:
         return result
 
     def _cells(self, method: str, attack: UpdateAttack) -> list[Cell]:
-        ended = self._ended[method, attack.name]
-        tries: dict[str, Tries] = {}
-        for number in sorted(ended):  # whichever ended first
-            for party, found in ended[number].found.items():
-                tries.setdefault(party, Tries()).add(found)
+        ended = [one for _, one in sorted(self._ended[method, attack.name].items())]  # whichever ended first
         return [
-            tries[party.name].cell(method, attack, party.name, self._config.seed)
-            if party.name in tries
+            _cell(method, attack, party.name, found, self._config.seed)
+            if (found := [one.found[party.name] for one in ended if party.name in one.found])
             else self._not_reached(method, attack.name, party.name)
             for party in self._parties
         ]
@@ -248,3 +237,42 @@ def _cores() -> int:
     """Return how many this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found], seed: int) -> Cell:
+    """Return what came of several trials: the form with the highest mean."""
+    forms: dict[str, list[Outcome]] = {}
+    for one in every:
+        for form, outcome in one.outcomes:
+            forms.setdefault(form, []).append(outcome)
+    if not forms:
+        if reason := next((one.reason for one in every if one.reason), ""):
+            return Cell(method, attack.name, party, "does not apply", reason)
+        if not any(one.received for one in every):
+            why = "no value of a client's update, and no sum with it, came to this party"
+            return Cell(method, attack.name, party, "nothing received", why)
+        return Cell(method, attack.name, party, "not attacked", "the audit ended before the first try")
+    means = {form: float(np.mean([one.figure for one in found])) for form, found in forms.items()}
+    form = max(means, key=lambda name: means[name])
+    found = forms[form]
+    interval = bootstrap_interval([one.figure for one in found], "mean", seed)
+    remarks = Counter(one.remark for one in found if one.remark)
+    return Cell(
+        method,
+        attack.name,
+        party,
+        "attacked",
+        measured_by=FIGURES[attack.recovers],
+        figure=means[form],
+        low=interval.low,
+        high=interval.high,
+        chance=float(np.mean([one.chance for one in found])),
+        tries=len(found),
+        form=form
+        + "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in remarks.items()),
+        others={
+            name: float(np.mean([one.others[name] for one in found if name in one.others]))
+            for name in sorted({name for one in found for name in one.others})
+        },
+        example=next((one.example for one in found if one.example is not None), None),
+    )

@@ -1,19 +1,31 @@
-"""Shadow models and updates that tell members of small training sets from others, and scores that tell nothing."""
+"""Members of small training sets told from others, the figures of that, and the audit of a method's last model."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from attack_references.membership import offline
-from shieldfl.audit.attacks.membership import Shadows, confidence_scores, train_shadows
-from shieldfl.audit.scores.membership_scores import membership_figures
+from shieldfl.audit.attacks.membership import (
+    MembershipAudit,
+    Shadows,
+    confidence_scores,
+    membership_figures,
+    train_shadows,
+)
+from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.views.view import PARTIES
 from shieldfl.errors import ParameterError
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import load_dataset
+from shieldfl.simulation.data import Dataset, load_dataset
 from shieldfl.training.models import build_model
 from shieldfl.training.sgd import train_locally
 
@@ -116,3 +128,116 @@ def test_too_few_shadow_models_are_refused(samples):
     with pytest.raises(ParameterError, match="2 shadow models"):
         Shadows(np.zeros((4, 3)), ~in_all).online(np.zeros(3))
     assert np.isfinite(offline(Shadows(np.zeros((4, 3)), ~in_all), np.zeros(3))).all()
+
+
+def shifted(generator: np.random.Generator, by: float, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    members = np.arange(2 * count) < count
+    return generator.normal(size=2 * count) + by * members, members
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    """Of two Gaussians a deviation apart the area is Phi(1/sqrt 2) and the advantage 2 Phi(1/2) - 1."""
+    generator = np.random.default_rng(0)
+    area, advantage = norm.cdf(1 / np.sqrt(2)), 2 * norm.cdf(0.5) - 1
+    figures = [membership_figures(*shifted(generator, 1.0)) for _ in range(200)]
+    covered = sum(each.area.low <= area <= each.area.high for each in figures)
+    assert 177 <= covered <= 199
+    assert sum(each.advantage.low <= advantage <= each.advantage.high for each in figures) >= 190
+
+
+def test_without_a_difference_everything_is_chance():
+    generator = np.random.default_rng(1)
+    figures = [membership_figures(*shifted(generator, 0.0)) for _ in range(50)]
+    assert np.mean([each.area.value for each in figures]) == pytest.approx(0.5, abs=0.01)
+    assert np.mean([each.true_positives_at[0.01].value for each in figures]) == pytest.approx(0.01, abs=0.005)
+    assert all(each.advantage.low == 0.0 for each in figures)
+
+
+def test_ties_count_half_and_false_positives_are_never_more_than_stated():
+    generator = np.random.default_rng(2)
+    scores, members = shifted(generator, 1.0)
+    coarse = np.round(scores)
+    figures = membership_figures(coarse, members)
+    assert figures.area.value == pytest.approx(roc_auc_score(members, coarse))
+    thresholds = [t for t in np.unique(coarse) if (coarse[~members] >= t).mean() <= 0.01]
+    expected = max(((coarse[members] >= t).mean() for t in thresholds), default=0.0)
+    assert figures.true_positives_at[0.01].value == pytest.approx(expected)
+
+
+def test_perfect_scores_are_perfect():
+    members = np.arange(2000) < 1000
+    figures = membership_figures(members.astype(float), members)
+    assert (figures.area.value, figures.advantage.value) == (1.0, 1.0)
+    assert figures.true_positives_at[0.001].value == 1.0
+    assert figures.true_positives_at[0.001].low > 0.99
+
+
+def test_a_share_of_false_positives_that_no_sample_stands_for_is_left_out():
+    scores, members = shifted(np.random.default_rng(3), 1.0, count=100)
+    assert set(membership_figures(scores, members).true_positives_at) == {0.01}
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    with pytest.raises(ParameterError):
+        membership_figures(np.array([1.0, np.nan]), np.array([True, False]))
+    with pytest.raises(ParameterError):
+        membership_figures(np.zeros(3), np.zeros(2, dtype=bool))
+    with pytest.raises(ParameterError, match="others"):
+        membership_figures(np.zeros(3), np.ones(3, dtype=bool))
+
+
+@pytest.fixture(scope="module")
+def audit(digits: Dataset) -> MembershipAudit:
+    found = MembershipAudit(AuditConfig(model="linear", threads=1), MethodSettings(), digits, PARTIES)
+    found.models = 6
+    found._run_config = replace(found._run_config, rounds=1, local_epochs=1)
+    return found
+
+
+def test_parties_that_have_the_model_get_the_figure_and_others_nothing(audit):
+    told: list[tuple[str, int]] = []
+    cells = {one.party: one for one in audit.cells("full-he", lambda *told_of: told.append(told_of))}
+    assert {name for name, one in cells.items() if one.status == "attacked"} == {
+        "client",
+        "other-clients",
+        "aggregator-and-client",
+        "outsider",
+    }
+    assert cells["aggregator"].status == cells["network"].status == "does not apply"
+    assert "the model is that of fedavg" in cells["client"].form
+    assert cells["client"].tries == 6 * 400
+    assert cells["client"].chance == 0.01
+    assert told == [("fedavg", number) for number in range(6)]
+    # The same models, so nothing is trained again.
+    plain = {one.party: one for one in audit.cells("fedavg", lambda *told_of: told.append(told_of))}
+    assert plain["aggregator"].figure == cells["client"].figure
+    assert len(told) == 6
+
+
+def test_a_method_with_a_model_of_its_own_is_attacked_itself(audit):
+    told: list[tuple[str, int]] = []
+    (first, *_) = audit.cells("dp-fedavg", lambda *told_of: told.append(told_of))
+    assert told == [("dp-fedavg", number) for number in range(6)]
+    assert "fedavg" not in first.form
+
+
+def test_clusters_with_models_of_their_own_have_no_one_model_to_ask(audit, monkeypatch):
+    monkeypatch.setattr(
+        "shieldfl.simulation.method_run.MethodRun.last_models", lambda run: SimpleNamespace(of_all=None)
+    )
+    with pytest.raises(ParameterError, match="no one model at its end"):
+        audit.cells("full-he", lambda *told_of: None)
+
+
+def test_too_few_samples_are_refused(digits):
+    few = replace(digits, train_labels=digits.train_labels[:300])
+    with pytest.raises(ParameterError, match="takes 400 samples"):
+        MembershipAudit(AuditConfig(), MethodSettings(), few, PARTIES)
+
+
+@pytest.mark.slow
+def test_an_overfitted_plain_model_tells_its_members_and_a_noised_one_does_not(digits):
+    audit = MembershipAudit(AuditConfig(threads=1), MethodSettings(), digits, PARTIES)
+    plain, noised = (audit.cells(name, lambda *told_of: None)[1] for name in ("fedavg", "dp-fedavg"))
+    assert plain.low > 5 * plain.chance
+    assert noised.low <= noised.chance

@@ -8,9 +8,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from shieldfl.audit.attacks import offered
-from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.labels import Ilrg
 from shieldfl.audit.attacks.offered import GROUP, usable_attacks
-from shieldfl.audit.protocol.small_totals import LoneTotal
+from shieldfl.audit.protocol.lies import LoneTotal
 from shieldfl.audit.session import run_audit
 from shieldfl.errors import ParameterError
 
@@ -70,9 +70,7 @@ def test_what_cannot_be_made_is_left_out_with_a_line_each():
     assert [line.count("\n") for line in left_out] == [0, 0, 0]
     assert f"the attack 'broken', {BROKEN}, cannot be made: ModuleNotFoundError" in left_out[0]
     assert "'no-attack', builtins:dict, is neither an UpdateAttack nor a FederationAttack" in left_out[1]
-    assert (
-        f"more than one attack 'dlg', shieldfl.audit.attacks.gradient_matching:Dlg and {TWICE}" in left_out[2]
-    )
+    assert f"more than one attack 'dlg', shieldfl.audit.attacks.searches:Dlg and {TWICE}" in left_out[2]
 
 
 def test_an_audit_runs_the_others_and_names_it(small):

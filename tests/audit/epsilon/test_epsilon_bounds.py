@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run, one_run_p_value
+from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run, guess_presence, one_run_p_value
 from shieldfl.errors import ParameterError
 
 
@@ -86,3 +86,11 @@ def test_what_cannot_have_been_is_refused():
     for delta, confidence in ((-0.1, 0.95), (1.0, 0.95), (0.0, 1.0)):
         with pytest.raises(ParameterError):
             bound_from_one_run(10, [Guesses(5, 5)], delta=delta, unit="sample", confidence=confidence)
+
+
+def test_the_strongest_evidence_is_guessed_first():
+    evidence = np.array([0.1, -3.0, 2.0, -0.2])
+    assert guess_presence(evidence, 2).tolist() == [0, -1, 1, 0]
+    assert guess_presence(evidence, 4).tolist() == [1, -1, 1, -1]
+    with pytest.raises(ParameterError):
+        guess_presence(evidence, 5)

@@ -16,9 +16,8 @@ pytest.importorskip("opacus")
 pytest.importorskip("dp_accounting")
 
 from privacy.seeded_draws import seed_noise
-from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.audit.epsilon.claims import ClaimedEpsilon, check_claims, measure_epsilons
-from shieldfl.audit.epsilon.config import EpsilonConfig
 from shieldfl.errors import DisprovedError
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of

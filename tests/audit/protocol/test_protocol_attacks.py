@@ -11,11 +11,11 @@ from core.wire_twin import reseal
 from shieldfl.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.protocol.ckks_frames import resealed
-from shieldfl.audit.protocol.played_federation import PlayedFederation
+from shieldfl.audit.protocol.lying_aggregator import PlayedFederation
 from shieldfl.audit.protocol.protocol_attack import ProtocolAttack, share_told
 from shieldfl.audit.result import Cell
 from shieldfl.audit.session import run_audit
-from shieldfl.audit.views.parties import PARTIES, party_named
+from shieldfl.audit.views.view import PARTIES, party_named
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.settings import MethodSettings
@@ -176,7 +176,7 @@ def fails(*arguments):
 
 
 def test_roles_of_another_package_are_not_played(monkeypatch):
-    monkeypatch.setattr("shieldfl.audit.protocol.played_federation.TrainingClient", str)
+    monkeypatch.setattr("shieldfl.audit.protocol.lying_aggregator.TrainingClient", str)
     with pytest.raises(ParameterError, match="none of this package's"):
         cells("lone-total")
 

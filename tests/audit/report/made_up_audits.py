@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 import torch
 
 from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.result import AuditResult, Cell, Verdict
-from shieldfl.audit.scores.outcome import Example
-from shieldfl.audit.views.parties import PARTIES
+from shieldfl.audit.result import AuditResult, Cell, Example, Verdict
+from shieldfl.audit.views.view import PARTIES
 from simulation.report.made_up_runs import SIXTEEN
 
 __all__ = ["audit_of", "audit_of_one_try", "audit_of_sixteen", "cell", "example", "small_audit", "with_cells"]

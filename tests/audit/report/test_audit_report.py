@@ -20,14 +20,14 @@ from PIL import Image
 
 from audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
-from shieldfl.audit.attacks.gradient_matching import Dlg
-from shieldfl.audit.attacks.ilrg import Ilrg
+from shieldfl.audit.attacks.labels import Ilrg
 from shieldfl.audit.attacks.offered import BUILT_IN, usable_attacks
+from shieldfl.audit.attacks.searches import Dlg
+from shieldfl.audit.figures import FIGURES
 from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
 from shieldfl.audit.report.reading import MEANINGS
 from shieldfl.audit.result import Cell
-from shieldfl.audit.scores.outcome import FIGURES
 from shieldfl.errors import ParameterError
 
 FILES = ["audit.json", "cells.csv", "index.html"]

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from audit.small_updates import trained
+from audit.updates import trained
+from shieldfl import ckks, paillier
 from shieldfl.audit.audit_config import AuditConfig
+from shieldfl.audit.views import recorded_federation as module
 from shieldfl.audit.views import trial as trial_module
-from shieldfl.audit.views.parties import PARTIES, Party, party_named
-from shieldfl.audit.views.recorded_federation import RecordedFederation
+from shieldfl.audit.views.recorded_federation import RecordedFederation, kept_pair
 from shieldfl.audit.views.trial import Trial
-from shieldfl.audit.views.view import View
+from shieldfl.audit.views.view import PARTIES, KnownChange, Party, View, party_named
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
+from shieldfl.roles.round_keys import RoundKeys
 from shieldfl.simulation.data import Dataset
 
 UP, DOWN = "canary up {}", "canary down {}"
@@ -220,3 +223,230 @@ def test_synthetic_data_are_made_once_for_all_federations_on_the_same_samples(di
             assert Trial(method, MethodSettings(), small, digits, number).record.disclosures[0, 1].synthetic
     assert made == [16]  # as many as the clients have samples
     trial_module._made_synthetic.cache_clear()
+
+
+ROUNDING = 4 * 2**-20 + 1e-6
+
+
+def sums(trial: Trial, party: str, victim: int = 0) -> list[KnownChange]:
+    changes = View(trial.record, trial.method, party_named(party), victim).changes()
+    return [one for one in changes if one.source == "sum"]
+
+
+def mean_change(trial: Trial, one: KnownChange) -> np.ndarray:
+    own = [trial.record.own_updates[index, one.round].parameters - one.start for index in one.clients]
+    return np.mean(own, axis=0)
+
+
+@pytest.mark.parametrize("divisor", ["contributors", "participants"])
+def test_a_sum_over_those_who_sent_a_position_gives_others_the_last_one_s_value(digits, small, divisor):
+    settings = MethodSettings().changed("selective-shield", {"divisor": divisor})
+    trial = Trial("selective-shield", settings, small, digits, 0)
+    one = sums(trial, "other-clients")[0]
+    kept = trial.record.disclosures[0, 1].kept.to_bool()
+    assert one.clients == (0,)
+    assert 0 < kept.sum() < kept.size
+    assert np.array_equal(one.known, ~kept)
+    assert np.abs(one.change - mean_change(trial, one))[one.known].max() < ROUNDING
+
+
+def test_a_client_takes_its_own_noise_out_of_a_sum(trial_of):
+    trial = trial_of("dp-fedavg")
+    aggregator = View(trial.record, trial.method, party_named("aggregator"), 0)
+    message = next(aggregator.changes())
+    assert message.source == "message"
+    (one, *_) = sums(trial, "other-clients")
+    assert np.abs(one.change - message.change).max() < 1e-5
+    assert np.abs(one.change - mean_change(trial, one)).max() > 0.1
+
+
+def test_clients_take_their_own_shares_of_the_noise_out_of_a_sum(trial_of):
+    """What is left is one client's clipped update with its own share: others' shares and clipping are gone from it."""
+    trial = trial_of("ddp-fedavg")
+    (one, *_) = sums(trial, "other-clients")
+    share = trial.record.own_shares[0, one.round]
+    assert np.abs(one.change - share).max() < ROUNDING * 4
+    assert np.abs(share - mean_change(trial, one)).max() > 0.1
+    deviation = float(one.deviation[0])
+    assert 0.9 * deviation < (share - mean_change(trial, one)).std() < 1.1 * deviation
+    (several, *_) = sums(trial, "client")
+    theirs = np.mean([trial.record.own_shares[index, 1] for index in several.clients], axis=0)
+    assert np.abs(several.change - theirs).max() < ROUNDING * 4
+
+
+@pytest.fixture(scope="module")
+def clustered(digits: Dataset, small: AuditConfig) -> Trial:
+    """Six clients of two kinds, whose updates are added up for each kind."""
+    labels = digits.train_labels.numpy()
+    kinds = [np.flatnonzero(np.isin(labels, kind)) for kind in ([0, 1], [6, 7])]
+    batches = [kinds[client // 3][4 * client : 4 * client + 4] for client in range(6)]
+    settings = MethodSettings().changed("sense-crypt", {"encryption": "kahe"})
+    config = AuditConfig(model="linear", samples=4, rounds=1, clients=6, min_clients=2, threads=1)
+    return Trial("sense-crypt", settings, config, digits, 0, batches=batches)
+
+
+@pytest.mark.parametrize(
+    ("party", "victim", "clients"),
+    [
+        ("authority", 0, (0, 1, 2)),
+        ("authority", 5, (3, 4, 5)),
+        ("network", 4, (3, 4, 5)),
+        ("client", 1, (1, 2)),
+        ("other-clients", 3, (3,)),
+    ],
+)
+def test_sums_of_clusters_are_of_the_victim_s_alone(clustered, party, victim, clients):
+    (one,) = sums(clustered, party, victim)
+    assert one.clients == clients
+    assert np.abs(one.change - mean_change(clustered, one)).max() < ROUNDING
+
+
+def test_the_update_that_is_worked_out_of_a_sum_is_one_step_from_all_samples(trial_of):
+    (known, observed), *_ = trial_of("full-he").observed(party_named("client"), 0)
+    assert known.clients == (0, 2, 3)
+    assert (observed.samples, observed.steps) == (12, 1)
+    assert np.allclose(observed.gradient, -known.change / 0.1)
+
+
+def first(trial: Trial, party: str, source: str) -> KnownChange:
+    return next(one for one in trial.changes(party_named(party), 0) if one.source == source)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("dp-fedavg", {"noise_multiplier": 3.0, "clip_norm": 2.0}),
+        ("selective-shield", {"noise_multiplier": 3.0, "clip_norm": 2.0, "threshold": 0.5}),
+    ],
+)
+@pytest.mark.parametrize(("party", "source"), [("aggregator-and-client", "message"), ("client", "sum")])
+def test_stated_noise_is_what_clients_add_where_they_add_it(digits, small, method, settings, party, source):
+    trial = Trial(method, MethodSettings().changed(method, settings), small, digits, 0)
+    known = first(trial, party, source)
+    added = known.change - mean_change(trial, known)
+    noised = trial.record.disclosures[0, 1].noised.to_bool()
+    stated = known.deviation
+    assert np.std(added[noised] / stated[noised]) == pytest.approx(1.0, abs=0.12)
+    if source == "message":
+        times = 2.0 if method == "selective-shield" else 1.0  # the root of K
+        np.testing.assert_allclose(stated[noised], 6.0 * times)
+        assert not stated[~noised].any()
+    elif method == "selective-shield":
+        encrypted = trial.record.disclosures[0, 1].encrypted.to_bool()
+        assert encrypted.any()
+        assert (stated[encrypted] < 1e-5).all()
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "alt-fl-mp", "alt-fl-pi"])
+def test_the_noise_of_private_training_is_stated_for_messages_and_encrypted_sums(digits, small, method):
+    strong = {"noise_multiplier": 10.0, "max_grad_norm": 4.0}
+    trial = Trial(method, MethodSettings().changed(method, strong), small, digits, 0)
+    alone = 0.1 * 10.0 * 4.0 / small.samples  # the noise of one step on the mean gradient
+    for party, clients in (("client", 3), ("other-clients", 1)):
+        known = first(trial, party, "sum")
+        np.testing.assert_allclose(known.deviation, alone / np.sqrt(clients), rtol=1e-4)
+        assert np.std(known.change / known.deviation) == pytest.approx(1.0, abs=0.12)
+
+
+def test_values_without_noise_are_exact_in_messages_and_rounded_in_encrypted_sums(trial_of):
+    assert not first(trial_of("mask-crypt"), "aggregator", "message").deviation.any()
+    rounded = first(trial_of("full-he"), "client", "sum").deviation
+    np.testing.assert_allclose(rounded, 2**-20 / np.sqrt(12) * 2 / 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
+def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mechanism):
+    settings = {"noise_multiplier": 3.0, "clip_norm": 2.0, "mechanism": mechanism}
+    trial = Trial("ddp-fedavg", MethodSettings().changed("ddp-fedavg", settings), small, digits, 0)
+    charged = trial.method.noise.honest_clients
+    known = first(trial, "client", "sum")
+    stated = 3.0 * 2.0 / np.sqrt(charged * len(known.clients))
+    np.testing.assert_allclose(known.deviation, stated, rtol=0.02)
+    # What the client has drawn itself it has taken out.
+    there = np.std((known.change - mean_change(trial, known)) / known.deviation)
+    assert there == pytest.approx(1.0, abs=0.12)
+
+
+def test_the_shares_of_a_round_s_noise_are_as_large_as_its_clipping_norm_is(digits, small):
+    adaptive = {"noise_multiplier": 3.0, "clip_norm": 8.0, "clipping": "adaptive", "clip_learning_rate": 2.0}
+    settings = MethodSettings().changed("ddp-fedavg", adaptive | {"clip_count_noise": 1e-3})
+    trial = Trial("ddp-fedavg", settings, replace(small, rounds=2), digits, 0)
+    sums = [one for one in trial.changes(party_named("client"), 0) if one.source == "sum"]
+    # All of a first round whose norm is large are within it, and half are to be.
+    before, after = (known.deviation.max() for known in sums)
+    assert after / before == pytest.approx(np.exp(-1.0), rel=0.01)
+    there = np.std((sums[1].change - mean_change(trial, sums[1])) / after)
+    assert there == pytest.approx(1.0, abs=0.12)
+
+
+@pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
+def test_shares_are_stated_where_settings_ask_for_them_and_in_rounds_that_encrypt(digits, small, method):
+    strong = {"noise_multiplier": 10.0} if method == "alt-fl-pi" else {}
+    asked = {"sum_noise_multiplier": 3.0, "sum_clip_norm": 2.0}
+    trial = Trial(
+        method, MethodSettings().changed(method, asked | strong), replace(small, rounds=2), digits, 0
+    )
+    sums = [one for one in trial.changes(party_named("client"), 0) if one.source == "sum"]
+    # Every second round of PI encrypts, the others have the noise of training.
+    shared = [one for one in sums if method != "alt-fl-pi" or one.round == 2]
+    assert len(shared) == (1 if method == "alt-fl-pi" else 2)
+    for known in shared:
+        stated = 3.0 * 2.0 / np.sqrt(trial.method.noise.honest_clients * len(known.clients))
+        sent = known.deviation > 0.0
+        np.testing.assert_allclose(known.deviation[sent], stated, rtol=0.02)
+        assert sent.all() or method == "dict-pfl"
+        there = np.std((known.change - mean_change(trial, known))[sent] / stated)
+        assert there == pytest.approx(1.0, abs=0.12)
+    if method == "alt-fl-pi":
+        alone = 0.1 * 10.0 * 4.7 / small.samples
+        np.testing.assert_allclose(sums[0].deviation, alone / np.sqrt(len(sums[0].clients)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["dp-sgd", "alt-fl-pi", "dp-fedavg", "ddp-fedavg"])
+def test_noise_by_default_is_alike_on_all_positions_and_nearly_all_of_an_update(trial_of, method):
+    """So that searches for images have nothing to weigh, nor a distance to stop at."""
+    known = first(trial_of(method), "other-clients", "sum")
+    assert known.deviation.min() == known.deviation.max() > 0
+    share = (
+        np.square(known.deviation, dtype=np.float64).sum() / np.square(known.change, dtype=np.float64).sum()
+    )
+    assert 0.8 < share < 1.2
+
+
+BOUNDS = {"threads": 1, "weight_bounds": (1.0, 1.0)}
+
+
+def test_a_pair_that_takes_seconds_is_made_once(digits: Dataset, small: AuditConfig, monkeypatch):
+    made: list[str] = []
+    real = module.KeyAuthority
+
+    class Counted(real):
+        def __new__(cls, parameters, *others, **options):
+            made.append(type(parameters).__module__)
+            return real(parameters, *others, **options)
+
+    monkeypatch.setattr(module, "KeyAuthority", Counted)
+    settings = MethodSettings().changed("batch-crypt", {"key_bits": 2048})
+    config = replace(small, rounds=1)
+    trials = [Trial("batch-crypt", settings, config, digits, number) for number in (0, 1)]
+    assert len(made) <= 1  # none, where another test has made it
+    # Both sums are opened, though of one round of one key: each is of a federation of its own.
+    assert all(("client 0", 2) in one.record.models for one in trials)
+
+
+def test_pairs_that_last_are_one_by_parameters_and_policy_and_others_are_new():
+    lasting, passing = paillier.Parameters(key_bits=2048, max_clients=4), ckks.Parameters(max_clients=4)
+    keys = [
+        kept_pair(parameters, clients, **BOUNDS).public_key.to_bytes()
+        for parameters, clients in ((lasting, 2), (lasting, 2), (lasting, 3), (passing, 2), (passing, 2))
+    ]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+def test_nobody_else_has_a_pair_twice():
+    parameters = paillier.Parameters(key_bits=2048, max_clients=4)
+    first, second = (
+        RoundKeys({"update": parameters}, 2).begin_round(1)["round key update"] for _ in range(2)
+    )
+    assert first != second

@@ -11,6 +11,7 @@ from methods.method_conformance import SteppedRun, initial_model, resigned
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
 from privacy.seeded_draws import noise_from_seeds
+from reference.distributed_noise import rotated
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.distributed_noise.clip_part import CLIP_EXPONENT, clip_part, read_clip_exponent
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -19,7 +20,6 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.draws import rotation_seed
-from shieldfl.reference.distributed_noise import rotated
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import encryptions
 

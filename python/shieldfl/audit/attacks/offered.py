@@ -10,28 +10,27 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
-from shieldfl.audit.attack import UpdateAttack
-from shieldfl.audit.federation_attack import FederationAttack
+from shieldfl.audit.attack import FederationAttack, UpdateAttack
 from shieldfl.errors import ParameterError
 
 __all__ = ["BUILT_IN", "GROUP", "UsableAttacks", "usable_attacks"]
 
 GROUP = "shieldfl.attacks"
 BUILT_IN = {
-    "ilrg": "shieldfl.audit.attacks.ilrg:Ilrg",
-    "dlg": "shieldfl.audit.attacks.gradient_matching:Dlg",
-    "idlg": "shieldfl.audit.attacks.gradient_matching:Idlg",
-    "inverting": "shieldfl.audit.attacks.inverting_gradients:Inverting",
-    "robbing-the-fed": "shieldfl.audit.attacks.robbing_the_fed:RobbingTheFed",
-    "curious-abandon-honesty": "shieldfl.audit.attacks.trap_weights:CuriousAbandonHonesty",
-    "label-distribution": "shieldfl.audit.attacks.label_distribution_audit:LabelDistributionAudit",
-    "membership": "shieldfl.audit.attacks.membership_audit:MembershipAudit",
-    "lone-total": "shieldfl.audit.protocol.small_totals:LoneTotal",
-    "few-total": "shieldfl.audit.protocol.small_totals:FewTotal",
-    "second-total": "shieldfl.audit.protocol.second_total:SecondTotal",
-    "late-total": "shieldfl.audit.protocol.late_total:LateTotal",
-    "invented-clients": "shieldfl.audit.protocol.invented_clients:InventedClients",
-    "tampered-ciphertext": "shieldfl.audit.protocol.tampered_ciphertext:TamperedCiphertext",
+    "ilrg": "shieldfl.audit.attacks.labels:Ilrg",
+    "dlg": "shieldfl.audit.attacks.searches:Dlg",
+    "idlg": "shieldfl.audit.attacks.searches:Idlg",
+    "inverting": "shieldfl.audit.attacks.searches:Inverting",
+    "robbing-the-fed": "shieldfl.audit.attacks.planted_layers:RobbingTheFed",
+    "curious-abandon-honesty": "shieldfl.audit.attacks.planted_layers:CuriousAbandonHonesty",
+    "label-distribution": "shieldfl.audit.attacks.label_distribution:LabelDistributionAudit",
+    "membership": "shieldfl.audit.attacks.membership:MembershipAudit",
+    "lone-total": "shieldfl.audit.protocol.lies:LoneTotal",
+    "few-total": "shieldfl.audit.protocol.lies:FewTotal",
+    "second-total": "shieldfl.audit.protocol.lies:SecondTotal",
+    "late-total": "shieldfl.audit.protocol.lies:LateTotal",
+    "invented-clients": "shieldfl.audit.protocol.lies:InventedClients",
+    "tampered-ciphertext": "shieldfl.audit.protocol.lies:TamperedCiphertext",
 }
 """The attacks of this package, read as entry points are."""
 

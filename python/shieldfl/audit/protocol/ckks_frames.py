@@ -8,15 +8,26 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl import ckks
-from shieldfl.reference import ckks as reference
 
-__all__ = ["BatchFrame", "ask_for_secret", "open_batch", "resealed", "secret_from_sum"]
+__all__ = [
+    "BatchFrame",
+    "ask_for_secret",
+    "drop_low_bits",
+    "from_digits",
+    "open_batch",
+    "read_sums",
+    "resealed",
+    "restore_low_bits",
+    "secret_from_sum",
+    "to_digits",
+]
 
 _HEAD = 48
 _LIMB_BITS = 26
@@ -79,14 +90,14 @@ class BatchFrame:
             offset += length
         dropped = self.facts["dropped_bits"][wanted]
         return [
-            reference.from_digits(reference.restore_low_bits([int(x) for x in fields], dropped), self.primes)
+            from_digits(restore_low_bits([int(x) for x in fields], dropped), self.primes)
             for fields in zip(*rows, strict=True)
         ]
 
     def with_half(self, block: int, wanted: int, coefficients: list[int]) -> bytes:
         """Return the frame with another c0 or c1, and a checksum that fits."""
         dropped = self.facts["dropped_bits"][wanted]
-        fields = [reference.drop_low_bits(reference.to_digits(x, self.primes), dropped) for x in coefficients]
+        fields = [drop_low_bits(to_digits(x, self.primes), dropped) for x in coefficients]
         offset = self._start + block * sum(self._row_bytes())
         frame = bytearray(self.frame)
         for (half, place, bits), length in zip(self._bits(), self._row_bytes(), strict=True):
@@ -125,7 +136,7 @@ def open_batch(frame: bytes, parameters: ckks.Parameters, secret: NDArray[np.int
         message = [(a + int(b)) % modulus for a, b in zip(batch.half(block, 0), product, strict=True)]
         count = min(in_one, batch.count + batch.weighted - len(values))
         field_bits = parameters.value_bits + facts["guard_bits"]
-        values += reference.read_sums(message, count, modulus, facts["log2_scale"], field_bits)
+        values += read_sums(message, count, modulus, facts["log2_scale"], field_bits)
     return np.array(values[: batch.count], dtype=np.int64)
 
 
@@ -141,3 +152,50 @@ def _negacyclic(coefficients: list[int], secret: NDArray[np.int64]) -> NDArray[A
         folded[: full.size - degree] -= full[degree:]
         result += folded.astype(object) << shift
     return result
+
+
+def to_digits(number: int, primes: Sequence[int]) -> list[int]:
+    """Write a number as digit0 + q0 digit1 + ..., each digit below its prime: how it travels."""
+    digits = []
+    for prime in primes:
+        number, digit = divmod(number, prime)
+        digits.append(digit)
+    return digits
+
+
+def from_digits(digits: Sequence[int], primes: Sequence[int]) -> int:
+    """Return the number modulo the product of the primes; digits that are sums may exceed their primes."""
+    number, place = 0, 1
+    for digit, prime in zip(digits, primes, strict=True):
+        number += digit * place
+        place *= prime
+    return number % place
+
+
+def drop_low_bits(digits: Sequence[int], dropped_bits: int) -> list[int]:
+    """Cut the lowest bits off the first digit: what a batch sends of one coefficient."""
+    return [digits[0] >> dropped_bits, *digits[1:]]
+
+
+def restore_low_bits(fields: Sequence[int], dropped_bits: int) -> list[int]:
+    """Put the middle of what was cut off in its place, which is 1/2 too much on average."""
+    middle = (1 << dropped_bits) >> 1
+    return [(fields[0] << dropped_bits) + middle, *fields[1:]]
+
+
+def read_sums(
+    message: Sequence[int], count: int, modulus: int, log2_scale: int, field_bits: int
+) -> list[int]:
+    """Round the noise away and take the fields apart: value v of a block stands in field v // N of v % N."""
+    degree = len(message)
+    sums = [0] * (degree * -(-count // degree))
+    for index, coefficient in enumerate(message):
+        centred = coefficient - modulus if coefficient > modulus // 2 else coefficient
+        rest = (centred + (1 << (log2_scale - 1))) >> log2_scale
+        for place in range(index, len(sums), degree):
+            field = rest & ((1 << field_bits) - 1)
+            if field >> (field_bits - 1):
+                field -= 1 << field_bits
+            sums[place] = field
+            rest = (rest - field) >> field_bits
+    return sums[:count]

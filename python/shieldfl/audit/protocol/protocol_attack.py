@@ -10,11 +10,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.federation_attack import FederationAttack
-from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
-from shieldfl.audit.protocol.played_federation import PlayedFederation
+from shieldfl.audit.attack import FederationAttack
+from shieldfl.audit.figures import bootstrap_interval
+from shieldfl.audit.protocol.lying_aggregator import LyingAggregator, PlayedFederation
 from shieldfl.audit.result import FEWEST_TRIES, UNDEFENDED, Cell
-from shieldfl.audit.scores.intervals import bootstrap_interval
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.steps import AggregatorSteps

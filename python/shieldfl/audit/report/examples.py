@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from shieldfl.audit.report.reading import AttackTable, above_chance, figure_text, others_text, word
-from shieldfl.audit.result import AuditResult, Cell
-from shieldfl.audit.scores.outcome import Example
+from shieldfl.audit.result import AuditResult, Cell, Example
 from shieldfl.reporting.pixel_images import render_row
 from shieldfl.reporting.report_page import data_uri
 from shieldfl.simulation.report.findings import joined

@@ -23,7 +23,7 @@ from shieldfl.audit.report.reading import (
     word,
 )
 from shieldfl.audit.result import AuditResult
-from shieldfl.audit.views.parties import PARTIES
+from shieldfl.audit.views.view import PARTIES
 from shieldfl.errors import ParameterError
 from shieldfl.reporting.figure_style import LIGHT
 from shieldfl.reporting.output_files import write_whole

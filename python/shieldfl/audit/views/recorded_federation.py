@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.views.kept_pair import kept_pair
 from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
@@ -17,18 +17,65 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.roles.key_authority import KeyAuthority
+from shieldfl.roles.key_file import Contents
 from shieldfl.roles.message import Message
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import FloatVector, LocalUpdate
 
-__all__ = ["AGGREGATOR", "AUTHORITY", "Delivery", "Record", "RecordedFederation", "client_name"]
+__all__ = [
+    "AGGREGATOR",
+    "AUTHORITY",
+    "Delivery",
+    "Record",
+    "RecordedFederation",
+    "client_name",
+    "kept_pair",
+]
+
+_kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
+"""By parameters and policy: a pair as it was made, before it opened anything."""
+
+
+def kept_pair(
+    parameters: SchemeParameters[Any, Any],
+    min_clients: int,
+    *,
+    threads: int | None,
+    weight_bounds: tuple[float, float],
+) -> KeyAuthority[Any]:
+    """Return a key authority as :class:`KeyAuthority` makes it; where pairs last, with that of an earlier one.
+
+    Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each is of a
+    federation of its own, with its own session and signing key. It is for the audit alone: no command, and no other
+    part of the package, has two authorities of one key. Raises as :class:`KeyAuthority` does.
+    """
+
+    def made() -> KeyAuthority[Any]:
+        new = KeyAuthority(parameters, min_clients, threads=threads, weight_bounds=weight_bounds)
+        return cast("KeyAuthority[Any]", new)
+
+    if not scheme_of(parameters).keys_last:
+        return made()
+    which = repr(parameters), min_clients, weight_bounds
+    if which not in _kept:
+        _kept[which] = made().contents()
+    contents = replace(_kept[which], secret=bytearray(_kept[which].secret), opened={})
+    return KeyAuthority.of_contents(contents, threads=threads)
+
 
 AGGREGATOR = "aggregator"
 AUTHORITY = "key authority"
 
-_QUESTIONS = ("global_model", "merged_model")
-"""Steps that ask a client in this process for what it has: no message goes to anybody by them."""
+_STEPS = (
+    *("enrolled", "begin_round", "finish_training", "step", "end_round"),
+    *("begin_phase", "receive", "open", "keep"),
+    *("enrol", "grant", "answer", "sign_answer"),
+)
+"""Of clients, aggregator and key authority: those that bring them messages, or what training gave."""
 
 Role = TypeVar("Role")
 
@@ -82,36 +129,6 @@ class Record:
     """That runs."""
 
 
-class _Recorded:
-    """Passes every call on to a role and keeps the messages that come with it."""
-
-    def __init__(self, role: Any, name: str, record: Record, client: int | None = None) -> None:
-        self._role, self._name, self._record, self._client = role, name, record, client
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._role, name)
-        if not callable(found):
-            return found
-
-        if name in _QUESTIONS:
-            return found
-
-        def step(*arguments: Any, **options: Any) -> Any:
-            self._keep(name, [*arguments, *options.values()])
-            return found(*arguments, **options)
-
-        return step
-
-    def _keep(self, step: str, arguments: Sequence[Any]) -> None:
-        details = tuple(one for one in arguments if isinstance(one, int | str))
-        for one in arguments:
-            if isinstance(one, Message):
-                kept = Delivery(self._name, step, details, self._record.round, one.to_bytes())
-                self._record.deliveries.append(kept)
-            elif isinstance(one, LocalUpdate) and self._client is not None:
-                self._record.own_updates[self._client, self._record.round] = one.copied()
-
-
 class RecordedFederation(EmbeddedFederation):
     """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
 
@@ -129,7 +146,29 @@ class RecordedFederation(EmbeddedFederation):
         self._keep_models(1)
 
     def _recorded(self, role: Role, name: str, client: int | None = None) -> Role:
-        return cast(Role, _Recorded(role, name, self.record, client))
+        """Keep what comes with each step of a role."""
+        for step in _STEPS:
+            if hasattr(role, step):
+                setattr(role, step, partial(self._kept, getattr(role, step), name, step, client))
+        return role
+
+    def _kept(
+        self,
+        own: Callable[..., Any],
+        name: str,
+        step: str,
+        client: int | None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
+        given, record = [*arguments, *options.values()], self.record
+        details = tuple(one for one in given if isinstance(one, int | str))
+        for one in given:
+            if isinstance(one, Message):
+                record.deliveries.append(Delivery(name, step, details, record.round, one.to_bytes()))
+            elif isinstance(one, LocalUpdate) and client is not None:
+                record.own_updates[client, record.round] = one.copied()
+        return own(*arguments, **options)
 
     def new_client(self, index: int) -> ClientSteps:
         """Make a client, as every embedded federation does, and record what it gets."""

@@ -16,9 +16,8 @@ from torch import nn
 
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.audit.views.parties import Party
 from shieldfl.audit.views.recorded_federation import Record, RecordedFederation
-from shieldfl.audit.views.view import KnownChange, View
+from shieldfl.audit.views.view import KnownChange, Party, View
 from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.model_adaptation import adapt_model

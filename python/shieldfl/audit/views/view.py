@@ -1,4 +1,4 @@
-"""What a party of a recorded federation has got: the messages, and which numbers of clients' updates are in them."""
+"""Who may look at a federation, and what it has got: messages, and the numbers of clients' updates in them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,75 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.audit.views.parties import Party
 from shieldfl.audit.views.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
 from shieldfl.errors import ParameterError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.method import Method
 from shieldfl.training.local_update import FloatVector
 
-__all__ = ["PARTS_OF_VALUES", "KnownChange", "View"]
+__all__ = ["PARTIES", "PARTS_OF_VALUES", "KnownChange", "Party", "View", "party_named"]
+
+
+@dataclass(frozen=True)
+class Party:
+    """One party, honest but curious: it keeps what it gets and does as the method says.
+
+    Clients of a party are told by how many there are: the first ones that are not the victim.
+    """
+
+    name: str
+    meaning: str
+    aggregates: bool = False
+    is_authority: bool = False
+    colluding_clients: int | None = 0
+    """How many clients are of the party; None for all but the victim."""
+    reads_channel: bool = False
+    """Whether it has every message to and from clients, as it would be without TLS."""
+    has_last_model: bool = False
+    """Whether it gets the model behind the last round, and nothing else."""
+
+    def clients(self, victim: int, clients: int) -> tuple[int, ...]:
+        """Return which clients are of the party, where ``victim`` is one of ``clients``.
+
+        Raises ParameterError where there are not so many.
+        """
+        others = [index for index in range(clients) if index != victim]
+        count = len(others) if self.colluding_clients is None else self.colluding_clients
+        if count > len(others):
+            raise ParameterError(f"{self.name}: there are no {count} clients beside the one that is attacked")
+        return tuple(others[:count])
+
+    def roles(self, victim: int, clients: int) -> tuple[str, ...]:
+        """Return by what names the roles of the party are recorded."""
+        named = [AGGREGATOR] if self.aggregates else []
+        if self.is_authority:
+            named.append(AUTHORITY)
+        return (*named, *(client_name(index) for index in self.clients(victim, clients)))
+
+
+PARTIES = (
+    Party("aggregator", "the server that adds updates", aggregates=True),
+    Party("client", "one of the other clients", colluding_clients=1),
+    Party("other-clients", "all clients but the one that is attacked, together", colluding_clients=None),
+    Party("authority", "the key authority", is_authority=True),
+    Party(
+        "aggregator-and-client",
+        "the server together with one client",
+        aggregates=True,
+        colluding_clients=1,
+    ),
+    Party("network", "whoever reads all messages to and from clients: there is no TLS", reads_channel=True),
+    Party("outsider", "who gets the model behind the last round", has_last_model=True),
+)
+
+
+def party_named(name: str) -> Party:
+    """Return a party. Raises ParameterError for a name that there is not."""
+    for party in PARTIES:
+        if party.name == name:
+            return party
+    raise ParameterError(f"there is no party {name!r}: choose among {', '.join(one.name for one in PARTIES)}")
+
 
 PARTS_OF_VALUES = ("values", "update")
 """The parts of a client's message that may hold numbers of its update as they are."""

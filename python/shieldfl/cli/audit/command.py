@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Meta
 
-from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.epsilon.config import EpsilonConfig
-from shieldfl.cli.audit.epsilon import measure
+from shieldfl.audit.audit_config import AuditConfig, EpsilonConfig
 from shieldfl.cli.failures import failures_on_stderr, interruptible, kind_of_interruption
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
@@ -98,7 +96,7 @@ def audit(
         if attacked.epsilon:
             methods = _named(attacked.methods or names_with_epsilon(method_names()))
             given = apply_assignments(MethodSettings(), assignments or (), methods)
-            measure(config, measurement, methods, given, json_file)
+            _measure(config, measurement, methods, given, json_file)
             return
         methods = _named(attacked.methods or method_names())
         given = apply_assignments(MethodSettings(), assignments or (), methods)
@@ -135,6 +133,35 @@ def _named(methods: Sequence[str]) -> tuple[str, ...]:
         raise typer.BadParameter(str(error), param_hint="--method") from None
 
 
+def _measure(
+    config: AuditConfig,
+    measurement: EpsilonConfig,
+    methods: tuple[str, ...],
+    settings: MethodSettings,
+    json_file: Path | None,
+) -> None:
+    """Measure, print and write what came of it, also of a measurement that is interrupted.
+
+    Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
+    """
+    from shieldfl.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
+    from shieldfl.cli.audit.output import AuditProgress, print_epsilons
+
+    stopped: EpsilonInterrupted | None = None
+    try:
+        with AuditProgress(config.budget_minutes) as progress:
+            result = measure_epsilons(config, measurement, methods, settings, progress)
+    except EpsilonInterrupted as error:
+        stopped, result = error, error.result
+    write_json(result.to_json(), json_file)
+    if not is_stdout(json_file):
+        print_epsilons(result)
+    if stopped is not None:
+        kind = kind_of_interruption(stopped)
+        raise kind(f"{stopped}: what was measured by then is kept") from stopped
+    check_claims(result)
+
+
 def _run(
     config: AuditConfig,
     attacked: Attacked,
@@ -147,9 +174,8 @@ def _run(
     from shieldfl.audit.attacks.offered import usable_attacks
     from shieldfl.audit.result import NOT_TRIED
     from shieldfl.audit.session import AuditInterrupted, run_audit
-    from shieldfl.audit.views.parties import party_named
-    from shieldfl.cli.audit.progress import AuditProgress
-    from shieldfl.cli.audit.table import print_audit
+    from shieldfl.audit.views.view import party_named
+    from shieldfl.cli.audit.output import AuditProgress, print_audit
 
     for names, check, option in (
         (attacked.attacks, usable_attacks, "--attack"),

@@ -97,7 +97,7 @@ def _audit(config: RunConfig, methods: Sequence[str], settings: MethodSettings) 
     """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
     from shieldfl.audit.audit_config import AuditConfig
     from shieldfl.audit.session import AuditInterrupted, run_audit
-    from shieldfl.cli.audit.progress import AuditProgress
+    from shieldfl.cli.audit.output import AuditProgress
     from shieldfl.training.models import default_model
 
     audited = AuditConfig(

@@ -1,1 +1,0 @@
-"""What an attacker knows and puts where values are hidden."""

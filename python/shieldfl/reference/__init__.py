@@ -1,1 +1,0 @@
-"""Slow twins of what the core does fast."""
