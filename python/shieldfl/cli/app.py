@@ -36,7 +36,6 @@ class _ProfileCommands(CommandsOnDemand):
         "calibrate": "shieldfl.cli.profile.calibrate:calibrate",
         "simulate": "shieldfl.cli.profile.simulate:simulate",
         "plan": "shieldfl.cli.profile.plan:plan",
-        "measure": "shieldfl.cli.profile.measure:measure",
     }
 
 

@@ -289,7 +289,6 @@ PLAN = ["plan", "FLEET", "--paper-costs"]
         ["calibrate", "--values", "0"],
         ["calibrate", "--model", "linear", "--sample-shape", ""],
         ["calibrate", "--output", "no-such-folder/profile.json"],
-        ["measure"],
     ],
     ids=" ".join,
 )

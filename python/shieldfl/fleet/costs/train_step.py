@@ -1,28 +1,16 @@
-"""What a training step takes here, and a client's training that consists of such steps. Needs torch."""
+"""What a training step takes here. Needs torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
-
 import torch
 
-from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import median_seconds
 from shieldfl.settings import TrainingSettings
-from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
-from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.torch_bridge import parameter_layout
 from shieldfl.training.models import build_model
 from shieldfl.training.sgd import train_locally
 
-__all__ = ["BATCH_SIZE", "CLASSES", "LocalTraining", "TrainStep"]
-
-BATCH_SIZE = 32
-CLASSES = 10
+__all__ = ["TrainStep"]
 
 # A few batches at a time, so that starting an epoch weighs as little as it does in training.
 _BATCHES = 8
@@ -48,37 +36,6 @@ class TrainStep:
 
     def _train(self) -> None:
         train_locally(self._model, self._features, self._labels, self._settings, seed=0)
-
-
-class LocalTraining:
-    """A client's training in a round: the same step, on as many random samples and epochs as it has."""
-
-    def __init__(
-        self, model: str, sample_shape: tuple[int, ...], samples: int, local_epochs: int, seed: int
-    ) -> None:
-        self._model = build_model(model, sample_shape, CLASSES, seed=0)
-        self._settings = TrainingSettings(local_epochs=local_epochs, batch_size=BATCH_SIZE)
-        self._samples = _random_samples(samples, sample_shape, CLASSES, seed)
-        self.begin_method("fedavg", {})
-
-    def begin_method(self, method: str, settings: Mapping[str, Any]) -> None:
-        """Train what the method trains of the model. Raises as :func:`adapt_model` does."""
-        known = MethodSettings()
-        module = adapt_model(method, self._model, known.changed(method, settings) if settings else known)
-        self._trainer = LocalTrainer(module, *self._samples, self._settings)
-        self.layout = parameter_layout(module)
-        self.initial = GlobalModel(flatten(module), flatten_buffers(module))
-
-    def train(self, start: StartingPoint) -> tuple[LocalUpdate, float]:
-        """Train for one round; return the update, and how many seconds its scores took."""
-        update, _ = self._trainer.train(start, seed=0)
-        return update, self._trainer.clock.take().get("score", 0.0)
-
-    def train_few(self) -> int:
-        """Train for one epoch on as many samples as a measured step has, or all; return how many."""
-        features, labels = (one[: _BATCHES * BATCH_SIZE] for one in self._samples)
-        train_locally(self._model, features, labels, replace(self._settings, local_epochs=1), seed=0)
-        return len(features)
 
 
 def _random_samples(
