@@ -36,10 +36,9 @@ from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.build_info import build_info
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console, result_table
-from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate, scheme_parameters
 from shieldfl.fleet.costs.cost_model import SchemeCosts, speedup
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
-from shieldfl.fleet.costs.scheme_calibration import scheme_parameters
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
@@ -477,7 +476,6 @@ def staying(fleet: Fleet) -> Fleet:
             name=name,
             count=1,
             profile=name,
-            simd="",
             dropout_probability=0.0,
             idle_seconds=0.0,
             cluster="",
@@ -583,9 +581,7 @@ def main() -> None:
     else:
         threads = tuple({max(1, int(cores)) for cores in fleet.cores})
         profile = calibrate(
-            CalibrationSettings(
-                schemes=(given.scheme,), threads=threads, model=fleet.model.name, other_sets=False
-            )
+            CalibrationSettings(schemes=(given.scheme,), threads=threads, model=fleet.model.name)
         )
     print_machine(describe_machine(), result_console())
     found = []

@@ -47,7 +47,7 @@ def script(monkeypatch):
 @pytest.fixture(scope="module")
 def profile():
     pytest.importorskip("torch")
-    shape = {"model": "linear", "sample_shape": (4, 4), "other_sets": False}
+    shape = {"model": "linear", "sample_shape": (4, 4)}
     return calibrate(
         CalibrationSettings(schemes=(DEFAULT_ENCRYPTION,), threads=(1,), values=5000, seconds=0.0, **shape)
     )
