@@ -25,8 +25,7 @@ from shieldfl.benchmarks import Effort
 from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.benchmarks.target import Target
 from shieldfl.cli.bench import command as bench
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.bench.targets import print_targets
+from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
+from shieldfl.benchmarks.own import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.scheme import select
 
 CIPHERTEXTS = 512

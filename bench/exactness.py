@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl as sf
-from shieldfl.benchmarks.own_enrolled import EnrolledSession
+from shieldfl.benchmarks.own import EnrolledSession
 from shieldfl.scheme.enrolled_opening import open_total
 
 _SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}

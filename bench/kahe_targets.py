@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from million_clients import NAME, measure_sum
 from scheme_targets import beside, effort_of
-from shieldfl.benchmarks.answering import measure_authority
+from shieldfl.benchmarks.lines import measure_authority
 from shieldfl.benchmarks.measurement import Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_enrolled import kahe_parameter_sets, own_kahe
+from shieldfl.benchmarks.others import TENSEAL, tenseal_baselines
+from shieldfl.benchmarks.own import kahe_parameter_sets, own_kahe
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.target import Target, at_least, at_most
-from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
 from sizes import Sizes
 
 _FIRST = next(iter(kahe_parameter_sets()))
@@ -31,7 +31,7 @@ def measure(sizes: Sizes) -> Iterator[Target]:
         ratio = other.encrypt_and_serialise_ns / first.encrypt_and_serialise_ns
         yield at_least(name, ratio, 300, note=beside(first, other, stage))
     else:
-        yield at_least(name, None, 300, note=HOW_TO_INSTALL)
+        yield at_least(name, None, 300, note=TENSEAL.how_to_install)
     for figure, limit in zip(figures, (4.1, 2.9, 3.6), strict=False):
         yield _wire(figure, limit)
     yield at_most(f"{_FIRST}: add a frame to the sum", first.stage_ns["add"], 0.7, unit="ns/value")

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
-from shieldfl.benchmarks.negotiation import CLIENTS, CONSENSUS, negotiation_over_reading, voters
-from shieldfl.benchmarks.target import Target, at_least, at_most
-from shieldfl.benchmarks.turns import median_seconds_in_turns
+from shieldfl.benchmarks.lines import CLIENTS, CONSENSUS, negotiation_over_reading, voters
+from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
 from sizes import Sizes
 
 

@@ -26,8 +26,7 @@ from peak_memory import with_extra_peak_bytes
 from shieldfl import kahe
 from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.benchmarks.target import Target, at_most
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.bench.targets import print_targets
+from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore

@@ -9,8 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from shieldfl.benchmarks.target import Target, at_least, at_most
-from shieldfl.benchmarks.turns import median_seconds_in_turns
+from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
 from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
 from shieldfl.privacy.mechanisms import clip_and_noise
 from shieldfl.privacy.noise_share import mean_of_total, noise_share

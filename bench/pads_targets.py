@@ -6,12 +6,12 @@ import importlib.util
 from collections.abc import Iterator
 
 from scheme_targets import beside, effort_of
-from shieldfl.benchmarks.answering import measure_authority
+from shieldfl.benchmarks.lines import measure_authority
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_enrolled import kahe_parameter_sets, own_kahe, own_pads, pads_parameter_sets
+from shieldfl.benchmarks.others import TENSEAL, tenseal_baselines
+from shieldfl.benchmarks.own import kahe_parameter_sets, own_kahe, own_pads, pads_parameter_sets
 from shieldfl.benchmarks.scheme import Scheme, select
 from shieldfl.benchmarks.target import Target, at_least, at_most
-from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
 from sizes import Sizes
 
 _FIRST = next(iter(pads_parameter_sets()))
@@ -29,7 +29,7 @@ def measure(sizes: Sizes) -> Iterator[Target]:
         ratio = others[0].encrypt_and_serialise_ns / pads.encrypt_and_serialise_ns
         yield at_least(name, ratio, 600, 900, note=beside(pads, others[0], stage))
     else:
-        yield at_least(name, None, 600, 900, note=HOW_TO_INSTALL)
+        yield at_least(name, None, 600, 900, note=TENSEAL.how_to_install)
     yield at_most(f"{_FIRST}: wire", pads.bytes_per_value, 3.8, unit="bytes/value")
     ratio = pads.encrypt_and_serialise_ns / kahe.encrypt_and_serialise_ns
     yield at_most(f"{_FIRST}: {stage}, over kahe 24/64", ratio, None, note=beside(pads, kahe, stage))

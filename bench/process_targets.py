@@ -22,10 +22,9 @@ import numpy as np
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_enrolled import EnrolledSession, kahe_parameter_sets, own_kahe
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
+from shieldfl.benchmarks.others import seal_baselines
+from shieldfl.benchmarks.own import EnrolledSession, OwnScheme, authority_of, kahe_parameter_sets, own_kahe
 from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.seal_baseline import seal_baselines
 from shieldfl.benchmarks.target import Target, at_least, at_most
 from sizes import QUICK, Sizes
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from scale_roles import parameters_for, short
 from shieldfl import kahe
-from shieldfl.benchmarks.own_enrolled import EnrolledSession
+from shieldfl.benchmarks.own import EnrolledSession
 from shieldfl.cli.result_console import result_table
 from shieldfl.scheme.enrolled_opening import open_total
 

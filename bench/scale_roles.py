@@ -14,8 +14,8 @@ from rich.table import Table
 
 from million_clients import request_of_all
 from shieldfl import kahe
-from shieldfl.benchmarks.own_enrolled import EnrolledSession
-from shieldfl.benchmarks.turns import median_seconds_in_turns
+from shieldfl.benchmarks.own import EnrolledSession
+from shieldfl.benchmarks.target import median_seconds_in_turns
 from shieldfl.cli.result_console import result_table
 from shieldfl.scheme.enrolled_opening import open_total
 from shieldfl.scheme.sum_keys import sum_key

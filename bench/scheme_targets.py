@@ -11,12 +11,10 @@ import numpy as np
 import shieldfl as sf
 from shieldfl.benchmarks.measurement import Effort, Figure
 from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of
+from shieldfl.benchmarks.others import TENSEAL, seal_baselines, tenseal_baselines
+from shieldfl.benchmarks.own import OwnScheme, authority_of
 from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.seal_baseline import seal_baselines
-from shieldfl.benchmarks.target import Target, at_least, at_most
-from shieldfl.benchmarks.tenseal_baseline import HOW_TO_INSTALL, tenseal_baselines
-from shieldfl.benchmarks.turns import median_seconds_in_turns
+from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
 from sizes import Sizes
 
 _ONCE = Effort(seconds=0.0, fewest_repetitions=1)
@@ -56,7 +54,7 @@ def _against_baselines(sizes: Sizes) -> Iterator[Target]:
         tenseal[0].encrypt_and_serialise_ns / own.encrypt_and_serialise_ns if tenseal else None,
         100,
         200,
-        beside(own, tenseal[0], "encrypt and serialise") if tenseal else HOW_TO_INSTALL,
+        beside(own, tenseal[0], "encrypt and serialise") if tenseal else TENSEAL.how_to_install,
     )
     yield at_least(
         "encrypt, against SEAL's encode and encrypt, N = 2048, one prime",

@@ -32,8 +32,7 @@ from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.benchmarks.target import Target, at_most
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.bench.targets import print_targets
+from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps

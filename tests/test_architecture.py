@@ -249,9 +249,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         }
 
     opening = {f"{name}/opening.py" for name in REGISTRY}
-    assert naming(r"CkksDecryptor|PaillierDecryptor|sum_keys import") == opening | {
-        "benchmarks/own_enrolled.py"
-    }
+    assert naming(r"CkksDecryptor|PaillierDecryptor|sum_keys import") == opening | {"benchmarks/own.py"}
     makers = {"roles/key_authority.py", "roles/sum_key_authority.py"}
     importers = {f"{name}/scheme.py" for name in REGISTRY} | makers
     assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -15,8 +14,6 @@ pytest.importorskip("torch")
 from shieldfl.audit.audit_config import AuditConfig
 from shieldfl.audit.piece import Asked
 from shieldfl.audit.processes import Processes
-from shieldfl.fleet.costs.other_sets import measure_other_sets
-from shieldfl.fleet.costs.scheme_calibration import SchemeWork
 from shieldfl.methods.settings import MethodSettings
 
 EXECUTED = "executed"
@@ -32,12 +29,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(here)
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     return here
-
-
-def test_a_calibration_of_other_instruction_sets(folder):
-    work = SchemeWork(np.zeros(100, dtype=np.float32), 1, 2048, (1,), 0.0)
-    assert measure_other_sets(["pads"], work)["pads"]
-    assert not (folder / EXECUTED).exists()
 
 
 @pytest.mark.slow  # torch and a data set are read

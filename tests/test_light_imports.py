@@ -41,7 +41,6 @@ UNWANTED = {
         *("torch", "sklearn", "opacus", "scipy", "matplotlib"),
         *("shieldfl.flower.strategy", "shieldfl.authority_service.authority_client", "shieldfl.simulation"),
     ),
-    "shieldfl.fleet.measure.measured_client": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.one_process": ("torch", "sklearn", "opacus", "matplotlib", "scipy", "msgspec"),
     "shieldfl.torch": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),

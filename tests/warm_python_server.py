@@ -19,7 +19,7 @@ for _name in (
     "shieldfl.cli.audit.command",
     "shieldfl.cli.authority.serve",
     "shieldfl.cli.bench.command",
-    "shieldfl.cli.profile.measure",
+    "shieldfl.cli.profile.command",
     "shieldfl.cli.run.command",
     "shieldfl.cli.run.session",
 ):

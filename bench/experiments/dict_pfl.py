@@ -28,8 +28,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from shieldfl.benchmarks.others import tenseal_baselines
 from shieldfl.benchmarks.scheme import select
-from shieldfl.benchmarks.tenseal_baseline import tenseal_baselines
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.protocol.global_model import GlobalModel

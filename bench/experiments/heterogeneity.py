@@ -27,10 +27,14 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
 from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import (
+    EncryptionPlan,
+    MaskSettings,
+    SecurityFloor,
+    plan_encryption,
+)
 from shieldfl.fleet.simulate.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
 from shieldfl.fleet.simulate.round_simulation import FleetRounds, simulate_plan
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
 from shieldfl.simulation.data import load_dataset
 
 HERE = Path(__file__).parent

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, fleet_budgets
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor
+from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, SecurityFloor, fleet_budgets
 from shieldfl.masks import Mask
 from shieldfl.paillier import UnionOrder
 from shieldfl.selection import SelectionLimits, select

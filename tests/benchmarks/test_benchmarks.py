@@ -15,10 +15,9 @@ import shieldfl as sf
 import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.benchmarks import Comparison, Effort, UpdateCase, compare, grid
 from shieldfl.benchmarks.measurement import STAGES, measure
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, parameter_sets
+from shieldfl.benchmarks.others import seal_baselines, tenseal_baselines
+from shieldfl.benchmarks.own import OwnScheme, authority_of, own_ckks, parameter_sets
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select
-from shieldfl.benchmarks.seal_baseline import seal_baselines
-from shieldfl.benchmarks.tenseal_baseline import tenseal_baselines
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 ONCE = Effort(
@@ -259,4 +258,5 @@ def test_every_bar_is_measured():
     for target in targets:
         if target["measured"] is not None:
             assert target["measured"] > 0.0
-            assert target["verdict"] in ("stretch", "met", "missed")
+            asked = ("stretch", "met", "missed") if target["target"] is not None else ("",)
+            assert target["verdict"] in asked

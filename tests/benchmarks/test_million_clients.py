@@ -11,7 +11,7 @@ import pytest
 
 from documentation_pages import ROOT
 from shieldfl import kahe
-from shieldfl.benchmarks.own_enrolled import EnrolledSession
+from shieldfl.benchmarks.own import EnrolledSession
 
 
 @pytest.fixture

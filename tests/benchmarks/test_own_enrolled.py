@@ -11,14 +11,14 @@ import pytest
 import shieldfl as sf
 from documentation_pages import ROOT
 from shieldfl.benchmarks import Effort, UpdateCase, compare, grid
-from shieldfl.benchmarks.answering import (
+from shieldfl.benchmarks.lines import (
     kahe_authority_lines,
     measure_authorities,
     measure_authority,
     pads_authority_lines,
 )
 from shieldfl.benchmarks.measurement import STAGES, measure
-from shieldfl.benchmarks.own_enrolled import (
+from shieldfl.benchmarks.own import (
     EnrolledScheme,
     EnrolledSession,
     kahe_parameter_sets,
@@ -129,7 +129,7 @@ def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
     def off(*arguments, **options):
         return np.zeros(100), None
 
-    monkeypatch.setattr("shieldfl.benchmarks.answering.open_total", off)
+    monkeypatch.setattr("shieldfl.benchmarks.lines.open_total", off)
     with pytest.raises(WrongSumError, match="3 clients"):
         measure_authority(sf.kahe.Parameters(max_clients=3), 3, 1, 1)
 

@@ -25,8 +25,8 @@ from shieldfl.benchmarks.comparison import (
     paillier_baselines,
 )
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, StageClock, run_on_cores
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, paillier_parameters
-from shieldfl.benchmarks.phe_baseline import PheBaseline, phe_baseline
+from shieldfl.benchmarks.others import _Phe, phe_baseline
+from shieldfl.benchmarks.own import OwnScheme, authority_of, paillier_parameters
 from shieldfl.benchmarks.scheme import Scheme, WrongSumError, select, to_fixed_point
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -137,7 +137,7 @@ def test_phe_opens_what_went_in(threads):
 def test_phe_without_gmpy2_is_not_compared_with():
     slow = SimpleNamespace(util=SimpleNamespace(HAVE_GMP=False))
     with pytest.raises(ModuleNotFoundError, match="pip install phe gmpy2"):
-        PheBaseline(slow, None, 2048, 1, 1)
+        _Phe(slow, None, 2048, 1, 1)
 
 
 def test_heu_opens_what_went_in(baselines):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from shieldfl.benchmarks import Effort, UpdateCase, compare, grid
-from shieldfl.benchmarks import flower_baseline as flower
+from shieldfl.benchmarks import others as flower
 from shieldfl.benchmarks.measurement import measure
-from shieldfl.benchmarks.plain_copy import PlainCopy
+from shieldfl.benchmarks.others import PlainCopy
 from shieldfl.benchmarks.scheme import WrongSumError, select
 
 ONCE = Effort(0.0, 1, 1, baseline_values=4096, mask_positions=2000)
@@ -148,7 +148,7 @@ def test_the_defaults_are_flower_s_own():
 
 
 def test_says_how_to_install_flower_where_it_is_missing(monkeypatch):
-    for name in flower.PACKAGES:  # those that were imported before are found without their package
+    for name in flower.FLOWER.packages:  # those that were imported before are found without their package
         monkeypatch.setitem(sys.modules, name, None)
     comparison = compare(grid(UpdateCase, [100], [1.0], [1]), effort=ONCE)
     (line,) = [line for line in comparison.missing if "Flower" in line]

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import shieldfl as sf
 from shieldfl.build_info import instruction_sets_of, lower_instruction_sets
 from shieldfl.cli.app import app
-from shieldfl.cli.doctor import diagnosis, machine, packages, self_test
+from shieldfl.cli.doctor import diagnosis, machine, self_test
 from shieldfl.cli.doctor.machine import InstructionSets
 from shieldfl.cli.doctor.self_test import RANDOM, Check
 from shieldfl.installing import EXTRAS, how_to_install
@@ -237,13 +237,13 @@ def test_a_missing_package_is_no_failure_and_what_installs_it_is_said(monkeypatc
             raise PackageNotFoundError(name)
         return there[name]
 
-    monkeypatch.setattr(packages, "version", version)
+    monkeypatch.setattr(machine, "version", version)
     result = invoke()
     assert (result.exit_code, result.stderr) == (0, "")
     assert "pip install phe\n" in result.stdout
     assert "pip install 'cryptography>=50'\n" in result.stdout  # too old
     assert "there: gmpy2 2.2.1" in result.stdout
-    flower = next(part for part in packages.parts() if part.name == "flower")
+    flower = next(part for part in machine.parts() if part.name == "flower")
     assert flower.missing == ("cryptography", "flwr", "httpx")
     assert "msgspec" not in flower.install
 

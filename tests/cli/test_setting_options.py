@@ -77,7 +77,6 @@ def test_every_option_says_in_one_of_few_ways_what_it_takes() -> None:
         ("profile calibrate", "--model", "|".join(MODELS)),
         ("profile calibrate", "--key-bits", KEY_BITS),
         ("profile simulate", "--method", "NAME,..."),
-        ("profile measure", "--method", "NAME,..."),
     ],
 )
 def test_the_same_kind_is_written_the_same_way(command: str, option: str, metavar: str) -> None:

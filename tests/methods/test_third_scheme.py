@@ -98,9 +98,7 @@ def test_the_key_authority_opens_its_totals_and_no_others(toy: Toy) -> None:
 
 def test_it_is_calibrated_like_the_others(toy: Toy) -> None:
     assert toy.calibrations == toy.encryptions
-    settings = CalibrationSettings(
-        schemes=("toy-fine", "ckks"), threads=(1,), values=3000, seconds=0.0, other_sets=False
-    )
+    settings = CalibrationSettings(schemes=("toy-fine", "ckks"), threads=(1,), values=3000, seconds=0.0)
     profile = calibrate(settings)
     assert profile.scheme_names == ("toy-fine", "ckks")
     assert not profile.schemes[0].adds_clear_values

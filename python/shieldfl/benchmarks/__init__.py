@@ -1,7 +1,7 @@
 """Ours and other libraries on the same values, in one process and one run.
 
-``comparison`` has the cases of whole updates and of Paillier, ``measurement`` times one; the files named ``own_`` or
-``_baseline`` and ``plain_copy`` are what is timed. ``answering`` and ``negotiation`` time the rest.
+``comparison`` has the cases of whole updates and of Paillier, ``measurement`` times one; ``own`` and ``others`` are
+what is timed, ``lines`` has what is measured once for all cases.
 Needs NumPy and msgspec; TenSEAL, Flower, phe and HEU are measured where they are installed.
 """
 

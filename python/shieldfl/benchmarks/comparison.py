@@ -11,15 +11,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import Meta
 
-from shieldfl.benchmarks import flower_baseline, heu_baseline, phe_baseline, tenseal_baseline
-from shieldfl.benchmarks.answering import kahe_authority_lines, pads_authority_lines
+from shieldfl.benchmarks import others
+from shieldfl.benchmarks.lines import kahe_authority_lines, negotiation_over_reading, pads_authority_lines
 from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
-from shieldfl.benchmarks.negotiation import negotiation_over_reading
-from shieldfl.benchmarks.own_enrolled import own_kahe, own_pads
-from shieldfl.benchmarks.own_schemes import OwnScheme, authority_of, own_ckks, paillier_parameters
-from shieldfl.benchmarks.plain_copy import PlainCopy
+from shieldfl.benchmarks.others import Peer
+from shieldfl.benchmarks.own import OwnScheme, authority_of, own_ckks, own_kahe, own_pads, paillier_parameters
 from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.seal_baseline import seal_baselines
 from shieldfl.benchmarks.target import Target
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.scheme.interface import KeyBits
@@ -85,15 +82,13 @@ class UpdateCase(Settings):
         schemes = [scheme for name in self.schemes for scheme in _OWN[name].schemes(self.threads)]
         missing: list[str] = []
         if baselines:
-            schemes += seal_baselines(self.threads, effort.baseline_values)
-            others, missing = _installed(
-                (
-                    tenseal_baseline,
-                    lambda: tenseal_baseline.tenseal_baselines(self.threads, effort.baseline_values),
-                ),
-                (flower_baseline, lambda: flower_baseline.flower_baselines(effort.baseline_values)),
+            most = effort.baseline_values
+            schemes += others.seal_baselines(self.threads, most)
+            found, missing = _installed(
+                (others.TENSEAL, lambda: others.tenseal_baselines(self.threads, most)),
+                (others.FLOWER, lambda: others.flower_baselines(most)),
             )
-            schemes += [*others, PlainCopy()]
+            schemes += [*found, others.PlainCopy()]
         return measure(schemes, select(self.values, self.share), effort), missing
 
     @classmethod
@@ -229,8 +224,8 @@ def own_paillier(case: PaillierCase, ciphertexts: Ciphertexts) -> list[OwnScheme
 def paillier_baselines(case: PaillierCase, ciphertexts: Ciphertexts) -> tuple[list[Scheme], list[str]]:
     """Return the others that are installed, and how to install those that are not."""
     return _installed(
-        (phe_baseline, lambda: [phe_baseline.phe_baseline(case.key_bits, case.threads, ciphertexts.slow)]),
-        (heu_baseline, lambda: heu_baseline.heu_baselines(case.key_bits, ciphertexts.medium)),
+        (others.PHE, lambda: [others.phe_baseline(case.key_bits, case.threads, ciphertexts.slow)]),
+        (others.HEU, lambda: others.heu_baselines(case.key_bits, ciphertexts.medium)),
     )
 
 
@@ -242,21 +237,21 @@ def measure_paillier(schemes: Sequence[Scheme], effort: Effort) -> list[Figure]:
 
 def _measure_on_cores(case: PaillierCase, baselines: bool, effort: Effort) -> Measured:
     own = own_paillier(case, effort.ciphertexts)
-    others, missing = paillier_baselines(case, effort.ciphertexts) if baselines else ([], [])
-    return measure_paillier([*own, *others], effort), missing
+    found, missing = paillier_baselines(case, effort.ciphertexts) if baselines else ([], [])
+    return measure_paillier([*own, *found], effort), missing
 
 
-def _installed(*baselines: tuple[Any, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
-    """Make those whose packages are there; each is a module with the names of its packages and what makes schemes."""
+def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
+    """Make the schemes of those that are there; return how to install the others too."""
     schemes: list[Scheme] = []
     missing: list[str] = []
-    for module, make in baselines:
+    for peer, make in peers:
         try:
             schemes += make()
         except ModuleNotFoundError as error:
-            if error.name not in module.PACKAGES:
+            if error.name not in peer.packages:
                 raise
-            missing.append(module.HOW_TO_INSTALL)
+            missing.append(peer.how_to_install)
     return schemes, missing
 
 

@@ -33,10 +33,9 @@ class _Commands(CommandsOnDemand):
 
 class _ProfileCommands(CommandsOnDemand):
     places: ClassVar = {
-        "calibrate": "shieldfl.cli.profile.calibrate:calibrate",
-        "simulate": "shieldfl.cli.profile.simulate:simulate",
-        "plan": "shieldfl.cli.profile.plan:plan",
-        "measure": "shieldfl.cli.profile.measure:measure",
+        "calibrate": "shieldfl.cli.profile.command:calibrate",
+        "simulate": "shieldfl.cli.profile.command:simulate",
+        "plan": "shieldfl.cli.profile.command:plan",
     }
 
 

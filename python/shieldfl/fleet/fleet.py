@@ -11,7 +11,6 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.build_info import INSTRUCTION_SETS
 from shieldfl.errors import ParameterError
 from shieldfl.settings import (
     BYTES_PER_SECOND,
@@ -116,13 +115,6 @@ class ClientKind(Settings):
             units=SECONDS,
         ),
     ] = 0.0
-    simd: Annotated[
-        str,
-        about(
-            "The best instruction set of its processor; by default that of its profile.",
-            choices=("", *INSTRUCTION_SETS),
-        ),
-    ] = ""
     profile: Annotated[
         str,
         about(
@@ -133,6 +125,10 @@ class ClientKind(Settings):
     cluster: Annotated[
         str, about("Clients of the same label have alike data; methods that cluster keep them together.")
     ] = ""
+
+
+def _of_clients(of_kind: Callable[[ClientKind], float]) -> cached_property[FloatVector]:
+    return cached_property(lambda fleet: fleet.per_client(of_kind))
 
 
 @dataclass(frozen=True)
@@ -178,49 +174,21 @@ class Fleet:
         """Index into ``cluster_names`` for each client."""
         return self._repeat([self.cluster_names.index(kind.cluster) for kind in self.kinds]).astype(np.int64)
 
-    @cached_property
-    def cores(self) -> FloatVector:
-        """Cores of each client."""
-        return self._repeat([kind.cores for kind in self.kinds])
-
-    @cached_property
-    def core_rate(self) -> FloatVector:
-        """What one core of each client does of the reference core's work: share times speed."""
-        return self._repeat([kind.cpu_share * kind.core_speed for kind in self.kinds])
-
-    @cached_property
-    def idle_seconds(self) -> FloatVector:
-        """Idle time of each client between two rounds."""
-        return self._repeat([kind.idle_seconds for kind in self.kinds])
-
     def per_client(self, of_kind: Callable[[ClientKind], float]) -> FloatVector:
         """Return a figure of each client's kind."""
         return self._repeat([of_kind(kind) for kind in self.kinds])
 
-    @cached_property
-    def samples(self) -> FloatVector:
-        """Training samples of each client."""
-        return self._repeat([kind.samples for kind in self.kinds])
-
-    @cached_property
-    def upload_bytes_per_second(self) -> FloatVector:
-        """Rate of each client's way up."""
-        return self._repeat([kind.upload_bytes_per_second for kind in self.kinds])
-
-    @cached_property
-    def download_bytes_per_second(self) -> FloatVector:
-        """Rate of each client's way down."""
-        return self._repeat([kind.download_bytes_per_second for kind in self.kinds])
-
-    @cached_property
-    def latency_seconds(self) -> FloatVector:
-        """One-way latency of each client."""
-        return self._repeat([kind.latency_seconds for kind in self.kinds])
-
-    @cached_property
-    def dropout_probability(self) -> FloatVector:
-        """Probability of leaving a round, of each client."""
-        return self._repeat([kind.dropout_probability for kind in self.kinds])
+    cores = _of_clients(lambda kind: kind.cores)
+    core_rate = _of_clients(lambda kind: kind.cpu_share * kind.core_speed)
+    """What one core does of the reference core's work: share times speed."""
+    samples = _of_clients(lambda kind: kind.samples)
+    idle_seconds = _of_clients(lambda kind: kind.idle_seconds)
+    """Between two rounds."""
+    upload_bytes_per_second = _of_clients(lambda kind: kind.upload_bytes_per_second)
+    download_bytes_per_second = _of_clients(lambda kind: kind.download_bytes_per_second)
+    latency_seconds = _of_clients(lambda kind: kind.latency_seconds)
+    """One way."""
+    dropout_probability = _of_clients(lambda kind: kind.dropout_probability)
 
     def _repeat(self, values: list[float] | list[int]) -> FloatVector:
         repeated = np.repeat(np.asarray(values, dtype=np.float64), [kind.count for kind in self.kinds])

@@ -43,5 +43,5 @@ def save_made_up_profile(path: Path) -> Path:
         )
     )
     machine = {"processor": "a processor", "date": "a day"}
-    DeviceProfile(machine, schemes, 1e-9, 1e-9, 1e-8, 1e-9).save(path)
+    DeviceProfile(machine, schemes, 1e-9, 1e-8, 1e-9).save(path)
     return path

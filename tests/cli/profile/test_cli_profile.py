@@ -86,7 +86,7 @@ def calibrated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CalibrationSett
         assert invoke("calibrate", *options).stderr == "shieldfl: noted\n"
         return asked.pop()
 
-    monkeypatch.setattr("shieldfl.cli.profile.calibrate.measure", note)
+    monkeypatch.setattr("shieldfl.cli.profile.command.measure", note)
     return run
 
 
@@ -102,7 +102,6 @@ def test_calibrate_without_options_is_a_calibration_without_settings(
         ((), {}),
         (("--values", 3000), {"values": 3000}),
         (("--slow-ciphertexts", 5, "--seconds", 0.25), {"slow_ciphertexts": 5, "seconds": 0.25}),
-        (("--other-sets",), {"other_sets": True}),
         # As they are without --quick, and given all the same.
         (("--values", CalibrationSettings().values), {"values": CalibrationSettings().values}),
     ],
@@ -273,10 +272,6 @@ PLAN = ["plan", "FLEET", "--paper-costs"]
         ["simulate", "FLEET", *PAPER, "--seed", "-1"],
         ["simulate", "FLEET", *PAPER, "--uniform-ratio", "2"],
         ["simulate", "FLEET", *PAPER, "--exposed-share", "nan"],
-        ["simulate", "FLEET", *PAPER, "--gantt", "no-such-folder/gantt.png"],
-        ["simulate", "FLEET", *PAPER, "--gantt", "gantt.pdf"],
-        ["simulate", "FLEET", "FLEET", *PAPER, "--gantt", "gantt.png"],
-        ["simulate", "FLEET", "--profile", "PROFILE", "--round-times", "times.png"],
         ["simulate", "FLEET", *PAPER, "--report", "FLEET"],
         ["simulate", "FLEET", *PAPER, "--json", "no-such-folder/simulation.json"],
         PLAN,
@@ -289,7 +284,6 @@ PLAN = ["plan", "FLEET", "--paper-costs"]
         ["calibrate", "--values", "0"],
         ["calibrate", "--model", "linear", "--sample-shape", ""],
         ["calibrate", "--output", "no-such-folder/profile.json"],
-        ["measure"],
     ],
     ids=" ".join,
 )
@@ -305,7 +299,7 @@ def test_options_in_the_documentation_exist() -> None:
     known = {option for one in commands.values() for parameter in one.params for option in parameter.opts}
     page = (ROOT / "docs" / "fleet.md").read_text()
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
-    assert {"--output", "--gantt", "--report", "--target-seconds"} <= named
+    assert {"--output", "--report", "--target-seconds"} <= named
     assert named <= known
     assert set(re.findall(r"shieldfl profile ([a-z]+)", page)) == set(commands)
 
@@ -333,7 +327,7 @@ def test_a_simulation_needs_neither_torch_nor_the_plots(fleet: Path) -> None:
     done = run()
     assert (done.returncode, done.stderr) == (0, "")
     assert "full-he" in rows(done.stdout)
-    done = run("--gantt", str(fleet.with_suffix(".png")))
+    done = run("--report", str(fleet.with_suffix("")))
     assert done.returncode == 1
-    assert "'matplotlib'" in done.stderr
+    assert "'jinja2'" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -37,7 +37,7 @@ def test_a_profile_in_which_more_threads_are_slower_says_so(
     slowed = replace(quick.schemes[0], encrypt_seconds={1: 1e-3, 2: 1.3e-3})
     slower = replace(quick, schemes=(slowed, *quick.schemes[1:]))
     slower.machine.update(cores=2, instruction_set="avx2", shieldfl="1", numpy="2", python="3")
-    monkeypatch.setattr("shieldfl.cli.profile.calibrate.measure", lambda *args, **kwargs: slower)
+    monkeypatch.setattr("shieldfl.cli.profile.command.measure", lambda *args, **kwargs: slower)
     said = invoke("calibrate").stdout
     assert "Warning: ckks encrypts 1.30 times as slowly with 2 threads as with 1." in said
     assert re.search(r"^Measured in .+\.$", said, re.MULTILINE)

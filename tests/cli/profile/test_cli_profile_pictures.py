@@ -26,15 +26,6 @@ def fleet(tmp_path: Path) -> Path:
     return path
 
 
-def test_draws_pictures(fleet: Path, tmp_path: Path) -> None:
-    names = ("gantt", "straggler-index", "round-times")
-    options = [part for name in names for part in (f"--{name}", tmp_path / f"{name}.png")]
-    result = invoke("simulate", fleet, "--paper-costs", *options)
-    assert result.exit_code == 0, result.output
-    for name in names:
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-
-
 @pytest.mark.slow
 def test_writes_a_report_of_several_fleets_and_schemes(fleet: Path, tmp_path: Path) -> None:
     profile = save_made_up_profile(tmp_path / "profile.json")

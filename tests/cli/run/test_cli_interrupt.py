@@ -80,28 +80,17 @@ def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
-@pytest.mark.parametrize(
-    ("arguments", "step"),
-    [
-        (["bench", "--quick", "--no-baselines"], "shieldfl.cli.bench.command.compare"),
-        (["profile", "measure", __file__], "shieldfl.cli.profile.measure.load_fleet"),
-    ],
-    ids=["bench", "measure"],
-)
-def test_other_long_commands_say_that_nothing_was_kept(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    arguments: list[str],
-    step: str,
-    error: type[BaseException],
-    code: int,
+def test_a_benchmark_that_is_stopped_says_that_nothing_was_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[BaseException], code: int
 ) -> None:
     def stop(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(step, stop)
+    monkeypatch.setattr("shieldfl.cli.bench.command.compare", stop)
     before = signal.getsignal(signal.SIGTERM)
-    result = CliRunner().invoke(app, [*arguments, "--json", str(tmp_path / "out.json")])
+    result = CliRunner().invoke(
+        app, ["bench", "--quick", "--no-baselines", "--json", str(tmp_path / "out.json")]
+    )
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == "shieldfl: interrupted: nothing was written\n"
     assert list(tmp_path.iterdir()) == []

@@ -9,11 +9,15 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from core.paillier_keys import authority_for
-from shieldfl.build_info import lower_instruction_sets
-from shieldfl.fleet.costs import scheme_calibration
-from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.fleet.costs import calibration
+from shieldfl.fleet.costs.calibration import (
+    CalibrationSettings,
+    SchemeWork,
+    calibrate,
+    measure_schemes,
+    scheme_parameters,
+)
 from shieldfl.fleet.costs.device_profile import load_profile
-from shieldfl.fleet.costs.scheme_calibration import SchemeWork, measure_schemes, scheme_parameters
 from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.round_simulation import simulate
 from shieldfl.profiling import stages
@@ -26,7 +30,6 @@ TINY = {
     "slow_ciphertexts": 2,
     "key_bits": 2048,
     "threads": (1, 2),
-    "other_sets": False,
 }
 
 
@@ -41,7 +44,7 @@ def authority(parameters, **options):
 @pytest.fixture(scope="module")
 def profile():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scheme_calibration, "KeyAuthority", authority)
+        patch.setattr(calibration, "KeyAuthority", authority)
         return calibrate(CalibrationSettings(**TINY))
 
 
@@ -66,7 +69,6 @@ def test_every_scheme_is_measured(profile, tmp_path):
     assert [one.name for one in profile.schemes if one.pool_seconds] == [
         name for name in calibrations() if name.endswith("-pooled")
     ]
-    assert all(scheme.other_sets == {} for scheme in profile.schemes)
     profile.save(tmp_path / "profile.json")
     assert load_profile(tmp_path / "profile.json") == profile
 
@@ -110,7 +112,7 @@ def test_a_training_step_is_measured():
         **(TINY | {"threads": (1,)}), schemes=("ckks",), model="linear", sample_shape=(4, 4), batch_size=8
     )
     model = calibrate(settings, steps.append).model
-    assert steps == ["gather, score and select", "ckks", "training linear"]
+    assert steps == ["score and select", "ckks", "training linear"]
     assert model is not None
     assert (model.name, model.sample_shape, model.parameters) == ("linear", (4, 4), 170)
     assert model.train_seconds_per_sample[1] > 0.0
@@ -142,7 +144,7 @@ def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
         asked.append(parameters)
         return authority(parameters, **options)
 
-    monkeypatch.setattr(scheme_calibration, "KeyAuthority", count)
+    monkeypatch.setattr(calibration, "KeyAuthority", count)
     names = ("paillier-dense", "paillier-dense-pooled")
     work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
     assert [one.name for one in measure_schemes(names, work)] == list(names)
@@ -175,19 +177,6 @@ def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
     work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
     (measured,) = measure_schemes(["ckks"], work)
     assert measured.add_seconds > 0.0
-
-
-def test_other_instruction_sets_are_measured(tmp_path):
-    settings = CalibrationSettings(**(TINY | {"threads": (1,), "other_sets": True}), schemes=("ckks",))
-    profile = calibrate(settings)
-    best = profile.machine["instruction_set"]
-    (scheme,) = profile.schemes
-    assert tuple(scheme.other_sets) == lower_instruction_sets(best)
-    assert profile.cost_model("ckks").scheme.factor_of(best) == 1.0
-    for name, seconds in scheme.other_sets.items():
-        assert profile.cost_model("ckks").scheme.factor_of(name) == seconds / scheme.encrypt_seconds[1]
-    profile.save(tmp_path / "profile.json")
-    assert load_profile(tmp_path / "profile.json") == profile
 
 
 def test_one_thread_is_always_measured():

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fleet.fleets import COSTS, SCHEME, client, fleet_of, three_clients
-from shieldfl.errors import ParameterError
-from shieldfl.fleet.costs.cost_model import CostModel, serial_share, speedup
+from shieldfl.fleet.costs.cost_model import serial_share, speedup
 from shieldfl.fleet.fleet import Model
 from shieldfl.fleet.simulate.round_simulation import simulate
 
@@ -90,27 +88,6 @@ def test_the_serial_share_of_odd_measurements():
     assert serial_share({1: 2.0}) == 0.0
     assert serial_share({1: 2.0, 4: 0.1}) == 0.0  # faster than four times
     assert serial_share({1: 2.0, 4: 9.0}) == 1.0  # slower than with one
-
-
-@pytest.mark.parametrize(
-    "field", ["encrypt_seconds", "add_seconds", "open_seconds", "answer_seconds_per_client", "serial_share"]
-)
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_no_scheme_costs(field, value):
-    with pytest.raises(ParameterError, match="the costs of tens"):
-        replace(SCHEME, **{field: value})
-
-
-@pytest.mark.parametrize("change", [{"values_per_ciphertext": 0}, {"ciphertext_bytes": 0.0}])
-def test_no_ciphertext(change):
-    with pytest.raises(ParameterError, match="must hold a value and have a size"):
-        replace(SCHEME, **change)
-
-
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_no_cost_model(value):
-    with pytest.raises(ParameterError, match="cost model"):
-        CostModel(SCHEME, train_seconds_per_sample=value)
 
 
 def test_costs_are_linear_in_the_model():

@@ -15,7 +15,6 @@ PROFILE = DeviceProfile(
         SCHEME,
         replace(SCHEME, name="paillier-dense", values_per_ciphertext=68, adds_clear_values=True),
     ),
-    gather_seconds_per_value=1e-10,
     score_seconds_per_value=2e-10,
     select_seconds_per_value=3e-9,
     add_clear_seconds_per_value=4e-10,
@@ -28,7 +27,7 @@ def test_a_file_gives_the_profile_back(profile, tmp_path):
     path = tmp_path / "profile.json"
     profile.save(path)
     assert load_profile(path) == profile
-    assert json.loads(path.read_text())["version"] == 3
+    assert json.loads(path.read_text())["version"] == 4
     assert path.stat().st_size < 4000
 
 
@@ -65,11 +64,7 @@ def test_a_scheme_that_was_not_measured():
     [
         {"schemes": ()},
         {"schemes": (SCHEME, SCHEME)},
-        {"gather_seconds_per_value": 0.0},
-        {"select_seconds_per_value": float("nan")},
         {"schemes": (replace(SCHEME, encrypt_seconds={2: 1.0}),)},
-        {"schemes": (replace(SCHEME, encrypt_seconds={1: -1.0}),)},
-        {"schemes": (replace(SCHEME, encrypt_seconds={0: 1.0, 1: 1.0}),)},
         {"model": ModelProfile("mlp", (1,), 1, {})},
     ],
 )
@@ -106,7 +101,12 @@ def changed(path, value):
         (("schemes", 0), 3, "Expected `object`, got `int`"),
         (("schemes", 0, "name"), 3, "Expected `str`, got `int`"),
         (("schemes", 0, "add_seconds"), "1", "Expected `float`, got `str`"),
-        (("schemes", 0, "add_seconds"), -1.0, "above zero"),
+        (("schemes", 0, "add_seconds"), -1.0, "Expected `float` > 0.0"),
+        (("schemes", 0, "add_seconds"), float("inf"), "Expected `float` <= 1.79"),
+        (("schemes", 0, "ciphertext_bytes"), 0.0, "Expected `float` > 0.0"),
+        (("schemes", 0, "answer_seconds"), -1.0, "Expected `float` >= 0.0"),
+        (("schemes", 0, "encrypt_seconds"), {"1": -1.0}, "Expected `float` > 0.0"),
+        (("select_seconds_per_value",), float("nan"), "Expected `float` > 0.0"),
         (("schemes", 0, "open_seconds"), True, "Expected `float`, got `bool`"),
         (("schemes", 0, "adds_clear_values"), 1, "Expected `bool`, got `int`"),
         (("schemes", 0, "values_per_ciphertext"), 0, "Expected `int` >= 1"),

@@ -11,7 +11,7 @@ import pytest
 from documentation_pages import doc, prose_of, table_rows
 from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
 from shieldfl.fleet.fleet_file import parse_fleet
-from shieldfl.fleet.simulate.encryption_plan import plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import SecurityFloor, SensitivityCurve, plan_encryption
 from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings
 from shieldfl.fleet.simulate.paper_costs import (
     ENCRYPT_CORE_SECONDS_BY_TABLE_2,
@@ -19,7 +19,6 @@ from shieldfl.fleet.simulate.paper_costs import (
     paper_cost_model,
 )
 from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
 from shieldfl.scheme.registry import calibrations
 
 PAGE = doc("docs/fleet.md")
@@ -41,7 +40,7 @@ def test_every_key_is_in_the_table_with_its_default():
     fields = {"upload_bytes_per_second": "upload", "download_bytes_per_second": "download"}
     fields |= {"latency_seconds": "latency", "dropout_probability": "dropout", "idle_seconds": "idle"}
     told = {"model.name", "model.train_core_seconds_per_sample", "client.name", "client.cluster"}
-    told |= {"client.simd", "client.profile"}  # texts, like the ones above
+    told |= {"client.profile"}  # a text, like the ones above
     for section, kind in (
         ("model", Model),
         ("training", Training),

@@ -39,7 +39,7 @@ def simulation_of(
 ) -> FleetSimulation:
     models = {"tens": COSTS, "rigid": replace(RIGID, scheme=replace(RIGID.scheme, name="rigid"))}
     chosen = dict(list(models.items())[:schemes])
-    profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9, 1e-9)
+    profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9)
     return simulate_fleets(fleets, CostSource(chosen, profile), SimulationSettings(methods=methods))
 
 

@@ -13,12 +13,12 @@ from shieldfl.fleet.fleet_file import parse_fleet
 from shieldfl.fleet.simulate.encryption_plan import (
     EncryptionPlan,
     MaskSettings,
+    SensitivityCurve,
     fleet_budgets,
     packed_fields,
     plan_encryption,
     union_ratio,
 )
-from shieldfl.fleet.simulate.sensitivity_curve import SensitivityCurve
 from shieldfl.methods.discovery import named_method
 from shieldfl.methods.fedavg import FedAvg
 
@@ -65,14 +65,6 @@ def test_masks_that_do_not_overlap():
     plan = plan_encryption("sense-crypt", two_clusters(), SCHEME, apart)
     assert plan.union_values.tolist() == [math.ceil(1000 * (1 - 0.5 * 2**-0.5)), 500]
     assert union_ratio(np.array([0.5, 0.5]), 0.5) == pytest.approx((0.5 + 0.75) / 2)
-
-
-def test_a_union_that_was_measured():
-    known = MaskSettings(curve=EVEN, **HALF_OF_BUDGET_ONE, cost_weight=math.inf, union_ratios=(0.7, 0.1))
-    plan = plan_encryption("sense-crypt", two_clusters(), SCHEME, known)
-    assert plan.union_values.tolist() == [700, 500]  # never smaller than a mask in it
-    with pytest.raises(ParameterError, match="union_ratios needs 2 entries"):
-        plan_encryption("sense-crypt", two_clusters(), SCHEME, MaskSettings(union_ratios=(0.5,)))
 
 
 @pytest.mark.parametrize("method", ["mask-crypt", "fedml-he"])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fleet.fleets import COSTS, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
+from shieldfl.fleet.simulate.encryption_plan import MaskSettings
 from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings
-from shieldfl.fleet.simulate.round_simulation import STAGES, simulate, simulate_plan
+from shieldfl.fleet.simulate.round_simulation import STAGES, simulate
 
 FIFTH = MaskSettings(uniform_ratio=0.2)
 
@@ -197,13 +197,3 @@ def test_ten_thousand_clients():
 def test_refused(changes):
     with pytest.raises(ParameterError):
         simulate("full-he", three_clients(), COSTS, **changes)
-
-
-def test_a_slowdown_lengthens_single_stages_of_single_clients():
-    fleet = three_clients()
-    plan = plan_encryption("full-he", fleet, COSTS.scheme)
-    usual = simulate_plan(fleet, COSTS, plan)
-    slow = simulate_plan(fleet, COSTS, plan, slowdown={"train": np.array([2.0, 1.0, 1.5])})
-    np.testing.assert_allclose(slow.stages["train"][0], usual.stages["train"][0] * [2.0, 1.0, 1.5])
-    for name in STAGES[1:]:
-        np.testing.assert_array_equal(slow.stages[name], usual.stages[name])

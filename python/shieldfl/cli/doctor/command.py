@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
+from shieldfl.cli.doctor.diagnosis import diagnose, print_diagnosis
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import ShieldError
@@ -19,10 +20,6 @@ def doctor(json_file: JsonFile = None) -> None:
     Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test fails.
     """
     with interruptible(), failures_on_stderr():
-        # Other commands have no use for what this one imports.
-        from shieldfl.cli.doctor.diagnosis import diagnose
-        from shieldfl.cli.doctor.printed import print_diagnosis
-
         found = diagnose()
         write_json(found.to_json(), json_file)
         if not is_stdout(json_file):

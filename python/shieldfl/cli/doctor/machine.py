@@ -1,21 +1,26 @@
-"""What is installed and what it runs on: versions, instruction sets, memory, and what of it a user should know."""
+"""What is installed and what it runs on: versions, packages, instruction sets, memory; what of it to know."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shieldfl.build_info import build_info, instruction_sets_of, processor_name
+from shieldfl.installing import EXTRAS, how_to_install
 
-__all__ = ["InstructionSets", "installation", "instruction_sets", "warnings_of"]
+__all__ = ["InstructionSets", "Part", "installation", "instruction_sets", "parts", "warnings_of"]
 
 _VARIABLE = "SHIELDFL_SIMD"
 # As Linux calls what the core asks the processor for.
@@ -49,13 +54,7 @@ class InstructionSets:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {
-            "machine": list(self.machine),
-            "core": list(self.core),
-            "in_use": self.in_use,
-            "forced": self.forced or None,
-            "error": self.error or None,
-        }
+        return asdict(self) | {"forced": self.forced or None, "error": self.error or None}
 
 
 def installation() -> dict[str, Any]:
@@ -170,3 +169,50 @@ def warnings_of(facts: dict[str, Any], sets: InstructionSets) -> list[str]:
     except OSError as error:
         found.append(f"Temporary files cannot be written ({error.strerror or error}): set TMPDIR.")
     return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the library that needs packages of its own."""
+
+    name: str
+    installed: dict[str, str]
+    """Versions, by package; those that are too old are among them."""
+    missing: tuple[str, ...]
+    """Packages that are not there, or too old."""
+    install: str
+    """What to type for these; empty where nothing is missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "part": self.name,
+            "installed": self.installed,
+            "missing": list(self.missing),
+            "install": self.install or None,
+        }
+
+
+def parts() -> list[Part]:
+    """Return all parts, with what is installed for each, by what is known of packages without importing any."""
+    return [_part(name) for name in EXTRAS]
+
+
+def _part(name: str) -> Part:
+    # Of the command that installs all of the part, what is there already is left out.
+    pip, command, *requirements = shlex.split(how_to_install(name))
+    installed: dict[str, str] = {}
+    wanted: dict[str, str] = {}
+    for requirement in requirements:
+        package, _, least = requirement.partition(">=")
+        with suppress(PackageNotFoundError):
+            installed[package] = version(package)
+        if package not in installed or _numbers(installed[package]) < _numbers(least):
+            wanted[package] = requirement
+    install = shlex.join([pip, command, *wanted.values()]) if wanted else ""
+    return Part(name, installed, tuple(wanted), install)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with."""
+    return tuple(int(number) for number in re.match(r"[\d.]*", text)[0].split(".") if number)  # type: ignore[index]

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,16 +69,14 @@ def self_test(instruction_sets: Sequence[str]) -> list[Check]:
 
     Nothing is raised: what goes wrong is in the checks.
     """
-    here = build_info()["instruction_set"]
-    children = [_Child(name) for name in instruction_sets if name != here]
-    with _quiet():
+    others = [name for name in instruction_sets if name != build_info()["instruction_set"]]
+    with _quiet(), ThreadPoolExecutor(max(1, len(others))) as pool:
         # A pair of theirs takes longer than all the rest, so it is made once; it protects nothing but this test.
         pairs = _slow_pairs()
-        for child in children:
-            child.start(pairs)
+        found = pool.map(partial(_tried_apart, pairs), others)
         trials = _Trials(pairs)
-        found = [*trials.sums(), trials.threads(), trials.randomness()]
-    return found + [check for child in children for check in child.checks()]
+        here = [*trials.sums(), trials.threads(), trials.randomness()]
+    return here + [check for checks in found for check in checks]
 
 
 def answer() -> None:
@@ -86,57 +86,29 @@ def answer() -> None:
         print(json.dumps([asdict(check) for check in _Trials(pairs).sums()]))
 
 
-class _Child:
-    """A process with an instruction set of its own: the core chooses once, when it is loaded."""
-
-    def __init__(self, instruction_set: str) -> None:
-        self._set, self._problem = instruction_set, ""
-        self._process: subprocess.Popen[str] | None = None
-        try:
-            # It imports while this process makes keys.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _CHILD],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"SHIELDFL_SIMD": instruction_set},
-            )
-        except OSError as error:
-            self._problem = f"no process could be started: {error.strerror or error}"
-
-    def start(self, pairs: Mapping[str, Pair]) -> None:
-        """Give it the keys, with which it begins."""
-        if self._process is None or self._process.stdin is None:
-            return
-        try:
-            self._process.stdin.write(json.dumps(pairs))
-            self._process.stdin.close()
-        except BrokenPipeError:  # it has ended, and says why
-            pass
-        self._process.stdin = None
-
-    def checks(self) -> list[Check]:
-        """Wait for what it found."""
-        if self._process is None:
-            return self._failed(self._problem)
-        try:
-            out, err = self._process.communicate(timeout=_CHILD_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-            return self._failed(f"no answer in {_CHILD_SECONDS:.0f} seconds")
-        try:
-            found = [Check(**facts) for facts in json.loads(out)]
-            if self._process.returncode or [one.name for one in found] != list(REGISTRY):
-                raise ValueError("it has not tried every scheme")
-            return found
-        except (ValueError, TypeError):
-            last = (err.strip().splitlines() or [f"it ended with {self._process.returncode}"])[-1]
-            return self._failed(last)
-
-    def _failed(self, problem: str) -> list[Check]:
-        return [Check(name, self._set, problem=problem) for name in REGISTRY]
+def _tried_apart(pairs: Mapping[str, Pair], instruction_set: str) -> list[Check]:
+    """Try all schemes in a process with a set of its own: the core chooses once, when it is loaded."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _CHILD],
+            input=json.dumps(pairs),
+            capture_output=True,
+            text=True,
+            timeout=_CHILD_SECONDS,
+            check=False,
+            env=os.environ | {"SHIELDFL_SIMD": instruction_set},
+        )
+    except subprocess.TimeoutExpired:
+        problem = f"no answer in {_CHILD_SECONDS:.0f} seconds"
+    except OSError as error:
+        problem = f"no process could be started: {error.strerror or error}"
+    else:
+        problem = (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]
+        with suppress(ValueError, TypeError):
+            found = [Check(**facts) for facts in json.loads(done.stdout)]
+            if done.returncode == 0 and [one.name for one in found] == list(REGISTRY):
+                return found
+    return [Check(name, instruction_set, problem=problem) for name in REGISTRY]
 
 
 @contextmanager

@@ -45,7 +45,6 @@ def print_profile(profile: DeviceProfile, console: Console) -> None:
         "Medians for each value; encryption by number of threads, the rest with one.", soft_wrap=True
     )
     rest = {
-        "gather": profile.gather_seconds_per_value,
         "score": profile.score_seconds_per_value,
         "select": profile.select_seconds_per_value,
         "add in the clear": profile.add_clear_seconds_per_value,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from shieldfl.fleet.fleet import Fleet, FloatVector
 
 __all__ = ["CostModel", "SchemeCosts", "serial_share", "speedup"]
 
+Arguments = ParamSpec("Arguments")
+
 BYTES_PER_CLEAR_VALUE = 4
 """float32, as updates are sent where they are not encrypted."""
 BITS_PER_BYTE = 8
@@ -21,10 +24,7 @@ BITS_PER_BYTE = 8
 
 @dataclass(frozen=True)
 class SchemeCosts:
-    """One scheme on one core of the reference machine. Work is done in whole ciphertexts, so costs rise in steps.
-
-    Raises ParameterError for a cost that is negative or not finite, or a ciphertext without values or bytes.
-    """
+    """One scheme on one core of the reference machine. Work is done in whole ciphertexts, so costs rise in steps."""
 
     name: str
     values_per_ciphertext: int
@@ -44,40 +44,36 @@ class SchemeCosts:
     pool_seconds: float = 0.0
     """Of making a ciphertext's randomiser ahead, which a round pays for as far as the client was not idle."""
     pool_serial_share: float = 0.0
-    instruction_set: str = ""
-    """That these seconds were measured with; empty where that is not known."""
-    set_factors: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """How many times as long encryption, pool included, takes with other instruction sets, as measured."""
     adds_clear_values: bool = True
     """Whether an aggregator can add a plain number to a ciphertext. Where it cannot, clients with different masks
     all encrypt their union."""
-
-    def __post_init__(self) -> None:
-        costs = (
-            self.encrypt_seconds,
-            self.add_seconds,
-            self.open_seconds,
-            self.answer_seconds,
-            self.answer_seconds_per_client,
-            self.ciphertext_bytes,
-            self.pool_seconds,
-        )
-        if (
-            not all(math.isfinite(cost) and cost >= 0.0 for cost in costs)
-            or not 0.0 <= self.serial_share <= 1.0
-        ):
-            raise ParameterError(f"the costs of {self.name} must be finite and not negative")
-        if self.values_per_ciphertext < 1 or self.ciphertext_bytes == 0.0:
-            raise ParameterError(f"a ciphertext of {self.name} must hold a value and have a size")
-
-    def factor_of(self, simd: str) -> float:
-        """Return how many times as long encryption takes a client with ``simd``; 1 where that was not measured."""
-        return 1.0 if simd in ("", self.instruction_set) else self.set_factors.get(simd, 1.0)
 
     def ciphertexts(self, values: Any) -> FloatVector:
         """Return how many ciphertexts so many values take."""
         count: FloatVector = np.ceil(np.asarray(values, dtype=np.float64) / self.values_per_ciphertext)
         return count
+
+
+def _by_profile(
+    seconds: Callable[Concatenate[CostModel, Fleet, Arguments], FloatVector],
+) -> Callable[Concatenate[CostModel, Fleet, Arguments], FloatVector]:
+    """Take each client's seconds from the costs of its own profile, or else from the model's."""
+
+    @wraps(seconds)
+    def chosen(
+        costs: CostModel, fleet: Fleet, /, *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> FloatVector:
+        found = seconds(costs, fleet, *arguments, **named)
+        for path in dict.fromkeys(kind.profile for kind in fleet.kinds if kind.profile):
+            if path not in costs.clients:
+                raise ParameterError(
+                    f"the costs of the device profile {path}, which a client names, were not given"
+                )
+            own = fleet.per_client(lambda kind, path=path: float(kind.profile == path))  # type: ignore[misc]
+            found = np.where(own == 1.0, seconds(costs.clients[path], fleet, *arguments, **named), found)
+        return found
+
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -101,28 +97,26 @@ class CostModel:
     adds_on_arrival: bool = True
     """False: the aggregator begins when the last update is there."""
 
-    def __post_init__(self) -> None:
-        costs = (
-            self.train_seconds_per_sample,
-            self.score_seconds_per_value,
-            self.select_seconds_per_value,
-            self.add_clear_seconds_per_value,
-        )
-        if not all(math.isfinite(cost) and cost >= 0.0 for cost in costs):
-            raise ParameterError("the seconds of a cost model must be finite and not negative")
-
+    @_by_profile
     def train_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds of local training, by the fleet's own cost of a sample where it states one."""
-        return self._by_profile(fleet, lambda costs: costs._train_seconds(fleet))
+        stated = fleet.model.train_core_seconds_per_sample
+        per_sample = self.train_seconds_per_sample if stated is None else stated
+        work = fleet.samples * (per_sample * fleet.training.local_epochs)
+        return self._on_device(work, fleet, self.train_serial_share)
 
+    @_by_profile
     def score_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds that the sensitivity of all parameters takes, on one core."""
-        return self._by_profile(fleet, lambda costs: costs._on_one_core(costs.score_seconds_per_value, fleet))
+        return self._on_device(
+            np.full(fleet.size, self.score_seconds_per_value * fleet.model.parameters), fleet
+        )
 
+    @_by_profile
     def select_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds that choosing a mask takes, on one core."""
-        return self._by_profile(
-            fleet, lambda costs: costs._on_one_core(costs.select_seconds_per_value, fleet)
+        return self._on_device(
+            np.full(fleet.size, self.select_seconds_per_value * fleet.model.parameters), fleet
         )
 
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
@@ -130,45 +124,25 @@ class CostModel:
 
         Precomputed randomisers take no less of its processor: what it is not idle for is counted here.
         """
-        return self._by_profile(fleet, lambda costs: costs._encrypt_seconds(fleet, fields))
+        left: FloatVector = np.maximum(self.pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
+        return self._encrypt_alone(fleet, fields) + left
 
+    @_by_profile
+    def _encrypt_alone(self, fleet: Fleet, fields: Any) -> FloatVector:
+        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds
+        return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
+
+    @_by_profile
     def pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
         """Return the seconds of making those randomisers, whether idle or not; 0 for schemes without a pool."""
-        return self._by_profile(fleet, lambda costs: costs._pool_seconds(fleet, fields))
-
-    def _by_profile(self, fleet: Fleet, seconds: Callable[[CostModel], FloatVector]) -> FloatVector:
-        """Take each client's seconds from the costs of its own profile, or else from these."""
-        chosen = seconds(self)
-        for path in dict.fromkeys(kind.profile for kind in fleet.kinds if kind.profile):
-            if path not in self.clients:
-                raise ParameterError(
-                    f"the costs of the device profile {path}, which a client names, were not given"
-                )
-            own = fleet.per_client(lambda kind, path=path: float(kind.profile == path))  # type: ignore[misc]
-            chosen = np.where(own == 1.0, seconds(self.clients[path]), chosen)
-        return chosen
-
-    def _train_seconds(self, fleet: Fleet) -> FloatVector:
-        stated = fleet.model.train_core_seconds_per_sample
-        per_sample = self.train_seconds_per_sample if stated is None else stated
-        work = fleet.samples * (per_sample * fleet.training.local_epochs)
-        return self._on_device(work, fleet, self.train_serial_share)
-
-    def _on_one_core(self, seconds_per_value: float, fleet: Fleet) -> FloatVector:
-        return self._on_device(np.full(fleet.size, seconds_per_value * fleet.model.parameters), fleet)
-
-    def _encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds * self._set_factors(fleet)
-        alone = work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
-        left: FloatVector = np.maximum(self._pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
-        return alone + left
-
-    def _pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        work = self.scheme.ciphertexts(fields) * self.scheme.pool_seconds * self._set_factors(fleet)
+        work = self.scheme.ciphertexts(fields) * self.scheme.pool_seconds
         return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.pool_serial_share))
 
-    def _set_factors(self, fleet: Fleet) -> FloatVector:
-        return fleet.per_client(lambda kind: self.scheme.factor_of(kind.simd))
+    @_by_profile
+    def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
+        """Return the seconds that each client takes to open a total, on all of its cores; 0 where it does not."""
+        work = self.scheme.ciphertexts(union_values) * self.scheme.open_seconds * self.scheme.clients_open
+        return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
 
     def upload_bytes(self, fleet: Fleet, values: Any, fields: Any, sends_mask: bool) -> FloatVector:
         """Return the bytes up: ciphertexts, the other parameters in the clear, and the mask as one bit for each.
@@ -186,15 +160,6 @@ class CostModel:
             self.scheme.ciphertexts(union_values) * self.scheme.ciphertext_bytes * self.scheme.clients_open
         )
         return np.broadcast_to(total + float(BYTES_PER_CLEAR_VALUE) * clear, (fleet.size,))
-
-    def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
-        """Return the seconds that each client takes to open a total, on all of its cores; 0 where it does not."""
-        return self._by_profile(fleet, lambda costs: costs._client_open_seconds(fleet, union_values))
-
-    def _client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
-        work = self.scheme.ciphertexts(union_values) * self.scheme.open_seconds * self.scheme.clients_open
-        alone: FloatVector = work * self._set_factors(fleet)
-        return alone / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
 
     def add_seconds(self, fleet: Fleet, values: Any) -> FloatVector:
         """Return the seconds that the aggregator takes, on all of its cores, for an update encrypted in ``values``."""

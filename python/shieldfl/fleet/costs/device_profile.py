@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,11 +20,13 @@ from shieldfl.toml_files import read_text
 __all__ = ["FORMAT", "VERSION", "DeviceProfile", "ModelProfile", "SchemeProfile", "load_profile"]
 
 FORMAT = "shieldfl-device-profile"
-VERSION = 3
+VERSION = 4
 _SLOWER = 1.05  # more than what measured times differ by
 
 Count = Annotated[int, Meta(ge=1)]
-SecondsByThreads = dict[Count, float]
+Seconds = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
+MaybeSeconds = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
+SecondsByThreads = dict[Count, Seconds]
 
 
 @dataclass(frozen=True)
@@ -34,43 +36,31 @@ class SchemeProfile:
     name: str
     setting: str
     values_per_ciphertext: Count
-    ciphertext_bytes: float
+    ciphertext_bytes: Seconds
     encrypt_seconds: SecondsByThreads
-    add_seconds: float
-    open_seconds: float
+    add_seconds: Seconds
+    open_seconds: Seconds
     adds_clear_values: bool
-    answer_seconds: float = 0.0
+    answer_seconds: MaybeSeconds = 0.0
     """Of asking the key authority and its answer, where it answers who is in a total, and others open that."""
-    answer_seconds_per_client: float = 0.0
+    answer_seconds_per_client: MaybeSeconds = 0.0
     """Beside these, for each client of the total."""
     clients_open: bool = False
     """Whether it is each client that opens."""
     pool_seconds: SecondsByThreads = field(default_factory=dict)
     """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool."""
-    other_sets: dict[str, float] = field(default_factory=dict)
-    """Encryption with one thread, pool included, by instruction set: those that were measured beside the best one."""
 
-    def costs(self, instruction_set: str = "") -> SchemeCosts:
+    def costs(self) -> SchemeCosts:
         """Return the costs of one core and how they scale."""
         pool = self.pool_seconds or {1: 0.0}
-        own = self.encrypt_seconds[1] + pool[1]
-        return SchemeCosts(
-            name=self.name,
-            values_per_ciphertext=self.values_per_ciphertext,
-            ciphertext_bytes=self.ciphertext_bytes,
-            encrypt_seconds=self.encrypt_seconds[1],
-            add_seconds=self.add_seconds,
-            open_seconds=self.open_seconds,
-            answer_seconds=self.answer_seconds,
-            answer_seconds_per_client=self.answer_seconds_per_client,
-            clients_open=self.clients_open,
-            serial_share=serial_share(self.encrypt_seconds),
-            pool_seconds=pool[1],
-            pool_serial_share=serial_share(pool) if self.pool_seconds else 0.0,
-            instruction_set=instruction_set,
-            set_factors={name: seconds / own for name, seconds in self.other_sets.items()},
-            adds_clear_values=self.adds_clear_values,
-        )
+        by_core: dict[str, Any] = {
+            "encrypt_seconds": self.encrypt_seconds[1],
+            "serial_share": serial_share(self.encrypt_seconds),
+            "pool_seconds": pool[1],
+            "pool_serial_share": serial_share(pool),
+        }
+        alike = {one.name: getattr(self, one.name) for one in fields(SchemeCosts) if one.name not in by_core}
+        return SchemeCosts(**alike, **by_core)
 
 
 @dataclass(frozen=True)
@@ -87,18 +77,15 @@ class ModelProfile:
 class DeviceProfile:
     """Everything that was measured on one machine.
 
-    Raises ParameterError for times that are negative, zero or not finite, a scheme twice or none, or encryption and
-    training that were not measured with one thread.
+    Raises ParameterError for a scheme twice or none, or encryption and training that were not measured with one thread.
     """
 
     machine: dict[str, Any]
     """Processor, cores, versions: whatever a reader needs to judge the figures."""
     schemes: tuple[SchemeProfile, ...]
-    gather_seconds_per_value: float
-    """Of a value that a mask of one in ten selects, for each value of the whole update."""
-    score_seconds_per_value: float
-    select_seconds_per_value: float
-    add_clear_seconds_per_value: float
+    score_seconds_per_value: Seconds
+    select_seconds_per_value: Seconds
+    add_clear_seconds_per_value: Seconds
     model: ModelProfile | None = None
 
     @property
@@ -119,30 +106,12 @@ class DeviceProfile:
         names = [scheme.name for scheme in self.schemes]
         if not names or len(set(names)) < len(names):
             raise ParameterError("a device profile needs schemes, each of them once")
-        times = [
-            self.gather_seconds_per_value,
-            self.score_seconds_per_value,
-            self.select_seconds_per_value,
-            self.add_clear_seconds_per_value,
-        ]
         tables = [] if self.model is None else [self.model.train_seconds_per_sample]
         for scheme in self.schemes:
-            times += [scheme.add_seconds, scheme.open_seconds, scheme.ciphertext_bytes]
-            tables.append(scheme.encrypt_seconds)
-            times += scheme.other_sets.values()
-            if scheme.pool_seconds or scheme.name.endswith(POOLED):
-                tables.append(scheme.pool_seconds)
-        if any(1 not in table or min(table) < 1 for table in tables):
+            pooled = scheme.pool_seconds or scheme.name.endswith(POOLED)
+            tables += [scheme.encrypt_seconds, *([scheme.pool_seconds] if pooled else [])]
+        if any(1 not in table for table in tables):
             raise ParameterError("encryption and training must have been measured with one thread")
-        times += [seconds for table in tables for seconds in table.values()]
-        answers = [
-            seconds for one in self.schemes for seconds in (one.answer_seconds, one.answer_seconds_per_client)
-        ]
-        whole = all(math.isfinite(seconds) and seconds >= 0.0 for seconds in answers)
-        if not whole or not all(math.isfinite(seconds) and seconds > 0.0 for seconds in times):
-            raise ParameterError(
-                "the times and sizes of a device profile must be finite and above zero, those of answers not below it"
-            )
 
     @property
     def scheme_names(self) -> tuple[str, ...]:
@@ -167,7 +136,7 @@ class DeviceProfile:
         """
         per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
         return CostModel(
-            scheme=self._scheme(scheme).costs(str(self.machine.get("instruction_set", ""))),
+            scheme=self._scheme(scheme).costs(),
             train_seconds_per_sample=per_sample[1],
             score_seconds_per_value=self.score_seconds_per_value,
             select_seconds_per_value=self.select_seconds_per_value,
@@ -193,15 +162,15 @@ class DeviceProfile:
     def from_json(cls, document: Any) -> DeviceProfile:
         """Read what :meth:`to_json` returned, also after it went through a file.
 
-        Raises DataError for another format or version, and for keys that are missing, unknown or of another type.
+        Raises DataError for another format or version, and for keys that are missing, unknown or out of range.
         """
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise DataError("this is no device profile: make one with shieldfl profile calibrate")
         if document.get("version") != VERSION:
             raise DataError(f"the device profile is of another version than {VERSION}: calibrate again")
-        fields = {key: value for key, value in document.items() if key not in ("format", "version")}
+        stated = {key: value for key, value in document.items() if key not in ("format", "version")}
         try:
-            profile = msgspec.convert(fields, cls, str_keys=True)
+            profile = msgspec.convert(stated, cls, str_keys=True)
         except (ParameterError, msgspec.ValidationError) as error:
             raise DataError(f"the device profile is damaged: {error}") from error
         if profile.to_json() != document:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel
-from shieldfl.fleet.costs.device_profile import DeviceProfile
+from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
 from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.simulate.paper_costs import paper_costs_for
+from shieldfl.fleet.simulate.paper_costs import paper_cost_model, paper_costs_for
 from shieldfl.training import MODELS
 
 __all__ = ["CostSource"]
@@ -27,6 +27,30 @@ class CostSource:
     """None for the paper's costs."""
     of_clients: Mapping[str, DeviceProfile] = field(default_factory=dict)
     """By path, the profiles that clients have of their own."""
+
+    @classmethod
+    def of_paper(cls, fleets: Sequence[Fleet]) -> CostSource:
+        """Take the paper's costs. Raises ParameterError for fleets that they do not suit."""
+        if any(kind.profile for fleet in fleets for kind in fleet.kinds):
+            raise ParameterError("a client names a device profile, and the paper's costs have no use for one")
+        model = paper_cost_model()
+        source = cls({model.scheme.name: model}, None)
+        source.check(fleets)
+        return source
+
+    @classmethod
+    def of_profile(
+        cls, profile: DeviceProfile, schemes: Sequence[str], fleets: Sequence[Fleet]
+    ) -> CostSource:
+        """Take the costs of some of a profile's schemes, and those of the profiles that clients name.
+
+        Raises DataError for a file that is no profile, ParameterError for fleets that these costs do not suit.
+        """
+        paths = dict.fromkeys(kind.profile for fleet in fleets for kind in fleet.kinds if kind.profile)
+        own = {path: load_profile(path) for path in paths}
+        source = cls({name: _with_clients(profile.cost_model(name), own) for name in schemes}, profile, own)
+        source.check(fleets)
+        return source
 
     def for_method(self, method: str, scheme: str) -> CostModel:
         """Return the costs of a scheme under a method."""
@@ -69,59 +93,32 @@ class CostSource:
         }
 
     def notes(self, fleets: Sequence[Fleet]) -> list[str]:
-        """Say what a reader has to know about training times that no fleet file states."""
+        """Say what a reader has to know: about training that no fleet file states, and whose costs clients have."""
         if self.profile is None:
             return []
-        return [*self._training_notes(fleets), *self._profile_notes(fleets), *self._set_notes(fleets)]
-
-    def _profile_notes(self, fleets: Sequence[Fleet]) -> list[str]:
-        """Say whose costs clients have that name a profile."""
-        return [
+        measured = self.profile.model
+        if measured is None:
+            said = (
+                "training is counted as taking no time. State train_core_seconds_per_sample in the fleet file, or "
+                "calibrate with --model."
+            )
+        else:
+            said = (
+                f"training takes what {measured.name} with {measured.parameters:,} parameters took, another number "
+                "than the fleet's model has."
+            )
+        doubtful = [
+            fleet.name
+            for fleet in fleets
+            if fleet.model.train_core_seconds_per_sample is None
+            and (measured is None or fleet.model.parameters != measured.parameters)
+        ]
+        return [f"{', '.join(doubtful)}: {said}"] * bool(doubtful) + [
             f"{fleet.name}: {kind.name} has its own device profile{_of(self.of_clients[kind.profile])}."
             for fleet in fleets
             for kind in fleet.kinds
             if kind.profile in self.of_clients
         ]
-
-    def _set_notes(self, fleets: Sequence[Fleet]) -> list[str]:
-        """Warn of clients whose processor has another instruction set than the machine of their profile."""
-        notes = []
-        for fleet in fleets:
-            for kind in fleet.kinds:
-                for scheme, base in self.models.items():
-                    costs = base.clients.get(kind.profile, base).scheme
-                    there = costs.instruction_set
-                    if kind.simd in ("", there):
-                        continue
-                    whose = (
-                        f"{kind.name} has {kind.simd} and its profile's machine {there or 'an unknown set'}"
-                    )
-                    if kind.simd in costs.set_factors:
-                        factor = costs.factor_of(kind.simd)
-                        text = f"{whose}: its {scheme} counts as taking {factor:.3g} times as long, as measured there."
-                    else:
-                        text = (
-                            f"{whose}, where {kind.simd} was not measured: its {scheme} is wrong by an unknown factor. "
-                            "Calibrate a machine of its kind and name the file as its profile."
-                        )
-                    notes.append(f"{fleet.name}: {text}")
-        return notes
-
-    def _training_notes(self, fleets: Sequence[Fleet]) -> list[str]:
-        assert self.profile is not None
-        untold = [fleet for fleet in fleets if fleet.model.train_core_seconds_per_sample is None]
-        measured = self.profile.model
-        if measured is None:
-            return _note(
-                untold,
-                "training is counted as taking no time. State train_core_seconds_per_sample in the fleet file, or "
-                "calibrate with --model.",
-            )
-        return _note(
-            [fleet for fleet in untold if fleet.model.parameters != measured.parameters],
-            f"training takes what {measured.name} with {measured.parameters:,} parameters took, another number than "
-            "the fleet's model has.",
-        )
 
 
 def _of(profile: DeviceProfile) -> str:
@@ -129,5 +126,20 @@ def _of(profile: DeviceProfile) -> str:
     return f"{' of ' if known else ''}{', '.join(known)}"
 
 
-def _note(fleets: Sequence[Fleet], text: str) -> list[str]:
-    return [f"{', '.join(fleet.name for fleet in fleets)}: {text}"] if fleets else []
+def _with_clients(base: CostModel, profiles: Mapping[str, DeviceProfile]) -> CostModel:
+    scheme, clients = base.scheme, {}
+    for path, profile in profiles.items():
+        if scheme.name not in profile.scheme_names:
+            raise ParameterError(
+                f"the device profile {path}, which a client names, lacks {scheme.name}: calibrate it there, or leave "
+                "it out by --scheme"
+            )
+        clients[path] = own = profile.cost_model(scheme.name)
+        if (own.scheme.values_per_ciphertext, own.scheme.ciphertext_bytes) != (
+            scheme.values_per_ciphertext,
+            scheme.ciphertext_bytes,
+        ):
+            raise ParameterError(
+                f"the device profile {path} has {scheme.name} with other parameters: calibrate both alike"
+            )
+    return replace(base, clients=clients)

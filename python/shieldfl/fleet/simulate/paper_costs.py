@@ -23,7 +23,7 @@ with the third power of the length. :data:`ENCRYPT_CORE_SECONDS_BY_TABLE_2` is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import CostModel, SchemeCosts
@@ -34,7 +34,6 @@ from shieldfl.methods.discovery import named_method
 __all__ = [
     "ENCRYPT_CORE_SECONDS_BY_TABLE_2",
     "PAPER_PARAMETERS",
-    "PaperLoad",
     "paper_cost_model",
     "paper_costs",
     "paper_costs_for",
@@ -60,41 +59,24 @@ _CIPHERTEXT_BYTES = 512
 ENCRYPT_CORE_SECONDS_BY_TABLE_2 = 3925.9769 / 10_000 * (2048 / 3072) ** 3
 
 
-@dataclass(frozen=True)
-class PaperLoad:
-    """What table 3's seconds were spent on, under the masks that one assumes."""
-
-    encrypted_per_cpu: float
-    """Mean over clients of encrypted values over CPUs."""
-    opened_per_cpu: float
-    """Mean over clients of the union's values over CPUs."""
-    added: float
-    """Union's values times clients, over all clusters."""
-
-    @classmethod
-    def of(cls, fleet: Fleet, plan: EncryptionPlan) -> PaperLoad:
-        """Take the load from a plan for the fleet that table 3 is assumed to be of."""
-        speed = fleet.cores * fleet.core_rate
-        union = plan.union_values[plan.groups]
-        return cls(float((plan.values / speed).mean()), float((union / speed).mean()), float(union.sum()))
-
-
 def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
     """Return the paper's costs, given the fleet and SenseCrypt's plan that its table 3 is taken to be of.
 
     Raises ParameterError for a plan that encrypts nothing.
     """
-    load = PaperLoad.of(fleet, plan)
-    if load.encrypted_per_cpu == 0.0:
+    speed = fleet.cores * fleet.core_rate
+    union = plan.union_values[plan.groups]
+    encrypted_per_cpu = float((plan.values / speed).mean())
+    if encrypted_per_cpu == 0.0:
         raise ParameterError("the paper's costs follow from a plan that encrypts something")
     scheme = SchemeCosts(
         name="python-paillier-2048",
         values_per_ciphertext=1,
         ciphertext_bytes=_CIPHERTEXT_BYTES,
-        encrypt_seconds=_ENCRYPT_SECONDS / load.encrypted_per_cpu,
+        encrypt_seconds=_ENCRYPT_SECONDS / encrypted_per_cpu,
         # Aggregation is stated in the seconds of its server, all else in those of one CPU.
-        add_seconds=_AGGREGATE_SECONDS / load.added * _SERVER_CPUS,
-        open_seconds=_DECRYPT_SECONDS / load.opened_per_cpu,
+        add_seconds=_AGGREGATE_SECONDS / float(union.sum()) * _SERVER_CPUS,
+        open_seconds=_DECRYPT_SECONDS / float((union / speed).mean()),
     )
     return CostModel(
         scheme=scheme,

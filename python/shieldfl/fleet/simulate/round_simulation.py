@@ -8,7 +8,6 @@ side on equal parts of the aggregator. Nothing is random but dropouts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,23 +117,17 @@ class FleetRounds:
         return [self.fleet.client_names[client] for client in sorted(slowest, key=lambda one: -mean[one])]
 
 
-def stage_seconds(
-    fleet: Fleet, costs: CostModel, plan: EncryptionPlan, slowdown: Mapping[str, FloatVector] | None = None
-) -> dict[str, FloatVector]:
-    """Return the seconds of each of ``STAGES`` for clients that stay, each of shape (K,).
-
-    ``slowdown`` has factors of shape (K,) for some stages; with factors of shape (R, K) so are their seconds.
-    """
+def stage_seconds(fleet: Fleet, costs: CostModel, plan: EncryptionPlan) -> dict[str, FloatVector]:
+    """Return the seconds of each of ``STAGES`` for clients that stay, each of shape (K,)."""
     nothing = np.zeros(fleet.size)
     sent = costs.upload_bytes(fleet, plan.values, plan.fields, plan.sends_mask)
-    seconds = {
+    return {
         "train": costs.train_seconds(fleet),
         "score": costs.score_seconds(fleet) if plan.scores else nothing,
         "select": costs.select_seconds(fleet) if plan.selects else nothing,
         "encrypt": costs.encrypt_seconds(fleet, plan.fields),
         "upload": fleet.latency_seconds + sent / fleet.upload_bytes_per_second,
     }
-    return {name: time * (slowdown or {}).get(name, 1.0) for name, time in seconds.items()}
 
 
 def simulate(
@@ -155,7 +148,6 @@ def simulate_plan(
     plan: EncryptionPlan,
     rounds: int = 1,
     seed: int = 0,
-    slowdown: Mapping[str, FloatVector] | None = None,
 ) -> FleetRounds:
     """Compute rounds of a fleet whose clients encrypt by a plan.
 
@@ -164,7 +156,6 @@ def simulate_plan(
     rounds : at least 1.
     seed : decides who drops out and when: in each round independently, with the client's probability, at a moment
         that is uniform over its way to the complete upload.
-    slowdown : by stage, factors of each client's time, shape (K,) or (R, K): of clients that share a machine.
 
     Raises ParameterError for settings out of range.
     """
@@ -175,8 +166,7 @@ def simulate_plan(
     moment = np.where(dropped, generator.random(shape), 1.0)
 
     whole = {
-        name: np.broadcast_to(seconds, shape)
-        for name, seconds in stage_seconds(fleet, costs, plan, slowdown).items()
+        name: np.broadcast_to(seconds, shape) for name, seconds in stage_seconds(fleet, costs, plan).items()
     }
     stages = _cut(whole, moment)
     finished = np.sum([stages[name] for name in STAGES], axis=0)

@@ -1,4 +1,4 @@
-"""Clients with machines of their own: their profiles, instruction sets, idle time, and models that nobody measured."""
+"""Clients with machines of their own: their profiles, idle time, and models that nobody measured."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ def free_but_for(**scheme: float):
     )
 
 
-def profile_of(instruction_set: str = "avx512", model: str | None = "mlp", **facts: object) -> DeviceProfile:
-    scheme = SchemeProfile("ckks", "made up", 10, 100.0, {1: 1.0}, 0.25, 0.5, False, **facts)  # type: ignore[arg-type]
+def profile_of(model: str | None) -> DeviceProfile:
+    scheme = SchemeProfile("ckks", "made up", 10, 100.0, {1: 1.0}, 0.25, 0.5, False)
     trained = None if model is None else ModelProfile(model, (1, 28, 28), 100, {1: 0.1})
-    machine = {"instruction_set": instruction_set}
-    return DeviceProfile(machine, (scheme,), 1e-9, 1e-9, 1e-9, 1e-9, trained)
+    return DeviceProfile({}, (scheme,), 1e-9, 1e-9, 1e-9, trained)
 
 
 def source_of(profile: DeviceProfile) -> CostSource:
@@ -66,9 +65,9 @@ def test_randomisers_are_not_free_in_the_ranking():
 def test_a_pooled_scheme_needs_the_time_of_its_pool():
     scheme = SchemeProfile("paillier-single-pooled", "x", 1, 1.0, {1: 1.0}, 1.0, 1.0, True)
     with pytest.raises(ParameterError, match="one thread"):
-        DeviceProfile({}, (scheme,), 1.0, 1.0, 1.0, 1.0)
+        DeviceProfile({}, (scheme,), 1.0, 1.0, 1.0)
     filled = replace(scheme, pool_seconds={1: 2.0})
-    assert DeviceProfile({}, (filled,), 1.0, 1.0, 1.0, 1.0).cost_model(scheme.name).scheme.pool_seconds == 2.0
+    assert DeviceProfile({}, (filled,), 1.0, 1.0, 1.0).cost_model(scheme.name).scheme.pool_seconds == 2.0
 
 
 def test_a_client_has_the_costs_of_its_own_profile():
@@ -82,31 +81,14 @@ def test_a_client_has_the_costs_of_its_own_profile():
 
 def test_a_profile_is_looked_for_beside_the_fleet_file(tmp_path: Path):
     path = tmp_path / "fleet.toml"
-    path.write_text(FILE.format(model="") + 'profile = "pi.json"\nsimd = "scalar"\nidle = "2 min"\n')
+    path.write_text(FILE.format(model="") + 'profile = "pi.json"\nidle = "2 min"\n')
     (kind,) = load_fleet(path).kinds
-    assert (kind.profile, kind.simd, kind.idle_seconds) == (str(tmp_path / "pi.json"), "scalar", 120.0)
-    with pytest.raises(ParameterError, match="simd must be one of scalar, neon, avx2, avx512"):
-        parse_fleet(FILE.format(model="") + 'simd = "sse"\n')
-
-
-def test_another_instruction_set_is_a_warning_with_the_measured_factor():
-    source = source_of(profile_of(other_sets={"scalar": 7.5}))
-    fleet = fleet_of(client("server"), client("pi", simd="scalar"), client("new", simd="avx512"))
-    (note,) = source._set_notes([fleet])
-    assert "pi has scalar and its profile's machine avx512" in note
-    assert "ckks counts as taking 7.5 times as long, as measured there" in note
-    np.testing.assert_allclose(source.models["ckks"].encrypt_seconds(fleet, 10), [1.0, 7.5, 1.0])
-
-
-def test_a_set_that_was_not_measured_is_a_warning_without_a_figure():
-    source = source_of(profile_of("scalar"))
-    (note,) = source._set_notes([fleet_of(client("server", simd="avx512"))])
-    assert "wrong by an unknown factor" in note
+    assert (kind.profile, kind.idle_seconds) == (str(tmp_path / "pi.json"), 120.0)
 
 
 @pytest.mark.parametrize("measured", ["mlp", None])
 def test_unknown_models_are_refused(measured: str | None):
-    source = source_of(profile_of(model=measured))
+    source = source_of(profile_of(measured))
     with pytest.raises(
         ParameterError, match=r"'resnet18', only of .*mlp.*: calibrate with --model, one of linear, mlp"
     ):
