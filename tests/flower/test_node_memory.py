@@ -8,8 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from flower.test_messages_that_fail import ALL, loses, number_of
-from flower.vector_app import VectorRun, moves
+from flower.vector_app import ALL, VectorRun, loses, moves, number_of
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.roles.private_file import write_private_file
