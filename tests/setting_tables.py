@@ -20,8 +20,7 @@ def pages_of_methods() -> dict[str, str]:
 
 def of_flower() -> tuple[type, type]:
     """Return the settings of docs/flower.md: an app's, and a node's."""
-    from shieldfl.flower.federation_settings import FederationSettings
-    from shieldfl.flower.node_settings import NodeSettings
+    from shieldfl.flower.settings import FederationSettings, NodeSettings
 
     return FederationSettings, NodeSettings
 

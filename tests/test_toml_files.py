@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.cli.authority.options import passphrase_of
+from shieldfl.cli.authority.keys import passphrase_of
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.fleet.costs.device_profile import load_profile
 from shieldfl.fleet.fleet_file import load_fleet

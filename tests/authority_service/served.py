@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.variants import labelled, opened_by_clients
+from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import (
     CertificateFiles,
@@ -130,6 +130,11 @@ def check_equals_embedded(client, variant):
     assert events[0] == events[1] != set()
 
 
+def variant_of(label, opener):
+    opened_by = {"aggregator": opened_by_aggregator, "clients": opened_by_clients}.get(opener)
+    return labelled(label) if opened_by is None else opened_by([labelled(label)])[0]
+
+
 (KAHE,) = opened_by_clients([labelled("full-he")])
 KEYS = [ClientIdentity(bytes([index]) * 32) for index in range(1, 5)]
 """Of four clients that an authority may know."""
@@ -142,10 +147,11 @@ def signed(setup, index, message):
 
 @contextlib.contextmanager
 def connected(folders, **options):
-    """Yield what serves each folder, and one connection to all."""
+    """Yield what serves each folder, and one connection to all, or to the one."""
     with contextlib.ExitStack() as stack:
         services = [stack.enter_context(served(folder)) for folder in folders]
-        yield services, stack.enter_context(SeveralAuthorities([one.client(**options) for one in services]))
+        clients = [one.client(**options) for one in services]
+        yield services, stack.enter_context(SeveralAuthorities(clients) if len(clients) > 1 else clients[0])
 
 
 def begun(connection, **changes):

@@ -18,9 +18,8 @@ import pytest
 from authority_service.served import ANY, KAHE, made_folder, served, served_run, tls_of
 from authority_service.test_served_process import Process, command_with_key
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
-from shieldfl.authority_service.log_lines import FewAlike, LogLines
-from shieldfl.authority_service.offered_keys import OfferedKeys
-from shieldfl.authority_service.request_bodies import RequestBodies
+from shieldfl.authority_service.http_server import FewAlike, LogLines, RequestBodies
+from shieldfl.authority_service.service import OfferedKeys
 from shieldfl.errors import PolicyError
 from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolment import AuthorityGroup
@@ -178,8 +177,8 @@ def test_idle_connections_to_the_figures_keep_nobody_from_its_health(process):
 
 
 def test_an_unfinished_head_and_an_unfinished_handshake_are_not_waited_for(folder, monkeypatch):
-    monkeypatch.setattr("shieldfl.authority_service.connections._IDLE_SECONDS", 0.3)
-    monkeypatch.setattr("shieldfl.authority_service.connections._HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr("shieldfl.authority_service.http_server._IDLE_SECONDS", 0.3)
+    monkeypatch.setattr("shieldfl.authority_service.http_server._HANDSHAKE_SECONDS", 0.3)
     with served(folder) as one:
         address = "127.0.0.1", one.address.port
         bare = socket.create_connection(address, timeout=5)
@@ -323,7 +322,7 @@ def test_a_malformed_message_is_one_line_in_the_log(process):
 
 def test_lines_that_are_alike_are_counted(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("shieldfl.authority_service.log_lines.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("shieldfl.authority_service.http_server.time.monotonic", lambda: now[0])
     few, lines = FewAlike(), LogLines()
 
     def logged(result, call="enrol"):

@@ -1,60 +1,62 @@
-"""A served authority and those who would cheat it: aggregators, clients, and whoever stands in between."""
+"""A served authority under aggregators, clients, disks and operators that do what they should not."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import ssl
+import threading
 
 import httpx
+import numpy as np
 import pytest
 
-from authority_service.served import ANY, KAHE, PASSPHRASE, made_folder, served, served_run, tls_of
-from methods.stored_run import asked_over, same_in_every_round
+from authority_service.served import (
+    ANY,
+    KAHE,
+    KEYS,
+    PASSPHRASE,
+    made_folder,
+    served,
+    served_run,
+    signed,
+    tls_of,
+)
+from methods.stored_run import asked_over, closed_over, same_in_every_round
 from methods.variants import labelled
-from shieldfl.authority_service import session_folder
+from shieldfl.authority_service import service, session_folder
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
-from shieldfl.authority_service.identity import ClientIdentity, ServiceKey, signed_setup_of
-from shieldfl.authority_service.service import AuthorityService
+from shieldfl.authority_service.identity import ClientIdentity, ClientRegistry, ServiceKey, signed_setup_of
+from shieldfl.authority_service.policy import AuthorityPolicy
+from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import (
     DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
+    RangeError,
     ShieldError,
     UnreachableError,
     WireFormatError,
 )
+from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
 
 
-@pytest.fixture
-def strict(tmp_path):
-    """An authority that enrols registered clients alone, and four of them."""
-    made = made_folder(tmp_path / "authority")
-    keys = [ClientIdentity.create(tmp_path / f"clinic-{index}.pem") for index in range(4)]
-    for index, key in enumerate(keys):
-        made.registry.register(f"clinic-{index}", key.public_key)
-    return made, keys
-
-
-def signing(keys):
-    return lambda setup, index, message: keys[index].signed_enrolment(
-        f"clinic-{index}", setup, index, message
-    )
-
-
 def test_registered_clients_enrol(strict):
-    folder, keys = strict
+    folder = strict
     with served(folder) as one, one.client() as client:
-        run = served_run(client, KAHE, sign=signing(keys), min_clients=3)
+        run = served_run(client, KAHE, sign=signed, min_clients=3)
         run.run_round()
         assert run.authority.newest_model()
 
 
 def test_an_aggregator_cannot_make_clients_up(strict):
     """With two of its own beside one real client, min_clients = 3 would open that one's update."""
-    folder, keys = strict
+    folder = strict
     made_up = ClientIdentity(bytes(range(32)))
 
     def as_itself(setup, index, message):
@@ -67,10 +69,10 @@ def test_an_aggregator_cannot_make_clients_up(strict):
         return message
 
     def twice(setup, index, message):
-        return keys[0].signed_enrolment("clinic-0", setup, index, message)
+        return KEYS[0].signed_enrolment("clinic-0", setup, index, message)
 
     def of_another_session(setup, index, message):
-        return keys[index].signed_enrolment(f"clinic-{index}", bytes(32), index, message)
+        return KEYS[index].signed_enrolment(f"clinic-{index}", bytes(32), index, message)
 
     with served(folder) as one, one.client() as client:
         for sign, words in (
@@ -85,13 +87,13 @@ def test_an_aggregator_cannot_make_clients_up(strict):
 
 
 def test_what_a_client_signed_is_not_taken_for_another_client(strict):
-    folder, keys = strict
+    folder = strict
 
     def relabelled(setup, index, message):
         return (
-            keys[0].signed_enrolment("clinic-0", setup, 0, message)
+            KEYS[0].signed_enrolment("clinic-0", setup, 0, message)
             if index == 1
-            else signing(keys)(setup, index, message)
+            else signed(setup, index, message)
         )
 
     with (
@@ -103,11 +105,10 @@ def test_what_a_client_signed_is_not_taken_for_another_client(strict):
 
 
 def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
-    folder, keys = strict
+    folder = strict
     with served(folder) as one, one.client() as client:
         run, other = (
-            served_run(client, KAHE, sign=signing(keys), min_clients=3, train=same_in_every_round)
-            for _ in "12"
+            served_run(client, KAHE, sign=signed, min_clients=3, train=same_in_every_round) for _ in "12"
         )
         first = run.begin_round(1)
         asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
@@ -118,7 +119,7 @@ def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
             "update", asked_over(run, "update", 1, [0, 1, 2], first, trained=range(4))
         )
         with pytest.raises(PolicyError, match="clinic-3 was revoked at this key authority"):
-            served_run(client, KAHE, sign=signing(keys), min_clients=3)
+            served_run(client, KAHE, sign=signed, min_clients=3)
     # Also by a process that has not seen it before.
     with served(folder) as one, one.client() as client:
         other.authority = client.session(other.authority.session_id)
@@ -312,3 +313,328 @@ def test_a_folder_is_served_by_one_process(folder):
     with pytest.raises(KeyMismatchError, match="wrong passphrase"):
         AuthorityService(folder, "another")
     AuthorityService(folder, PASSPHRASE).close()
+
+
+def test_a_model_that_is_not_on_the_disk_does_not_leave(folder, monkeypatch):
+    """Else the old state, after a restart, would answer another list, and the difference be one client's update."""
+    with served(folder) as one, one.client(attempts=1) as client:
+        run = served_run(client, labelled("full-he/ckks"), min_clients=2, train=same_in_every_round)
+        first = run.begin_round(1)
+        _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
+        before = run.authority.newest_model()
+        with monkeypatch.context() as patch:
+
+            def full(path, content):
+                raise OSError(28, "No space left on device")
+
+            patch.setattr(session_folder, "write_private_file", full)
+            for attempt in (lambda: run.authority.answer("update", total), run.authority.newest_model):
+                with pytest.raises(DataError, match="the authority's disk or store failed"):
+                    attempt()
+        run.authority.answer("update", total)
+        assert run.authority.newest_model() != before
+
+
+def test_the_issuers_key_is_sealed_as_hard_as_the_services(folder):
+    assert (folder.tls / "ca.key").read_bytes().startswith(b"shieldfl issuer key 1\n")
+    assert folder.key.read_bytes().startswith(b"shieldfl service key 1\n")
+
+
+def test_a_session_keeps_who_may_enrol_whatever_the_policy_says_later(strict):
+    with served(strict) as one, one.client() as client:
+        run = served_run(client, KAHE, sign=signed, min_clients=3, train=same_in_every_round)
+        begun = client.begin_session(SessionRequest(run.method, run.initial)).session_id
+    strict.policy.write_text(AuthorityPolicy(registered_clients_only=False).to_toml())
+    strict.registry.revoke("clinic-3")
+    with served(strict) as one, one.client() as client:
+        with pytest.raises(PolicyError, match="does not say who it is"):
+            client.session(begun).enrol(0, run.clients[0].enrolment())
+        run.authority = client.session(run.authority.session_id)
+        first = run.begin_round(1)
+        with pytest.raises(PolicyError, match="client 3 was revoked"):
+            run.authority.answer("update", asked_over(run, "update", 1, [0, 1, 2, 3], first))
+
+
+@pytest.mark.parametrize("file", ["facts.json", "state"])
+def test_who_enrolled_and_what_a_session_keeps_are_not_altered_unseen(strict, file):
+    with served(strict) as one, one.client() as client:
+        run = served_run(client, KAHE, sign=signed, min_clients=3)
+        session = run.authority.session_id
+    path = strict.sessions / session.hex() / file
+    content = path.read_bytes()
+    altered = content.replace(b'"registered_clients_only":true', b'"registered_clients_only":false')
+    path.write_bytes(altered if file == "facts.json" else content.replace(b"clinic-3", b"clinic-2"))
+    assert path.read_bytes() != content
+    with served(strict) as one, one.client() as client:
+        with pytest.raises(ShieldError, match="its facts or its names were altered"):
+            client.session(session)
+        path.write_bytes(content)
+        assert client.session(session)
+
+
+def test_bodies_are_bounded_before_they_are_read(folder):
+    with served(folder) as one, one.client() as client:
+        run = served_run(client, KAHE)
+        own = f"{one.url}/v1/sessions/{run.authority.session_id.hex()}/answer"
+        unknown = f"{one.url}/v1/sessions/{bytes(16).hex()}/answer"
+        context = tls_of(folder)
+        packed = gzip.compress(bytes(2**24))
+        for url, body, headers, words in (
+            (own, packed, {"Content-Encoding": "gzip"}, "not compressed"),
+            (f"{one.url}/v1/sessions", packed, {"Content-Encoding": "gzip"}, "not compressed"),
+            (unknown, bytes(2**22), {}, "no such session"),
+            (own, bytes(2**21), {}, "more than the 1,048,832 bytes"),
+        ):
+            answer = httpx.post(url, content=body, headers=headers, verify=context)
+            assert words in answer.json()["message"]
+        run.run_round()
+
+
+def test_a_body_that_comes_too_slowly_is_refused(folder, monkeypatch):
+    monkeypatch.setattr("shieldfl.authority_service.http_server.BODY_SECONDS", 0.2)
+    with served(folder) as one:
+        go_on = threading.Event()
+
+        def slow():
+            yield b"SHMS"
+            go_on.wait(10.0)
+
+        threading.Timer(1.0, go_on.set).start()
+        answer = httpx.post(f"{one.url}/v1/sessions", content=slow(), verify=tls_of(folder))
+        assert "did not come within" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(("most_open", "most_values"), [(2, 2**28), (64, 700)])
+def test_more_sessions_than_are_open_at_once_are_served(folder, monkeypatch, most_open, most_values):
+    """As many, or as many values: those of two sessions."""
+    monkeypatch.setattr(service, "_MOST_OPEN", most_open)
+    folder.policy.write_text(folder.policy.read_text().replace(str(2**28), str(most_values)))
+    with served(folder) as one, one.client() as client:
+        runs = [served_run(client, KAHE, min_clients=3) for _ in range(5)]
+        for _ in range(2):
+            for run in runs:
+                run.run_round()
+                assert one.service.open_sessions <= 3
+        folder.end_sessions()
+        with pytest.raises(PolicyError, match="was ended"):
+            runs[0].run_round()
+
+
+def test_a_certificate_that_was_renewed_counts_no_more(folder):
+    stolen = tls_of(folder)
+    with served(folder) as one:
+        answer = httpx.post(f"{one.url}/v1/sessions", verify=stolen)
+        assert answer.status_code == 400
+        make_certificate(folder.tls, PASSPHRASE, "aggregator", 30)
+        answer = httpx.post(f"{one.url}/v1/sessions", verify=stolen)
+        assert "this certificate was renewed, or withdrawn" in answer.json()["message"]
+        assert httpx.post(f"{one.url}/v1/sessions", verify=tls_of(folder)).status_code == 400
+        (folder.tls / "aggregator.newest").unlink()
+        assert httpx.post(f"{one.url}/v1/sessions", verify=tls_of(folder)).status_code == 403
+
+
+def test_a_servers_certificate_is_no_aggregators(folder):
+    with served(folder) as one, pytest.raises((httpx.TransportError, ssl.SSLError)):
+        httpx.post(f"{one.url}/v1/sessions", verify=tls_of(folder, "server"))
+
+
+@pytest.mark.parametrize("name", ["ca", "server", "../authority", "", "a" * 64])
+def test_no_certificate_takes_the_place_of_another_file(folder, name):
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    with pytest.raises(ParameterError, match="an aggregator's name"):
+        make_certificate(folder.tls, PASSPHRASE, name, 30)
+    assert before == {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def test_an_authority_is_made_as_a_whole_or_not_at_all(tmp_path):
+    def fails(tls):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), fails)
+    with pytest.raises(ParameterError, match="passphrase is empty"):
+        AuthorityFolder.create(tmp_path / "authority", "", AuthorityPolicy())
+    assert list(tmp_path.iterdir()) == []
+
+    def another_was_made(tls):
+        AuthorityFolder.create(tmp_path / "authority", "another", AuthorityPolicy())
+
+    with pytest.raises(DataError, match="has a key authority meanwhile"):
+        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), another_was_made)
+    with pytest.raises(DataError, match="has a key authority already"):
+        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy())
+    assert [path.name for path in tmp_path.iterdir()] == ["authority"]
+
+
+def test_what_is_refused_leaves_no_session(folder, monkeypatch):
+    with served(folder) as one, one.client(attempts=1) as client:
+        run = served_run(client, KAHE)
+        broken = GlobalModel(np.full_like(run.initial.parameters, np.nan), run.initial.buffers)
+        with pytest.raises(RangeError, match="NaN"):
+            client.begin_session(SessionRequest(run.method, broken))
+        with monkeypatch.context() as patch:
+            patch.setattr(session_folder.SessionFolder, "write_state", lambda *_: 1 / 0)
+            with pytest.raises(ShieldError, match="see the authority's log"):
+                client.begin_session(SessionRequest(run.method, run.initial))
+        assert [path.name for path in folder.sessions.iterdir()] == [run.authority.session_id.hex()]
+        assert one.service.open_sessions == 1
+
+
+def test_an_enrolment_that_fails_takes_no_name(strict):
+    with served(strict) as one, one.client() as client:
+        run = served_run(client, KAHE, sign=signed, min_clients=3)
+        remote = client.begin_session(SessionRequest(run.method, run.initial))
+        junk = Message({"enrolment": b"junk"})
+        for index in (1, 99):
+            with pytest.raises(ShieldError):
+                remote.enrol(index, KEYS[0].signed_enrolment("clinic-0", remote.setup.digest, index, junk))
+        own = run.method.client_steps(remote.setup, 0, 1, run.initial)
+        assert remote.enrol(0, signed(remote.setup.digest, 0, own.enrolment()))
+
+
+def test_one_aggregator_that_waits_keeps_no_other_from_being_answered(folder, monkeypatch):
+    with served(folder) as one, one.client() as client, one.client("other") as other:
+        run, theirs = served_run(client, KAHE), served_run(other, KAHE)
+        go_on, answer = threading.Event(), type(run.authority).newest_model
+        steps = one.service._places[run.authority.session_id].session._steps
+
+        def waits():
+            go_on.wait(20.0)
+            return Message()
+
+        monkeypatch.setattr(steps, "newest_model", waits)
+        waiting = [threading.Thread(target=answer, args=(run.authority,)) for _ in range(12)]
+        for one_of_them in waiting:
+            one_of_them.start()
+        try:
+            assert theirs.authority.newest_model()
+        finally:
+            go_on.set()
+            for one_of_them in waiting:
+                one_of_them.join()
+
+
+def test_a_session_that_is_gone_on_with_reports_the_round_that_is_opened(folder):
+    with served(folder) as one, one.client() as client:
+        run = served_run(client, KAHE, min_clients=3)
+        run.run_round()
+        again = client.session(run.authority.session_id)
+        again.answer("update", run.aggregator.request("update"))
+        assert again.report().events == (OpenedSum(1),)
+        with pytest.raises(PolicyError, match="the authority's operator revokes clients"):
+            again.revoke(1)
+
+
+def test_a_client_is_registered_once_and_revoked_for_good(tmp_path):
+    folder = tmp_path / "clients"
+    with pytest.raises(DataError, match="restore the folder"):
+        ClientRegistry(folder)
+    folder.mkdir()
+    registry, key = ClientRegistry(folder), KEYS[0].public_key
+    registry.register("one", key)
+    registry.register("one", key)
+    with pytest.raises(PolicyError, match="there is a client one with another key"):
+        registry.register("one", KEYS[1].public_key)
+    with pytest.raises(PolicyError, match="the key is that of one"):
+        registry.register("two", key)
+    registry.revoke("one")
+    with pytest.raises(PolicyError, match="one was revoked"):
+        registry.register("one", KEYS[1].public_key)
+    with pytest.raises(PolicyError, match="the key is that of one"):
+        registry.register("two", key)
+    # A file that is put back beside it changes nothing.
+    (folder / "one.pub").write_text(key.hex())
+    with pytest.raises(PolicyError, match="one was revoked"):
+        registry.public_key("one")
+    assert (registry.names(), registry.revoked()) == ([], {"one"})
+
+
+def test_addresses_without_tls_and_no_attempts_are_refused(folder):
+    with served(folder) as one:
+        for options in ({"attempts": 0}, {"url": "http://127.0.0.1:1"}):
+            with pytest.raises(ParameterError):
+                one.client(**options)
+        with one.client(url="https://127.0.0.1:1", attempts=1) as client, pytest.raises(UnreachableError):
+            client.session(bytes(16))
+
+
+def test_what_a_disk_refuses_names_no_file_to_the_aggregator(folder, caplog):
+    with served(folder) as one, one.client(attempts=1) as client:
+        run = served_run(client, KAHE)
+        session = run.authority.session_id
+    (folder.sessions / session.hex() / "request").unlink()
+    with served(folder) as one, one.client(attempts=1) as client, pytest.raises(DataError) as caught:
+        client.session(session)
+    assert str(folder.path) not in str(caught.value)
+    assert json.dumps(str(caught.value))
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypatch, writes):
+    """The store has the client, or has not; either way it is nobody else, and revoked with its name."""
+    with served(strict) as one, one.client(attempts=1) as client:
+        run = served_run(client, KAHE, sign=signed, min_clients=3, train=same_in_every_round)
+        remote = client.begin_session(SessionRequest(run.method, run.initial))
+        own, other = (run.method.client_steps(remote.setup, index, 1, run.initial) for index in (0, 1))
+        asked = signed(remote.setup.digest, 0, own.enrolment())
+        write, written = session_folder.write_private_file, []
+
+        def fails(path, content):
+            written.append(path)
+            if len(written) == writes:
+                raise OSError(28, "No space left on device")
+            write(path, content)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(session_folder, "write_private_file", fails)
+            with pytest.raises(DataError):
+                remote.enrol(0, asked)
+        session = remote.session_id
+    with served(strict) as one, one.client(attempts=1) as client:
+        remote = client.session(session)
+        as_another = KEYS[0].signed_enrolment("clinic-0", remote.setup.digest, 1, other.enrolment())
+        if writes == 2:  # the name was on the disk before the store was asked
+            with pytest.raises(PolicyError, match="clinic-0 or client 1 has enrolled"):
+                remote.enrol(1, as_another)
+        assert remote.enrol(0, asked)
+        with pytest.raises(PolicyError, match="clinic-0 or client 1 has enrolled"):
+            remote.enrol(1, as_another)
+
+
+def test_a_slow_body_of_one_aggregator_lets_another_begin(folder):
+    with served(folder) as one, one.client("other") as other:
+        go_on = threading.Event()
+
+        def slow():
+            yield b"SHMS"
+            go_on.wait(20.0)
+
+        def hold():
+            httpx.post(f"{one.url}/v1/sessions", content=slow(), verify=tls_of(folder), timeout=30.0)
+
+        held = threading.Thread(target=hold)
+        held.start()
+        try:
+            assert served_run(other, KAHE).authority.newest_model()
+        finally:
+            go_on.set()
+            held.join()
+
+
+def test_what_a_begin_that_was_cut_off_has_left_is_removed(folder):
+    left = folder.sessions / ("ab" * 16)
+    left.mkdir()
+    (left / "request").write_bytes(b"")
+    with served(folder):
+        assert not left.exists()
+
+
+def test_honest_calls_are_smaller_than_what_is_refused(folder):
+    """Votes in the clear, encrypted positions all, opened by the authority: what goes beside a total is the most."""
+    with served(folder) as one, one.client() as client:
+        run = served_run(client, labelled("selective-shield/clear"), min_clients=3)
+        run.run_round()
+        session = one.service._places[run.authority.session_id].session
+        assert session.facts.carries_totals
+        values = run.closed["update"].nbytes
+        assert values < session.most_body_bytes - 2**20

@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
 from shieldfl.errors import PolicyError
-from shieldfl.flower.federation_settings import FederationSettings
 from shieldfl.flower.node_memory import DiskMemory
-from shieldfl.flower.node_settings import NodeSettings
+from shieldfl.flower.settings import FederationSettings, NodeSettings
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method

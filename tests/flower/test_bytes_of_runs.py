@@ -9,13 +9,10 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
-from flower.test_messages_that_fail import ALL, number_of
-from flower.vector_app import VectorRun, as_arrays
-from shieldfl.flower.held_models import HELD
-from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from flower.vector_app import ALL, ONE, VectorRun, as_arrays, number_of
+from shieldfl.flower.wire import ASK, HELD, MESSAGE, message_in, packed
 from shieldfl.roles.message import Message as RoleMessage
 
-ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 CLIENTS = 10
 EQUAL = dict.fromkeys(range(CLIENTS), 50)
 SKEWED = EQUAL | {0: 100, **dict.fromkeys(range(1, CLIENTS), 1)}

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from flwr.app import Message
+from flwr.serverapp.strategy import FedAvg
 
-from flower.loopback_grid import FIRST_NODE
-from flower.vector_app import VectorRun
+from core.wire_twin import reseal
+from flower.digits_app import DigitsRun
+from flower.loopback_grid import FIRST_NODE, LoopbackGrid
+from flower.vector_app import ALL, VectorRun, loses, number_of
 from shieldfl.errors import PolicyError
-from shieldfl.flower.wire import ASK, MESSAGE, message_in
-
-ALL = [0, 1, 2, 3]
-
-
-def number_of(node):
-    return node - FIRST_NODE
-
-
-def loses(client, kind, round_number):
-    """Return a hook that loses one message of this kind and round, or its reply, for one client."""
-    lost = []
-
-    def hook(node, message):
-        asked = message.content.get(ASK, {}) if message.has_content() else {}
-        of_round = message.metadata.group_id.endswith(f" {round_number}")
-        if number_of(node) == client and of_round and asked.get("kind") == kind and not lost:
-            lost.append(message)
-            return False
-        return None
-
-    return hook
+from shieldfl.flower.client_session import ClientSession
+from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
 
 
 def test_all_is_well_without_faults():
@@ -41,22 +29,17 @@ def test_all_is_well_without_faults():
     assert sorted(run.trained) == [(client, number) for client in ALL for number in (1, 2, 3)]
 
 
-@pytest.mark.every_run("settings0-after", "settings1-before")
+@pytest.mark.every_run("settings0-train-after", "settings1-train-before", "settings0-model")
 @pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize(("kind", "number"), [("train", 2), ("model", 1)], ids=["train", "model"])
 @pytest.mark.parametrize("settings", [{}, {"opener": "aggregator"}, {"opener": "authority"}])
-def test_a_client_whose_message_or_reply_is_lost_comes_back_with_the_same_model(where, settings):
+def test_a_client_whose_message_or_reply_is_lost_comes_back_with_the_same_model(
+    where, kind, number, settings
+):
     run = VectorRun(**settings)
-    setattr(run.grid, where, loses(2, "train", 2))
+    setattr(run.grid, where, loses(2, kind, number))
     run.start()
-    run.check({1: ALL, 2: [0, 1, 3], 3: ALL})
-
-
-@pytest.mark.parametrize("where", ["before", "after"])
-def test_an_evaluation_that_is_lost_leaves_no_client_behind(where):
-    run = VectorRun()
-    setattr(run.grid, where, loses(3, "model", 1))
-    run.start()
-    run.check({1: ALL, 2: ALL, 3: ALL})
+    run.check({1: ALL, 2: [0, 1, 3] if kind == "train" else ALL, 3: ALL})
 
 
 def test_a_message_that_comes_twice_is_answered_twice_alike_and_trained_once():
@@ -187,3 +170,165 @@ def test_a_client_whose_training_fails_again_and_again_keeps_up_with_the_model()
     )
     run.start()
     run.check({1: ALL, 6: ALL} | {number: [0, 2, 3] for number in (2, 3, 4, 5)})
+
+
+METHODS = {
+    "mask-crypt": {"settings.encryption": "kahe"},
+    "dict-pfl": {},
+    "selective-shield, clear": {"settings.noise_multiplier": 0.0},
+    "selective-shield, encrypted": {"settings.noise_multiplier": 0.0, "settings.negotiation": "encrypted"},
+}
+
+
+def phases_of(run):
+    """Return the phases that a round was seen to have."""
+    found = []
+
+    def hook(node, message):
+        if message.metadata.group_id == "round 2":
+            found.append(message.content[ASK]["phase"])
+
+    run.grid.before = hook
+    run.start()
+    return list(dict.fromkeys(found))
+
+
+def made(label):
+    run = VectorRun(method=label.partition(",")[0])
+    run.config |= {f"shieldfl.{name}": value for name, value in METHODS[label].items()}
+    return run
+
+
+IN_EVERY_RUN = {("mask-crypt", "after"), ("dict-pfl", "before")}
+
+
+@pytest.mark.parametrize(
+    ("label", "where"),
+    [
+        pytest.param(label, where, marks=() if (label, where) in IN_EVERY_RUN else pytest.mark.slow)
+        for label in METHODS
+        for where in ("before", "after")
+    ],
+)
+def test_a_client_that_leaves_in_any_phase_comes_back(label, where):
+    phases = phases_of(made(label))
+    assert len(phases) > 1
+    for lost in phases:
+        run, hits = made(label), []
+
+        def hook(node, message, lost=lost, hits=hits):
+            asked = message.content.get(ASK, {}) if message.has_content() else {}
+            if number_of(node) != 1 or message.metadata.group_id != "round 2":
+                return None
+            # A reply does not say of which phase it is: they come in order.
+            hits.append(asked.get("phase", lost if len(hits) == phases.index(lost) else ""))
+            return False if hits[-1] == lost else None
+
+        setattr(run.grid, where, hook)
+        run.start()
+        assert lost in hits
+        assert 1 in run.strategy.session.clients.trained
+        assert run.strategy.session.clients.failures == {}
+        whole = [
+            np.concatenate([one.ravel() for one in arrays.values()]) for arrays in run.evaluated.values()
+        ]
+        assert len(whole) == len(ALL)
+        assert all(np.isfinite(one).all() for one in whole)
+        if not label.startswith("selective"):  # which has personalised positions
+            assert all(np.array_equal(one, whole[0]) for one in whole)
+
+
+@pytest.mark.every_run("votes-selective-shield, encrypted", "ciphertexts-mask-crypt")
+@pytest.mark.parametrize(
+    ("part", "label"),
+    [
+        # One method alone sends votes as a frame: what is altered of the others is nothing.
+        pytest.param(
+            part, label, marks=pytest.mark.slow if part == "votes" and "encrypted" not in label else ()
+        )
+        for part in ("ciphertexts", "votes")
+        for label in METHODS
+    ],
+)
+def test_a_frame_that_is_altered_in_any_phase_leaves_all_clients_with_one_model(label, part):
+    models, altered = {}, []
+    for is_altered in (False, True):
+        run = made(label)
+
+        def after(node, reply, is_altered=is_altered):
+            here = reply.metadata.group_id == "round 2" and not reply.has_error()
+            if (
+                is_altered
+                and here
+                and number_of(node) == 3
+                and part in (message := message_in(reply.content))
+            ):
+                frame = bytearray(message[part])
+                frame[len(frame) // 2] ^= 1
+                reply.content[MESSAGE] = packed(RoleMessage({**message, part: reseal(bytes(frame))}))
+                altered.append(part)
+
+        run.grid.after = after
+        run.start()
+        assert run.strategy.session.clients.failures == {}
+        models[is_altered] = [run.evaluated[client]["bias"] for client in (0, 1, 2)]
+        if not label.startswith("selective"):  # which has personalised positions
+            assert all(np.array_equal(one, models[is_altered][0]) for one in models[is_altered])
+    assert np.array_equal(models[True], models[False]) == (not altered)
+
+
+def test_a_method_whose_scores_the_app_does_not_bring_says_what_is_missing():
+    run = made("mask-crypt")
+    run.brings_scores = False
+    with pytest.raises(PolicyError, match="not one round ended"):
+        run.start()
+    why = run.strategy.session.clients.failures[0]
+    assert "needs scores of the kind" in why
+    assert "'shieldfl.scores'" in why
+
+
+@pytest.mark.parametrize("opener", [None, "aggregator"])
+def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatch):
+    run = DigitsRun("full-he", clients=5, rounds=4, opener=opener)
+    evaluated, model_of = {}, ClientSession.model
+
+    def kept(session, message):
+        record = model_of(session, message)
+        evaluated.setdefault(session.index, []).append(session.layout.model_of(record).parameters)
+        return record
+
+    monkeypatch.setattr(ClientSession, "model", kept)
+    random.seed(1)
+    strategy = ShieldStrategy(FedAvg(fraction_train=0.4, fraction_evaluate=1.0), run.run_config())
+    strategy.start(LoopbackGrid(run.app, run.clients), run.arrays(), num_rounds=run.rounds, timeout=10)
+    assert sorted(evaluated) == [0, 1, 2, 3, 4]
+    for models in evaluated.values():
+        for number, model in enumerate(models[: run.rounds]):
+            np.testing.assert_array_equal(model, evaluated[0][number])
+    rounds = [run.initial.parameters, *evaluated[0][: run.rounds]]
+    assert all((one != other).any() for one, other in zip(rounds[1:], rounds, strict=False))
+
+
+@pytest.mark.every_run("[2]")
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_ends_of_rounds_that_come_twice_change_nothing(lost, caplog):
+    """A client evaluates, its reply is lost, and it gets again all that it is not known to have, and more."""
+    run = DigitsRun("full-he", clients=5, rounds=4)
+    grid = LoopbackGrid(run.app, run.clients)
+    grid.after = lambda node, reply: reply.metadata.group_id != f"evaluation {lost}"
+    random.seed(1)
+    strategy = ShieldStrategy(FedAvg(fraction_train=0.4, fraction_evaluate=1.0), run.run_config())
+    result = strategy.start(grid, run.arrays(), num_rounds=run.rounds, timeout=0.3)
+    assert set(result.evaluate_metrics_clientapp) == {1, 2, 3, 4} - {lost}
+    left = [one.getMessage() for one in caplog.records if " left " in one.getMessage()]
+    assert len(left) == 5
+    assert all(f"left evaluation {lost}: it has not answered in time" in one for one in left)
+
+
+@pytest.mark.parametrize(("fraction", "fits"), [(0.4, True), (0.8, False)])
+def test_a_round_of_more_than_max_clients_does_not_happen(fraction, fits):
+    run = DigitsRun("full-he", clients=5, rounds=2)
+    inner = FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
+    strategy = ShieldStrategy(inner, run.run_config(**{"max-clients": 3}))
+    with nullcontext() if fits else pytest.raises(PolicyError, match="max_clients is 3"):
+        strategy.start(LoopbackGrid(run.app, run.clients), run.arrays(), num_rounds=run.rounds, timeout=10)

@@ -6,30 +6,8 @@ import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam
 
-from flower.vector_app import VectorRun
+from flower.vector_app import ALL, VectorRun, cut_off
 from shieldfl.errors import DataError, PolicyError, WireFormatError
-from shieldfl.flower.wire import ASK
-
-ALL = [0, 1, 2, 3]
-
-
-class EndedError(Exception):
-    """The server's process ends."""
-
-
-def cut_off(run, group, kind):
-    """End a run's server where it sends this; what is started next goes on from the checkpoint."""
-
-    def hook(node, message):
-        if message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
-            raise EndedError
-
-    run.grid.before = hook
-    with pytest.raises(EndedError):
-        run.start()
-    run.grid.before = None
-    run.config["shieldfl.resume"] = True
-
 
 SETTINGS = [
     {},
@@ -101,29 +79,30 @@ def test_a_checkpoint_is_of_one_run(tmp_path):
         run.start()
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"method": "fedavg", "clients": 3}, "differs in method, clients: a run goes on with the settings"),
-        ({"min-clients": 3, "opener": "aggregator"}, "differs in min-clients, opener: "),
-        ({"server-learning-rate": 0.5}, "differs in server-learning-rate: "),
-        ({"settings.value_bits": 25}, "differs in the method's own settings: "),
-    ],
-)
-def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path, changes, words):
-    run = VectorRun(checkpoint=str(tmp_path / "run"), rounds=1)
-    run.start()
-    run.config |= {f"shieldfl.{name}": value for name, value in ({"resume": True} | changes).items()}
-    with pytest.raises(PolicyError, match=words):
-        run.start()
-
-
-def test_a_run_goes_on_for_as_many_rounds_as_were_planned(tmp_path):
-    run = VectorRun(checkpoint=str(tmp_path / "run"), rounds=1)
-    run.start()
-    run.config["shieldfl.resume"], run.rounds = True, 2
+def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path):
+    """Others were ignored: the run went on with what it had begun with, and nothing said so."""
+    weighted = {"samples": lambda context: 20, "weighting": "samples", "most_weight": 2**14}
+    run = VectorRun(checkpoint=str(tmp_path / "run"), **weighted)
+    cut_off(run, "round 2", "train")
+    given = run.config
+    for changes, names in (
+        ({"method": "fedavg", "clients": 3}, "method, clients"),
+        ({"min-clients": 3, "opener": "aggregator"}, "min-clients, opener"),
+        ({"server-learning-rate": 0.5}, "server-learning-rate"),
+        ({"settings.value_bits": 25}, "the method's own settings"),
+        ({"weighting": "uniform"}, "weighting"),
+        ({"most-weight": 2**13}, "most-weight"),
+        ({"buffers": "*running_mean"}, "buffers"),
+    ):
+        run.config = given | {f"shieldfl.{name}": value for name, value in changes.items()}
+        with pytest.raises(PolicyError, match=f"differs in {names}: a run goes on with the settings"):
+            run.start()
+    run.config, run.rounds = given, 4
     with pytest.raises(PolicyError, match="differs in rounds: "):
         run.start()
+    run.rounds = 3
+    run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
 
 
 def test_a_checkpoint_that_was_altered_is_refused(tmp_path):

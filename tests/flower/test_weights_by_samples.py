@@ -9,14 +9,11 @@ import pytest
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from flower.test_messages_that_fail import number_of
-from flower.vector_app import VectorRun, moves
+from flower.vector_app import ALL, ONE, VectorRun, moves, number_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.mod import ShieldMod, shield_mod
 from shieldfl.flower.wire import ASK
 
-ALL = [0, 1, 2, 3]
-ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 SIZES = {
     "equal": [50, 50, 50, 50],
     "1:100": [100, 1, 1, 50],

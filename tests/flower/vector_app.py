@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
-from flower.loopback_grid import LoopbackGrid
+from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.flower.wire import ASK
 from shieldfl.methods.discovery import method_class
 
+ALL = [0, 1, 2, 3]
+ONE = {"min_available_nodes": 1, "min_train_nodes": 1, "min_evaluate_nodes": 1}
 SHAPES = {"weight": (7, 11), "bias": (7,)}
 
 
@@ -39,6 +43,9 @@ class VectorRun:
     settings : of the run, without ``shieldfl.``; clients open sums, where they can, unless another opener is set.
     """
 
+    train_mods = evaluate_mods = ()
+    """Of the app's functions, beside the app's own."""
+
     def __init__(
         self,
         *,
@@ -63,7 +70,7 @@ class VectorRun:
         """By client, the arrays that it evaluated last."""
         self.train = moves
         self.brings_scores = True
-        self.own = strategy or FedAvg(min_available_nodes=1, min_train_nodes=1, min_evaluate_nodes=1)
+        self.own = strategy or FedAvg(**ONE)
         config = (
             {"clients": clients, "min-clients": 2, "weighting": "uniform"}
             | opened_by_clients(settings.get("method", "full-he"))
@@ -74,7 +81,7 @@ class VectorRun:
     def app(self):
         app = ClientApp(mods=self.mods)
 
-        @app.train()
+        @app.train(mods=list(self.train_mods))
         def train(message, context):
             client, number = context.node_config["partition-id"], message.content["config"]["server-round"]
             self.trained.append((client, number))
@@ -89,7 +96,7 @@ class VectorRun:
                 content["shieldfl.scores"] = ArrayRecord(as_arrays(scores))
             return Message(RecordDict(content), reply_to=message)
 
-        @app.evaluate()
+        @app.evaluate(mods=list(self.evaluate_mods))
         def evaluate(message, context):
             arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             self.evaluated[context.node_config["partition-id"]] = arrays
@@ -126,3 +133,47 @@ class VectorRun:
 
 def as_arrays(arrays):
     return {name: Array(one) for name, one in arrays.items()}
+
+
+def number_of(node):
+    return node - FIRST_NODE
+
+
+def loses(client, kind, round_number):
+    """Return a hook that loses one message of this kind and round, or its reply, for one client."""
+    lost = []
+
+    def hook(node, message):
+        asked = message.content.get(ASK, {}) if message.has_content() else {}
+        of_round = message.metadata.group_id.endswith(f" {round_number}")
+        if number_of(node) == client and of_round and asked.get("kind") == kind and not lost:
+            lost.append(message)
+            return False
+        return None
+
+    return hook
+
+
+def config_of(folder, **more):
+    return lambda number: (
+        {"shieldfl-store": str(folder / str(number))}
+        | {f"shieldfl-{name}": value for name, value in more.items()}
+    )
+
+
+class EndedError(Exception):
+    """The server's process ends."""
+
+
+def cut_off(run, group, kind):
+    """End a run's server where it sends this; what is started next goes on from the checkpoint."""
+
+    def hook(node, message):
+        if message.metadata.group_id == group and message.content[ASK]["kind"] == kind:
+            raise EndedError
+
+    run.grid.before = hook
+    with pytest.raises(EndedError):
+        run.start()
+    run.grid.before = None
+    run.config["shieldfl.resume"] = True

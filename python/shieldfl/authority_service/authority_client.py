@@ -12,8 +12,8 @@ from typing import Any, Self
 import httpx
 
 import shieldfl.errors
-from shieldfl.authority_service.calls import asked
 from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
+from shieldfl.authority_service.served_session import asked
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.methods.protocol.list_authority import ANSWERED_ROUND
@@ -55,7 +55,7 @@ class AuthorityConnection(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry one of :data:`~shieldfl.authority_service.calls.CALLS` out. Raises what the authority does."""
+        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out. Raises what the authority does."""
 
     def begin_session(self, request: SessionRequest) -> RemoteAuthority:
         """Begin a session, or go on with it where the same request has begun it.
@@ -131,7 +131,7 @@ class AuthorityClient(AuthorityConnection):
         return AuthorityIdentity(bytes(offered["verifying key"]), bytes(offered["enrolment key"]))
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry one of :data:`~shieldfl.authority_service.calls.CALLS` out. Raises what the authority does."""
+        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out. Raises what the authority does."""
         return self._posted(f"/v1/sessions/{session_id.hex()}/{name}", message)
 
     def _posted(self, path: str, message: Message) -> Message:
@@ -219,7 +219,7 @@ class RemoteAuthority(AuthoritySteps):
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:
         """Begin a round."""
-        first = self._call("begin-round", asked(round_number=round_number, invited=invited, model=model))
+        first = self._call("begin-round", asked(round=round_number, invited=invited, model=model))
         self._round = round_number
         return first
 
@@ -244,4 +244,4 @@ class RemoteAuthority(AuthoritySteps):
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
         """Have signed what a phase came to, where the aggregator opens, or what several authorities have answered."""
-        return self._call("sign-answer", asked(phase=phase, round_number=round_number, digest=digest))
+        return self._call("sign-answer", asked(phase=phase, round=round_number, digest=digest))

@@ -10,7 +10,12 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from shieldfl.authority_service.identity import NAME
 from shieldfl.errors import DataError, ParameterError
@@ -52,16 +57,14 @@ class CertificateFiles:
 
 def make_ca(folder: Path, passphrase: str) -> None:
     """Make an issuer of certificates, ``ca.crt`` and, under a passphrase, ``ca.key``. Raises DataError for a second."""
-    from cryptography.hazmat.primitives import serialization
-
     if (folder / "ca.key").exists():
         raise DataError(
             f"{folder} has an issuer of certificates already: another one would be believed by nobody"
         )
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP384R1())
     name = _name("shieldfl key authority")
     builder = _builder(name, name, key.public_key(), _CA_DAYS, is_ca=True)
-    certificate = builder.sign(key, _sha384())
+    certificate = builder.sign(key, SHA384())
     write_sealed_file(folder / "ca.key", passphrase, _MAGIC, _pem_of_key(key))
     write_private_file(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -81,23 +84,18 @@ def make_certificate(
 
     Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer, ParameterError for names.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     checked_certificate_name(name, is_server=bool(hosts))
     alternatives = [_host(one) for one in hosts]
-    ca_key: Any = serialization.load_pem_private_key(
-        read_sealed_file(folder / "ca.key", passphrase, _MAGIC), None
-    )
+    ca_key = serialization.load_pem_private_key(read_sealed_file(folder / "ca.key", passphrase, _MAGIC), None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)  # sealed, so it is what make_ca wrote
     ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP384R1())
     builder = _builder(_name(name), ca.subject, key.public_key(), days, is_ca=False)
     usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
     builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    certificate = builder.sign(ca_key, _sha384())
+    certificate = builder.sign(ca_key, SHA384())
     files = CertificateFiles.in_folder(folder, name)
     write_private_file(files.key, _pem_of_key(key))
     write_private_file(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
@@ -156,36 +154,18 @@ def _loaded(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:
     return context
 
 
-def _new_key() -> Any:
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP384R1())
-
-
-def _sha384() -> Any:
-    from cryptography.hazmat.primitives.hashes import SHA384
-
-    return SHA384()
-
-
-def _pem_of_key(key: Any) -> bytes:
-    from cryptography.hazmat.primitives import serialization
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    return bytes(key.private_bytes(*form, serialization.NoEncryption()))
+    return key.private_bytes(*form, serialization.NoEncryption())
 
 
-def _name(common_name: str) -> Any:
-    from cryptography import x509
+def _name(common_name: str) -> x509.Name:
 
-    try:
-        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
-    except ValueError as error:
-        raise ParameterError("a certificate's name has 1 to 64 characters") from error
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
 
 
-def _host(host: str) -> Any:
-    from cryptography import x509
+def _host(host: str) -> x509.GeneralName:
 
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
@@ -199,8 +179,9 @@ def _host(host: str) -> Any:
         ) from error
 
 
-def _builder(subject: Any, issuer: Any, public_key: Any, days: int, *, is_ca: bool) -> Any:
-    from cryptography import x509
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int, *, is_ca: bool
+) -> x509.CertificateBuilder:
 
     now = datetime.datetime.now(datetime.UTC)
     return (

@@ -1,24 +1,29 @@
-"""A served authority on the network: HTTPS with certificates on both sides, beside it health and figures."""
+"""A served authority on the network: HTTPS with certificates on both sides, its figures; what keeps floods out."""
 
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
+import json
+import logging
+import resource
 import signal
+import socket
 import ssl
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import aiohttp
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from shieldfl.authority_service.calls import CALLS, answered
-from shieldfl.authority_service.connections import Connections, connection_limit
-from shieldfl.authority_service.request_bodies import BODY_SECONDS, RequestBodies
-from shieldfl.authority_service.served_session import LOG
+from shieldfl.authority_service.served_session import CALLS, LOG, answered
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
     DataError,
@@ -31,7 +36,316 @@ from shieldfl.errors import (
 )
 from shieldfl.roles.message import Message
 
-__all__ = ["STATUS", "Address", "serve"]
+__all__ = ["STATUS", "Address", "FewAlike", "LogLines", "serve"]
+
+_HANDSHAKE_SECONDS = 10.0
+_IDLE_SECONDS = 30.0
+"""Until a request's head is there: after the handshake, and after the answer before."""
+_GOODBYE_SECONDS = 2.0
+"""For the peer to end TLS, or the rest of a body that is not read."""
+_NO_DESCRIPTOR_SECONDS = 0.5
+_OTHER_DESCRIPTORS = 512
+"""Of stores, files that are written, and everything else that is no connection."""
+
+
+def connection_limit(asked: int) -> int:
+    """Raise the process's limit of file descriptors for so many connections; return how many there is room for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = asked + _OTHER_DESCRIPTORS
+    if resource.RLIM_INFINITY not in (soft, hard):
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return min(asked, max(wanted - _OTHER_DESCRIPTORS, wanted // 2))
+
+
+class _Connection(web.RequestHandler):
+    """Tells when it is over, and what came over it that is no HTTP."""
+
+    __slots__ = ("_malformed", "over")
+
+    def __init__(
+        self, server: web.Server, loop: asyncio.AbstractEventLoop, malformed: Callable[[str], None]
+    ) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_GOODBYE_SECONDS,
+            auto_decompress=False,
+        )
+        self._malformed = malformed
+        self.over: asyncio.Future[None] = loop.create_future()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Refuse what is no request. Its bytes are not repeated: a log is for words that no peer has chosen."""
+        if not isinstance(exc, HttpProcessingError):
+            return super().handle_error(request, status, exc, message)
+        self._malformed(type(exc).__name__)
+        response = web.Response(status=status, text="this is no request that the key authority can read\n")
+        response.force_close()
+        return response
+
+
+class Connections:
+    """Those of one server: accepted at its sockets, as many as there may be, and each within its time.
+
+    Where there are as many as may be, of all or of one address, the one that has been in its handshake longest makes
+    way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed. In the
+    clear, where nobody shows one, the oldest makes way.
+
+    Parameters
+    ----------
+    server : aiohttp's.
+    tls : of both sides; None for connections in the clear.
+    most, most_of_an_address : at once.
+    refused : is told why a connection was, in a word or two.
+    malformed : is told what kind of error a message is that is no HTTP.
+    """
+
+    def __init__(
+        self,
+        server: web.Server,
+        tls: ssl.SSLContext | None,
+        most: int,
+        most_of_an_address: int,
+        refused: Callable[[str], None],
+        malformed: Callable[[str], None],
+    ) -> None:
+        self._server = server
+        self._tls = tls
+        self._most = most
+        self._most_of_an_address = most_of_an_address
+        self._refused = refused
+        self._malformed = malformed
+        self._open: collections.Counter[str] = collections.Counter()
+        """By address."""
+        self._greeting: dict[asyncio.Task[None], str] = {}
+        """Those that have shown no certificate, the oldest first, and their addresses."""
+        self._accepting: list[asyncio.Task[None]] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Accept at an address, or all that a name has; return the first of them. Raises OSError."""
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        taken = []
+        for family, _, _, _, address in dict.fromkeys(found):
+            listening = socket.create_server(address[:2], family=family)
+            listening.setblocking(False)
+            taken.append(listening.getsockname())
+            self._accepting.append(asyncio.create_task(self._accept(listening)))
+        return str(taken[0][0]), int(taken[0][1])
+
+    async def close(self) -> None:
+        """Accept no more, and give those up that are in their handshakes; the others are the server's to end."""
+        ending = [*self._accepting, *self._greeting]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        with listening:
+            while True:
+                try:
+                    accepted, (address, *_) = await asyncio.get_running_loop().sock_accept(listening)
+                except OSError:
+                    # No descriptor is free, most likely; to ask again at once would be all that this process does.
+                    self._refused("no file descriptor is free")
+                    await asyncio.sleep(_NO_DESCRIPTOR_SECONDS)
+                    continue
+                if self._has_room(address):
+                    task = asyncio.create_task(self._serve(accepted, address))
+                    self._greeting[task] = address
+                    self._serving.add(task)
+                    task.add_done_callback(self._serving.discard)
+                else:
+                    accepted.close()
+                    self._refused("too many connections")
+                await asyncio.sleep(0)  # where many come, those that are there go on, too
+
+    def _has_room(self, address: str) -> bool:
+        """Say whether there is room for one more, once the oldest that has not said who it is has made way."""
+        is_full = self._open.total() >= self._most
+        if not is_full and self._open[address] < self._most_of_an_address:
+            return True
+        for task, whose in self._greeting.items():
+            if is_full or whose == address:
+                del self._greeting[task]
+                task.cancel()
+                self._refused("made way for a newer one")
+                return True
+        return False
+
+    async def _serve(self, accepted: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        timeouts = (
+            {}
+            if self._tls is None
+            else {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": _GOODBYE_SECONDS}
+        )
+        self._open[address] += 1
+        transport: asyncio.Transport | None = None
+        try:
+            transport, connection = await loop.connect_accepted_socket(
+                lambda: _Connection(self._server, loop, self._malformed), accepted, ssl=self._tls, **timeouts
+            )
+            if self._tls is not None:
+                self._greeting.pop(_current(), None)
+            if connection.transport is None and not connection.over.done():
+                self._refused("left in its handshake")
+            else:
+                await connection.over
+        except asyncio.CancelledError:
+            if transport is not None:
+                transport.abort()
+            raise
+        except OSError:
+            self._refused("no handshake with a certificate that is believed")
+        finally:
+            accepted.close()
+            self._greeting.pop(_current(), None)
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+
+def _current() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+BODY_SECONDS = 60.0
+"""For a body to come, and for an answer to be taken."""
+_SMALL_BYTES = 2**17
+"""Of each body, that are not counted: large ones keep nobody from an answer to a list."""
+
+
+class _TooLargeError(ParameterError):
+    """A body is larger than any that the call takes; it was not read to its end."""
+
+
+class _BusyError(UnreachableError):
+    """Bodies of other requests take what this one would need; nothing was done."""
+
+
+class RequestBodies:
+    """All that are in progress: being read, waiting for their turn, or being answered.
+
+    Parameters
+    ----------
+    most_bytes : of all together. One that is larger is read while there are no others.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self.counted_bytes = 0
+        """Of all, what is counted of each."""
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
+        """Yield a request's body, which counts until the end of ``async with``.
+
+        Raises ParameterError for one that has more than ``most_bytes``, is compressed, is cut off or comes too slowly,
+        and UnreachableError where there are too many bytes of others.
+        """
+        if "Content-Encoding" in request.headers:
+            raise ParameterError("a call's body is sent as it is, and not compressed")
+        body, own = bytearray(), 0
+        try:
+            async with _within_time():
+                async for chunk in request.content.iter_chunked(2**16):
+                    body += chunk
+                    if len(body) > most_bytes:
+                        raise _TooLargeError(
+                            f"the call's body has more than the {most_bytes:,} bytes that any takes"
+                        )
+                    more = max(len(body) - _SMALL_BYTES, 0) - own
+                    own, self.counted_bytes = own + more, self.counted_bytes + more
+                    if own < self.counted_bytes > self._most:
+                        raise _BusyError(
+                            "the key authority has as many bytes of other requests in progress as it takes at once: "
+                            "repeat the call in a while"
+                        )
+            whole = bytes(body)
+            body.clear()
+            yield whole
+        finally:
+            body.clear()  # at once, whoever still refers to this
+            self.counted_bytes -= own
+
+
+@contextlib.asynccontextmanager
+async def _within_time() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            yield
+    except TimeoutError:
+        raise ParameterError(f"the call's body did not come within {BODY_SECONDS:.0f} seconds") from None
+    except UnreachableError:
+        raise
+    except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
+        raise ParameterError("the connection ended before the call's body did") from error
+
+
+_WINDOW_SECONDS = 10.0
+_MOST_ALIKE = 10
+"""Refusals and errors of one kind, in a window."""
+
+
+class LogLines(logging.Formatter):
+    """A line of JSON for each event: its time, in seconds since 1970, what happened, and what goes with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        line |= getattr(record, "fields", {})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class FewAlike(logging.Filter):
+    """Lets ten refusals or errors of a kind through in ten seconds; the next one then says how many it left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
+        """By kind, when its window began, and how many there were in it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record is logged."""
+        fields = getattr(record, "fields", {})
+        if record.levelno < logging.WARNING and fields.get("result", "ok") == "ok":
+            return True
+        # Whose words these are the peer does not choose: so there are few kinds.
+        kind = (record.name, record.msg, *map(fields.get, ("call", "result", "reason")))
+        now = time.monotonic()
+        begun, count = self._seen.get(kind, (now, 0))
+        if now - begun > _WINDOW_SECONDS:
+            if count > _MOST_ALIKE:
+                record.fields = {**fields, "left_out_before": count - _MOST_ALIKE}
+            begun, count = now, 0
+        self._seen[kind] = begun, count + 1
+        return count < _MOST_ALIKE
+
 
 STATUS: tuple[tuple[type[ShieldError], int], ...] = (
     (PolicyError, 403),

@@ -1,16 +1,21 @@
-"""Keys that outlive sessions: the service's, which signs set-ups, and a client's, which signs its enrolments."""
+"""Keys that outlive sessions: the service's, which signs set-ups, clients', which sign enrolments; whose are known."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
+import os
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.installing import cryptographic
+from shieldfl.roles.held_file import sync_folder
 from shieldfl.roles.joined_parts import pieces_of_length
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
@@ -19,8 +24,8 @@ from shieldfl.stateful import Uncopied
 
 __all__ = [
     "NAME",
-    "PUBLIC_KEY_BYTES",
     "ClientIdentity",
+    "ClientRegistry",
     "ServiceKey",
     "check_enrolment",
     "checked_public_key",
@@ -31,7 +36,7 @@ __all__ = [
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """Of clients and aggregators: it names files, too."""
 
-PUBLIC_KEY_BYTES = 32
+_PUBLIC_KEY_BYTES = 32
 """Of an Ed25519 key."""
 
 _SIGNATURE_BYTES = 64
@@ -51,9 +56,9 @@ def checked_public_key(key: str | Part) -> bytes:
         raw = bytes.fromhex(key) if isinstance(key, str) else bytes(key)
     except ValueError:
         raw = b""
-    if len(raw) != PUBLIC_KEY_BYTES:
+    if len(raw) != _PUBLIC_KEY_BYTES:
         raise ParameterError(
-            f"a public key has {PUBLIC_KEY_BYTES} bytes: give {2 * PUBLIC_KEY_BYTES} hexadecimal digits"
+            f"a public key has {_PUBLIC_KEY_BYTES} bytes: give {2 * _PUBLIC_KEY_BYTES} hexadecimal digits"
         )
     return raw
 
@@ -66,7 +71,7 @@ def checked_public_keys(keys: str | bytes) -> bytes:
     each: list[str] | list[Part] = (
         [key.strip() for key in keys.split(",")]
         if isinstance(keys, str)
-        else pieces_of_length(keys, PUBLIC_KEY_BYTES)
+        else pieces_of_length(keys, _PUBLIC_KEY_BYTES)
     )
     found = [checked_public_key(key) for key in each]
     if len(set(found)) != len(found) or len(found) > MOST_AUTHORITIES:
@@ -84,12 +89,7 @@ def _is_signed(public_key: bytes, signature: Part, content: bytes) -> bool:
     return True
 
 
-class ServiceKey(Uncopied):
-    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
-
-    Clients and aggregators pin the public one, and take no set-up that it has not signed.
-    """
-
+class _LongLivedKey(Uncopied):
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     def __init__(self, secret: bytes) -> None:
@@ -97,6 +97,13 @@ class ServiceKey(Uncopied):
         self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
         """32 bytes."""
+
+
+class ServiceKey(_LongLivedKey):
+    """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
+
+    Clients and aggregators pin the public one, and take no set-up that it has not signed.
+    """
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:
@@ -129,7 +136,7 @@ def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
     Raises KeyMismatchError where one of them has not, or others have, too; ParameterError for what are no public keys.
     """
     setup, signatures = bytes(message["setup"]), pieces_of_length(message["signature"], _SIGNATURE_BYTES)
-    pinned = pieces_of_length(checked_public_keys(service_keys), PUBLIC_KEY_BYTES)
+    pinned = pieces_of_length(checked_public_keys(service_keys), _PUBLIC_KEY_BYTES)
     # Their number first: each of them is looked at with each key, over all of the set-up.
     if len(signatures) != len(pinned) or not all(
         any(_is_signed(bytes(key), signature, _SETUP_DOMAIN + setup) for signature in signatures)
@@ -147,15 +154,8 @@ def _enrolment_content(name: str, setup_digest: bytes, client: int, enrolment: P
     return _ENROLMENT_DOMAIN + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
-class ClientIdentity(Uncopied):
+class ClientIdentity(_LongLivedKey):
     """A client's long-lived Ed25519 key, whose public one an authority's operator registers under a name."""
-
-    _why_uncopied = "holds a secret key and is neither copied nor pickled"
-
-    def __init__(self, secret: bytes) -> None:
-        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-        self.public_key: bytes = self._key.public_key().public_bytes_raw()
-        """32 bytes."""
 
     @classmethod
     def create(cls, path: Path) -> ClientIdentity:
@@ -199,3 +199,104 @@ def check_enrolment(public_key: bytes, name: str, setup_digest: bytes, client: i
         raise PolicyError(
             f"the enrolment of client {client} was not signed by {name}, as whom it asks for it"
         )
+
+
+_KEY, _REVOKED = ".pub", ".revoked"
+
+
+class ClientRegistry:
+    """A folder of keys, which commands change while the service reads it.
+
+    Parameters
+    ----------
+    folder : that is there. Raises DataError else: without it nobody would be known to be revoked.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files()
+
+    def register(self, name: str, public_key: bytes) -> None:
+        """Take a client. The same again changes nothing.
+
+        Raises PolicyError for a name with another key or one that was revoked, and for a key that another name has or
+        had; ParameterError for no name or key.
+        """
+        key = checked_public_key(public_key)
+        path = self._file(name, _KEY)
+        with self._locked():
+            if self._file(name, _REVOKED).exists():
+                raise PolicyError(f"{name} was revoked: register the client's new key under another name")
+            if path.exists() and self.public_key(name) != key:
+                raise PolicyError(
+                    f"there is a client {name} with another key: revoke it, and take another name"
+                )
+            for other in self._files():
+                if other not in {f"{name}{_KEY}"} and self._key_in(self._folder / other) == key:
+                    raise PolicyError(
+                        f"the key is that of {other.rpartition('.')[0]}: a client has one name, for good"
+                    )
+            write_private_file(path, key.hex().encode() + b"\n")
+
+    def revoke(self, name: str) -> None:
+        """Take a client out, for good. Raises PolicyError for one that is not registered."""
+        with self._locked():
+            self.public_key(name)
+            path = self._file(name, _REVOKED)
+            self._file(name, _KEY).rename(path)
+            sync_folder(path)
+
+    def public_key(self, name: str) -> bytes:
+        """Return a client's key, 32 bytes. Raises PolicyError for one that is not registered, or was revoked."""
+        if self._file(name, _REVOKED).exists():
+            raise PolicyError(
+                f"{name} was revoked at this key authority: have its operator enrol it under another name"
+            )
+        try:
+            return self._key_in(self._file(name, _KEY))
+        except FileNotFoundError:
+            raise PolicyError(
+                f"{name} is not registered at this key authority: have its operator enrol it"
+            ) from None
+        except OSError as error:
+            raise DataError(f"the key of {name} cannot be read: mend the disk, then try again") from error
+
+    def names(self) -> list[str]:
+        """Return who is registered."""
+        return sorted(
+            {name.removesuffix(_KEY) for name in self._files() if name.endswith(_KEY)} - self.revoked()
+        )
+
+    def revoked(self) -> frozenset[str]:
+        """Return who was, and is not any more. Raises DataError where the folder cannot be read."""
+        return frozenset(name.removesuffix(_REVOKED) for name in self._files() if name.endswith(_REVOKED))
+
+    def _files(self) -> list[str]:
+        try:
+            return [name for name in os.listdir(self._folder) if name.endswith((_KEY, _REVOKED))]
+        except OSError as error:
+            raise DataError(
+                f"the registered clients in {self._folder} cannot be read: restore the folder"
+            ) from error
+
+    @staticmethod
+    def _key_in(path: Path) -> bytes:
+        return checked_public_key(path.read_text(encoding="utf-8-sig", errors="replace").strip())
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other commands from the folder."""
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _file(self, name: str, suffix: str) -> Path:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ParameterError(
+                "a client's name has 1 to 63 letters, digits, dots, dashes and underscores, and begins with a letter "
+                "or a digit"
+            )
+        return self._folder / f"{name}{suffix}"

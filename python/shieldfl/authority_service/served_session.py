@@ -1,25 +1,27 @@
-"""One session of a served authority: its steps, and on the disk what they go on from in another process."""
+"""One session of a served authority: its steps, what is asked of it, and on the disk what it goes on from."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
-from shieldfl.authority_service.client_registry import ClientRegistry
-from shieldfl.authority_service.identity import ServiceKey, check_enrolment
+import numpy as np
+
+from shieldfl.authority_service.identity import ClientRegistry, ServiceKey, check_enrolment
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError
+from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.protocol.public_setup import check_sizes
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.roles.joint_keys import JointKeys
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
 
-__all__ = ["LEAST_BODY_BYTES", "LOG", "ServedSession"]
+__all__ = ["CALLS", "LEAST_BODY_BYTES", "LOG", "ServedSession", "answered", "asked"]
 
 T = TypeVar("T")
 
@@ -234,3 +236,60 @@ class ServedSession:
         """Give the session's files up."""
         with self._lock:
             self._steps.close()
+
+
+def asked(*, invited: Iterable[int] | None = None, **parts: int | str | bytes | Message) -> Message:
+    """Return a call's message: parts by their names; what is empty is left out."""
+    found: dict[str, Part] = {}
+    if invited is not None:
+        found["invited"] = np.array([*invited], dtype="<u8").tobytes()
+    for name, part in parts.items():
+        if isinstance(part, int | np.integer):
+            found[name] = Message.from_number(int(part))
+        elif isinstance(part, Message):
+            found[name] = part.to_bytes()
+        elif part:
+            found[name] = part.encode() if isinstance(part, str) else part
+    return Message(found)
+
+
+def _phase_of(call: Message) -> str:
+    try:
+        return bytes(call["phase"]).decode()
+    except UnicodeDecodeError as error:
+        raise WireFormatError("the call names a phase that is no text") from error
+
+
+def _round_begun(session: ServedSession, call: Message) -> Message:
+    model, invited = bytes(call["model"]) if "model" in call else b"", None
+    if "invited" in call:
+        part = call.vector("invited", np.uint64, len(call["invited"]) // 8)
+        invited = [int(one) for one in part]
+    return session.begin_round(call.number("round"), invited, model)
+
+
+def _inner(call: Message) -> Message:
+    return Message.from_bytes(call["message"])
+
+
+CALLS: Mapping[str, Callable[[ServedSession, Message], Message]] = MappingProxyType(
+    {
+        "set-up": lambda session, call: session.setup,
+        "enrol": lambda session, call: session.enrol(call.number("client"), _inner(call)),
+        "grant": lambda session, call: session.grant(_inner(call)),
+        "begin-round": _round_begun,
+        "answer": lambda session, call: session.answer(_phase_of(call), _inner(call)),
+        "sign-answer": lambda session, call: session.sign_answer(
+            _phase_of(call), call.number("round"), bytes(call["digest"])
+        ),
+        "newest-model": lambda session, call: session.newest_model(),
+    }
+)
+"""What a session does for each call, by its name in addresses."""
+
+
+def answered(session: ServedSession, name: str, call: Message) -> Message:
+    """Carry a call out. Raises ParameterError for one that there is not, and as the session does."""
+    if name not in CALLS:
+        raise ParameterError(f"a session has no call {name!r}: it has {', '.join(CALLS)}")
+    return CALLS[name](session, call)

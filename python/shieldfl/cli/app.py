@@ -43,9 +43,9 @@ class _AuthorityCommands(CommandsOnDemand):
     places: ClassVar = {
         "init": "shieldfl.cli.authority.keys:init",
         "serve": "shieldfl.cli.authority.serve:serve",
-        "enrol": "shieldfl.cli.authority.clients:enrol",
-        "revoke": "shieldfl.cli.authority.clients:revoke",
-        "show": "shieldfl.cli.authority.clients:show",
+        "enrol": "shieldfl.cli.authority.keys:enrol",
+        "revoke": "shieldfl.cli.authority.keys:revoke",
+        "show": "shieldfl.cli.authority.keys:show",
         "rotate": "shieldfl.cli.authority.keys:rotate",
         "client-key": "shieldfl.cli.authority.keys:client_key",
     }
@@ -54,7 +54,7 @@ class _AuthorityCommands(CommandsOnDemand):
 class _FlowerCommands(CommandsOnDemand):
     places: ClassVar = {
         "new": "shieldfl.cli.flower.new:new",
-        "restored": "shieldfl.cli.flower.restored:restored",
+        "restored": "shieldfl.cli.flower.new:restored",
     }
 
 

@@ -6,19 +6,32 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from logging import INFO
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
-from shieldfl.flower.held_models import HELD, model_parts, with_held
-from shieldfl.flower.node_memory import NodeMemory, Position
+from shieldfl.flower.node_memory import NodeMemory, Position, write_model
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.told_events import UntoldEvents
-from shieldfl.flower.wire import message_in
+from shieldfl.flower.training_records import App, asked_training, update_of
+from shieldfl.flower.wire import (
+    ASK,
+    HELD,
+    MESSAGE,
+    Kind,
+    ask,
+    message_in,
+    model_parts,
+    number_in,
+    packed,
+    text_in,
+    with_held,
+)
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.missed_rounds import missed_parts
@@ -49,16 +62,15 @@ class _Told:
 
 
 class ClientSession:
-    """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`.
+    """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`: for one message.
 
     Parameters
     ----------
     memory : of the node.
-    setup : public set-up of the run.
-    begun : what does not change: index, weight, layout, the initial model, arrays that stay apart.
+    begun : what does not change: public set-up, index, weight, layout, the initial model, arrays that stay apart.
     threads : for the core.
     since : how far the memory had come when this was read from it.
-    secret : what this client shares with the others, where it has been granted that.
+    kept : what was read; nothing where the session begins.
 
     Attributes
     ----------
@@ -69,34 +81,37 @@ class ClientSession:
     def __init__(
         self,
         memory: NodeMemory,
-        setup: PublicSetup,
         begun: Message,
         threads: int | None,
         since: Position,
-        secret: bytes | None = None,
+        kept: Mapping[str, bytes],
     ) -> None:
         self._memory = memory
         self._since = since
         self._threads = threads
         self._begun = begun
-        self._begun_is_kept = False
-        self.setup = setup
+        self._is_begun = _BEGUN in kept
+        self.setup = setup = PublicSetup.trusted(bytes(begun["setup"]))
         self.method: Method = method_of(setup)
         self.index = begun.number("index")
         self.weight = begun.number("weight")
         self.layout = RecordLayout.from_json(bytes(begun["layout"]).decode())
         self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
-        self._secret = secret
+        self._secret = kept.get(_SECRET) or None
         self._update: bytes | None = None
-        self._model: Message | None = None
+        self._model = Message.from_bytes(kept[_MODEL]) if _MODEL in kept else None
         self._model_is_kept = True
         self._round = 0
-        self._told = _Told()
+        self._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told) if self._is_begun else _Told()
         self.clear_metrics = False
+        self._content, self._kind = RecordDict(), Kind.SET_UP
+        self._asked: Mapping[str, Any] = {}
         with naming_own_method(self.method.name, type(self.method)):
             self.steps = self.method.client_steps(
-                setup, self.index, self.weight, self._initial, threads=threads, shared_secret=secret
+                setup, self.index, self.weight, self._initial, threads=threads, shared_secret=self._secret
             )
+        if self._is_begun:
+            self.steps.restore(kept[_STEPS], self._key)
 
     @classmethod
     def begin(
@@ -108,15 +123,15 @@ class ClientSession:
         layout of the model's arrays than the set-up has.
         """
         since, kept = memory.read(setup.session)
-        if _BEGUN not in kept:
-            one = cls(memory, setup, begun, threads, since)
-            one._check_layout()
-            return one
-        if Message.from_bytes(kept[_BEGUN]) != Message({**begun, "setup": setup.to_bytes()}):
+        begun = Message({**begun, "setup": setup.to_bytes()})
+        if _BEGUN in kept and Message.from_bytes(kept[_BEGUN]) != begun:
             raise PolicyError(
                 "this node takes part in the run already, as another client or from another model: begin a new run"
             )
-        return cls._restored(memory, setup.session, kept, threads, since)
+        one = cls(memory, begun, threads, since, kept)
+        if _BEGUN not in kept:
+            one._check_layout()
+        return one
 
     @classmethod
     def load(cls, memory: NodeMemory, session: bytes, threads: int | None) -> ClientSession:
@@ -127,30 +142,12 @@ class ClientSession:
                 "this node has no part in the run: it was not set up, or its store was lost. It can take part in the "
                 "next run"
             )
-        return cls._restored(memory, session, kept, threads, since)
+        return cls(memory, Message.from_bytes(kept[_BEGUN]), threads, since, kept)
 
     @staticmethod
     def index_in(kept: Mapping[str, bytes]) -> int | None:
         """Return as which client a node takes part, by what it keeps of a session; None where it takes none."""
         return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else None
-
-    @classmethod
-    def _restored(
-        cls,
-        memory: NodeMemory,
-        session: bytes,
-        kept: Mapping[str, bytes],
-        threads: int | None,
-        since: Position,
-    ) -> ClientSession:
-        begun = Message.from_bytes(kept[_BEGUN])
-        setup = PublicSetup.trusted(bytes(begun["setup"]))
-        one = cls(memory, setup, begun, threads, since, kept[_SECRET] or None)
-        one._begun_is_kept = True
-        one.steps.restore(kept[_STEPS], one._key)
-        one._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told)
-        one._model = Message.from_bytes(kept[_MODEL]) if _MODEL in kept else None
-        return one
 
     def _check_layout(self) -> None:
         arrays = Message({name: part for name, part in self._begun.items() if name.startswith("apart")})
@@ -179,72 +176,97 @@ class ClientSession:
         }
         if self._model is not None and not self._model_is_kept:
             contents[_MODEL] = self._model.to_bytes()
-        if not self._begun_is_kept:
-            contents[_BEGUN] = Message({**self._begun, "setup": self.setup.to_bytes()}).to_bytes()
+        if not self._is_begun:
+            contents[_BEGUN] = self._begun.to_bytes()
         self._since = self._memory.keep(
             self.setup.session, contents, since=self._since, round_number=self._round, update=self._update
         )
-        self._begun_is_kept, self._model_is_kept, self._update = True, True, None
+        self._is_begun, self._model_is_kept, self._update = True, True, None
         return self._since
 
-    def brought(self, content: RecordDict, *, keeps: bool = False) -> Message | None:
-        """Return the role's message of a content, with the model that it stands for; ``keeps``: for later messages.
+    def replied(self, answer: Message | None = None, records: Mapping[str, Any] | None = None) -> RecordDict:
+        """Write everything down, then return what leaves the node."""
+        told = ask(self._kind, position=list(self.keep()), **self._told.events.values())
+        content = {ASK: told, **(records or {})}
+        if answer is not None:
+            content[MESSAGE] = packed(answer)
+        return RecordDict(content)
 
-        Raises WireFormatError for a model that this node does not have.
+    def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
+        """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums.
+
+        Raises WireFormatError for more events than there were.
         """
-        message = message_in(content)
-        if message is not None and HELD in message:
-            found = with_held(message, self._model) or with_held(message, self._initial.to_message())
-            if found is None:
-                raise WireFormatError(
-                    "this node does not have the model that the message stands for: send it whole"
-                )
-            message = found
-        elif message is not None and keeps and not self.method.clients_open:
-            self._model, self._model_is_kept = model_parts(message), False
-        return message
-
-    def take_known_events(self, known: int) -> None:
-        """Give up the first events that the server has written down. Raises WireFormatError for more than there are."""
+        self._content, self._asked, self._kind = content, asked, Kind(asked["kind"])
+        known = number_in(asked, "events-known")
         self._told = replace(self._told, events=self._told.events.after(known))
+        grant = message_in(content, "shieldfl.grant")
+        if grant:
+            self.steps.enrolled(grant)
+            if self.steps.awaits_secret:
+                self.steps, self._secret = self.method.granted_client_steps(
+                    self.setup, self.index, self.weight, self._initial, self.steps, threads=self._threads
+                )
 
-    def events(self) -> dict[str, Any]:
-        """Return what a reply says of what has left this client."""
-        return self._told.events.values()
+    def answered(self, app: App, store: str | None) -> RecordDict | Error:
+        """Do what the message asks for, and return the reply's content, or the app's error.
 
-    def take_grant(self, grant: Message | None) -> None:
-        """Take what lets this client open sums, where it comes along and was not taken before."""
-        if grant is None or not grant:
-            return
-        self.steps.enrolled(grant)
-        if self.steps.awaits_secret:
-            self.steps, self._secret = self.method.granted_client_steps(
-                self.setup, self.index, self.weight, self._initial, self.steps, threads=self._threads
-            )
+        TRAIN: begin a round, train unless that was done, and make the first phase's message; PHASE: make a further
+        one's. MODEL: have the app evaluate the client's own model. FINISH: take what is left, and write the model to
+        ``store``, the node's folder, where it has one.
+        """
+        match self._kind:
+            case Kind.MODEL:
+                reply = app.evaluated(self._own_model())
+                if reply.has_error():
+                    return reply.error
+                return self.replied(records=self._leaving(reply.content.metric_records))
+            case Kind.FINISH:
+                if store is None:
+                    self._take_ends()
+                else:
+                    write_model(Path(store), self._own_model())
+                return self.replied()
+            case Kind.TRAIN if error := self._train(app):
+                return error
+        phase = text_in(self._asked, "phase")
+        answer = message_in(self._content) if self._kind == Kind.PHASE else None
+        try:
+            with (
+                naming_own_method(self.method.name, type(self.method)),
+                self.layout.of_updates.naming_tensors(),
+            ):
+                message: Message = self.steps.step(phase, answer)
+        except RangeError:
+            self.keep()  # a method may give up what it cannot encrypt
+            raise
+        metrics = self._told.metrics if self._kind == Kind.TRAIN and self._told.round == self._round else {}
+        return self.replied(message, {name: MetricRecord(one) for name, one in metrics.items()})
 
-    def take_ends(self, end: Message | None, of_round: int, missed: Message | None) -> None:
-        """Take the end of the last round that this client went through, once, and then of those that it was not in."""
-        if end is not None and of_round > self._told.ended:
-            self.steps.end_round(end)
-            self._told = replace(self._told, ended=of_round)
-        if missed is not None:
-            rest, ends = missed_parts(missed, Message.from_bytes)
-            if rest:
-                raise WireFormatError("the ends of rounds came with parts that none has")
-            self.steps.catch_up(ends)
+    def _train(self, app: App) -> Error | None:
+        """Begin a round, and have the app train unless it has; return its error, if it has one."""
+        number, model = number_in(self._asked, "round"), self._brought()
+        if model is None:
+            raise PolicyError(f"round {number} came without its first message")
+        self._take_ends()
+        start = self.steps.begin_round(number, number_in(self._asked, "participants"), model)
+        self._round = number
+        if not self.steps.has_trained:
+            reply = app.trained(self.arrays(start), asked_training(start, self.index))
+            if reply.has_error():
+                return reply.error
+            update = update_of(reply.content, start, self.layout)
+            self._check_weight(reply.content)
+            self._finish_training(start, update, reply.content.metric_records)
+        app.forget_training()
+        return None
 
-    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Begin a round."""
-        start: StartingPoint = self.steps.begin_round(round_number, participants, model)
-        self._round = round_number
-        return start
-
-    def finish_training(
+    def _finish_training(
         self, start: StartingPoint, update: LocalUpdate, metrics: Mapping[str, MetricRecord]
     ) -> None:
         """Take what training gave, and what the app says of it."""
         self.steps.finish_training(update)
-        records = {name: dict(record) for name, record in self.leaving(metrics).items()}
+        records = {name: dict(record) for name, record in self._leaving(metrics).items()}
         self._told = replace(self._told, round=self._round, metrics=records)
         if self.method.purposes:
             difference = hashlib.sha256()
@@ -254,7 +276,22 @@ class ClientSession:
                     difference.update((update.buffers - start.buffers).data)
             self._update = difference.digest()
 
-    def leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
+    def _check_weight(self, content: RecordDict) -> None:
+        """Raise PolicyError where the app trained on another number of samples than the client counts by.
+
+        Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
+        """
+        weighted_by = str(self._asked.get("weighted-by", ""))
+        if self.method.states_epsilon or not weighted_by:
+            return
+        for record in content.metric_records.values():
+            if record.get(weighted_by, self.weight) != self.weight:
+                raise PolicyError(
+                    f"the client counts by {self.weight:,} samples, as it said when the run began, and has trained on "
+                    f"{record[weighted_by]:,}: the number must stay the same in a run"
+                )
+
+    def _leaving(self, metrics: Mapping[str, MetricRecord]) -> Mapping[str, MetricRecord]:
         """Return which of an app's metrics leave: none where an epsilon holds, or all, and then it holds no longer."""
         if not self.method.states_epsilon or not metrics:
             return metrics
@@ -271,24 +308,40 @@ class ClientSession:
             self._told = replace(self._told, clear_metrics=number, events=self._told.events.and_([event]))
         return metrics
 
-    def metrics(self, round_number: int) -> dict[str, MetricRecord]:
-        """Return what the app said of its training in a round, to be said again with the same message."""
-        if self._told.round != round_number:
-            return {}
-        return {name: MetricRecord(one) for name, one in self._told.metrics.items()}
+    def _brought(self) -> Message | None:
+        """Return the role's message, with the model that it stands for; one that is evaluated is kept for later.
 
-    def step(self, phase: str, answer: Message | None) -> Message:
-        """Make a phase's message; a value that cannot be encrypted is named by its tensor."""
-        try:
-            with (
-                naming_own_method(self.method.name, type(self.method)),
-                self.layout.of_updates.naming_tensors(),
-            ):
-                message: Message = self.steps.step(phase, answer)
-        except RangeError:
-            self.keep()  # a method may give up what it cannot encrypt
-            raise
+        Raises WireFormatError for a model that this node does not have.
+        """
+        message = message_in(self._content)
+        if message is not None and HELD in message:
+            found = with_held(message, self._model) or with_held(message, self._initial.to_message())
+            if found is None:
+                raise WireFormatError(
+                    "this node does not have the model that the message stands for: send it whole"
+                )
+            message = found
+        elif message is not None and self._kind == Kind.MODEL and not self.method.clients_open:
+            self._model, self._model_is_kept = model_parts(message), False
         return message
+
+    def _take_ends(self) -> None:
+        """Take the end of the last round that this client went through, once, and then of those that it was not in."""
+        end, missed = (message_in(self._content, f"shieldfl.{name}") for name in ("end", "missed"))
+        of_round = number_in(self._asked, "ended", 0)
+        if end is not None and of_round > self._told.ended:
+            self.steps.end_round(end)
+            self._told = replace(self._told, ended=of_round)
+        if missed is not None:
+            rest, ends = missed_parts(missed, Message.from_bytes)
+            if rest:
+                raise WireFormatError("the ends of rounds came with parts that none has")
+            self.steps.catch_up(ends)
+
+    def _own_model(self) -> ArrayRecord:
+        """Return the client's own model, once it has the ends of all rounds that came."""
+        self._take_ends()
+        return self.model(self._brought() or Message())
 
     def model(self, message: Message) -> ArrayRecord:
         """Return the client's own model as the app's arrays; ``message`` is the global one, where that travels."""

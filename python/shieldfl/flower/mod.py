@@ -7,38 +7,32 @@ from logging import WARNING
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 
+import shieldfl
 from shieldfl.array_view import as_unsigned
-from shieldfl.errors import PolicyError, RangeError, ShieldError
+from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
-from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated, write_model
-from shieldfl.flower.node_set_up import begun_session, told_who
-from shieldfl.flower.node_settings import NodeSettings
-from shieldfl.flower.sample_count import SampleCount
-from shieldfl.flower.training_records import (
-    PROTECTS,
-    answered_by_app,
-    asked_training,
-    content_for_app,
-    update_of,
-)
+from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
+from shieldfl.flower.settings import NodeSettings
+from shieldfl.flower.training_records import PROTECTS, App
 from shieldfl.flower.wire import (
     ASK,
-    MESSAGE,
+    HELD,
     Kind,
     ask,
     asked_of,
     message_in,
     number_in,
-    packed,
     position_in,
     session_in,
     text_in,
+    with_held,
 )
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message as RoleMessage
 
 __all__ = ["ShieldMod", "shield_mod"]
@@ -74,14 +68,17 @@ class ShieldMod:
         if PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
             return call_next(message, context)
         try:
-            return self._answered(message, context, call_next)
+            answer = self._answered(message, context, call_next)
         except ShieldError as error:
             # In one process with a server this is all that tells it why a client is missing.
             reason = f"{type(error).__name__}: {error}"
             log(WARNING, "shieldfl: %s", reason)
-            return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, reason), reply_to=message)
+            answer = Error(ErrorCode.MOD_FAILED_PRECONDITION, reason)
+        return Message(answer, reply_to=message)
 
-    def _answered(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    def _answered(
+        self, message: Message, context: Context, call_next: ClientAppCallable
+    ) -> RecordDict | Error:
         if ASK not in message.content:
             raise PolicyError(
                 "this client's updates are protected, and the server asks for one as it is: wrap the server's strategy "
@@ -92,40 +89,48 @@ class ShieldMod:
         if evaluates != (asked["kind"] == Kind.MODEL):
             raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
-        count = SampleCount(context.state)
-
-        def call_app() -> Message:
-            return call_next(message, context)
-
+        app = App(message, asked, context, call_next)
         memory = _memory(settings, asked, context, simulated=simulated)
         match asked["kind"]:
             case Kind.HELLO:
-                samples = self._own_samples(context)
-                return told_who(
-                    message, asked, context, memory, samples, writes_model=settings.store is not None
-                )
+                return self._told_who(asked, context, memory, settings)
             case Kind.COUNT:
                 model = message_in(message.content) or RoleMessage()
                 settings.check_planned(model["planned"], simulated=simulated)
-                told = ask(Kind.COUNT, samples=count.train(message, model, asked, call_app))
-                return Message(RecordDict({ASK: told}), reply_to=message)
+                return RecordDict({ASK: ask(Kind.COUNT, samples=app.count(model))})
             case Kind.SET_UP:
                 samples = self._own_samples(context)
-                begun = begun_session(message, asked, settings, memory, count, samples, simulated=simulated)
-                return _reply(message, *begun)
+                return _begun(message, asked, settings, memory, app, samples, simulated)
         session = ClientSession.load(memory, session_in(asked), settings.threads)
-        session.take_known_events(number_in(asked, "events-known"))
-        session.take_grant(message_in(message.content, "shieldfl.grant"))
+        session.hear(message.content, asked)
         session.clear_metrics = self._clear_metrics
-        turn = _Turn(message, asked, session, call_app, count)
         try:
-            reply = turn.answered(settings.store)
+            answer = session.answered(app, settings.store)
         except Exception as error:
             if not session.method.states_epsilon:
                 raise
-            return _untold(message, f"{type(error).__name__}: {error}", error)
-        hides = reply.has_error() and session.method.states_epsilon
-        return _untold(message, f"the app says: {reply.error.reason}") if hides else reply
+            return _untold(f"{type(error).__name__}: {error}", error)
+        if isinstance(answer, Error) and session.method.states_epsilon:
+            return _untold(f"the app says: {answer.reason}")
+        return answer
+
+    def _told_who(
+        self, asked: Mapping[str, Any], context: Context, memory: NodeMemory, settings: NodeSettings
+    ) -> RecordDict:
+        """Say which client this is, and, where the server goes on with a session, as which one it took part."""
+        samples = self._own_samples(context)
+        position, kept = memory.read(session_in(asked))
+        index = ClientSession.index_in(kept)
+        told = ask(
+            Kind.HELLO,
+            partition_id=int(context.node_config.get("partition-id", -1)),
+            index=-1 if index is None else index,
+            samples=-1 if samples is None else samples,
+            shieldfl=shieldfl.__version__,
+            position=list(position),
+            writes_model=settings.store is not None,
+        )
+        return RecordDict({ASK: told})
 
     def _own_samples(self, context: Context) -> int | None:
         if self._samples is None:
@@ -138,14 +143,14 @@ class ShieldMod:
             raise PolicyError("the app cannot say how many samples it has: the node's log says why") from None
 
 
-def _untold(message: Message, reason: str, error: Exception | None = None) -> Message:
+def _untold(reason: str, error: Exception | None = None) -> Error:
     """Return a failure of which the log alone has text and kind: they may depend on the data, and have no noise.
 
     That training gave what cannot be sent, which is charged, the server has to know.
     """
     log(WARNING, "shieldfl: %s", reason, exc_info=error)
     told = f"RangeError: {_UNTOLD}" if isinstance(error, RangeError) else _UNTOLD
-    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, told), reply_to=message)
+    return Error(ErrorCode.MOD_FAILED_PRECONDITION, told)
 
 
 def _memory(
@@ -164,123 +169,48 @@ def _memory(
     return SimulatedMemory(context)
 
 
-def _reply(
+def _begun(
     message: Message,
-    session: ClientSession,
-    answer: RoleMessage | None,
-    records: Mapping[str, Any] | None = None,
-) -> Message:
-    """Write everything down, then return what leaves the node."""
-    position = session.keep()
-    kind = Kind(asked_of(message.content)["kind"])
-    content = {ASK: ask(kind, position=list(position), **session.events())} | dict(records or {})
-    if answer is not None:
-        content[MESSAGE] = packed(answer)
-    return Message(RecordDict(content), reply_to=message)
+    asked: Mapping[str, Any],
+    settings: NodeSettings,
+    memory: NodeMemory,
+    app: App,
+    samples: int | None,
+    simulated: bool,
+) -> RecordDict:
+    """Take a run's public set-up; return what enrols this client.
 
-
-class _Turn:
-    """One message of a run that this client is in, and what is made of it.
-
-    Parameters
-    ----------
-    message : of the server.
-    asked : its record that says what it asks for.
-    session : the client's, as it stood.
-    call_app : has the app handle the message, with the content that it has by then.
-    count : what came of the training that its samples were counted by.
+    ``samples`` is what the app says of itself; else what was counted holds.
     """
-
-    def __init__(
-        self,
-        message: Message,
-        asked: Mapping[str, Any],
-        session: ClientSession,
-        call_app: Callable[[], Message],
-        count: SampleCount,
-    ) -> None:
-        self._count = count
-        self._message = message
-        self._asked = asked
-        self._session = session
-        self._call_app = call_app
-
-    def answered(self, store: str | None) -> Message:
-        """Do what the message asks for; ``store`` is the node's folder, where it has one."""
-        does = {Kind.TRAIN: self.train, Kind.PHASE: self.go_on, Kind.MODEL: self.evaluate}
-        kind = self._asked["kind"]
-        return does[kind]() if kind in does else self.finish(store)
-
-    def train(self) -> Message:
-        """Begin a round, train unless that was done, and make the first phase's message."""
-        session, number = self._session, number_in(self._asked, "round")
-        model = session.brought(self._message.content)
-        if model is None:
-            raise PolicyError(f"round {number} came without its first message")
-        self._take_ends()
-        start = session.begin_round(number, number_in(self._asked, "participants"), model)
-        if not session.steps.has_trained:
-            content = content_for_app(
-                self._message, self._asked, session.arrays(start), asked_training(start, session.index)
-            )
-            reply = self._count.reply(self._message, content) or self._called(content)
-            if reply.has_error():
-                return reply
-            update = update_of(reply.content, start, session.layout)
-            self._check_weight(reply.content)
-            session.finish_training(start, update, reply.content.metric_records)
-        self._count.forget_training()
-        answer = session.step(text_in(self._asked, "phase"), None)
-        return _reply(self._message, session, answer, session.metrics(number))
-
-    def go_on(self) -> Message:
-        """Make a further phase's message."""
-        answer = self._session.step(text_in(self._asked, "phase"), message_in(self._message.content))
-        return _reply(self._message, self._session, answer)
-
-    def evaluate(self) -> Message:
-        """Have the app evaluate the client's own model; what it returns leaves as it is, where it may."""
-        reply = self._called(content_for_app(self._message, self._asked, self._model(), None))
-        if reply.has_error():
-            return reply
-        session = self._session
-        return _reply(self._message, session, None, session.leaving(reply.content.metric_records))
-
-    def finish(self, store: str | None) -> Message:
-        """Take what is left, and write the model beside the node's store, where it has one."""
-        if store is None:
-            self._take_ends()
-        else:
-            write_model(Path(store), self._model())
-        return _reply(self._message, self._session, None)
-
-    def _take_ends(self) -> None:
-        end, missed = (message_in(self._message.content, f"shieldfl.{name}") for name in ("end", "missed"))
-        self._session.take_ends(end, number_in(self._asked, "ended", 0), missed)
-
-    def _model(self) -> ArrayRecord:
-        """Return the client's own model, once it has the ends of all rounds that came."""
-        self._take_ends()
-        keeps = self._asked["kind"] == Kind.MODEL
-        return self._session.model(self._session.brought(self._message.content, keeps=keeps) or RoleMessage())
-
-    def _called(self, content: RecordDict) -> Message:
-        return answered_by_app(self._message, content, self._call_app)
-
-    def _check_weight(self, content: RecordDict) -> None:
-        """Raise PolicyError where the app trained on another number of samples than the client counts by.
-
-        Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
-        """
-        if self._session.method.states_epsilon:
-            return
-        weighted_by, weight = str(self._asked.get("weighted-by", "")), self._session.weight
-        for record in content.metric_records.values():
-            if weighted_by and record.get(weighted_by, weight) != weight:
-                raise PolicyError(
-                    f"the client counts by {weight:,} samples, as it said when the run began, and has trained on "
-                    f"{record[weighted_by]:,}: the number must stay the same in a run"
-                )
+    brought = message_in(message.content)
+    if brought is not None and HELD in brought:
+        brought = with_held(brought, app.model)
+    if brought is None:
+        raise PolicyError("the server's message brings no set-up, or no model with it")
+    setup = settings.checked_setup(brought, simulated=simulated)
+    # In a sum of one client that counts much and others that count little there is but the one's update.
+    index, weight = number_in(asked, "index"), number_in(asked, "weight")
+    own = app.samples if samples is None else samples
+    alike = weight == setup.plan.most_weight == 1
+    if not alike and (own is None or weight != max(own, 1)):
+        raise PolicyError(
+            "the server gives this client another weight than its number of samples, or has it count for itself alone: "
+            "give the app ShieldMod(samples=...), or let its samples be counted"
+        )
+    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
+    if not all(name in GlobalModel.parts or name.startswith("apart") for name in model):
+        # One called "weight" would take the place of that which was looked at.
+        raise WireFormatError("the server's message brings parts that no set-up has")
+    begun = RoleMessage(
+        {
+            "index": RoleMessage.from_number(index),
+            "weight": RoleMessage.from_number(weight),
+            "layout": text_in(asked, "layout").encode(),
+            **model,
+        }
+    )
+    session = ClientSession.begin(memory, setup, begun, settings.threads)
+    return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
 
 
 shield_mod = ShieldMod()

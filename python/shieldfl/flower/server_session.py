@@ -10,22 +10,16 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
-from shieldfl.authority_service.authority_client import AuthorityConnection
+from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.flower.begun_run import BegunRun
-from shieldfl.flower.checkpoint import Checkpoint, Progress
-from shieldfl.flower.exchange import Exchange
-from shieldfl.flower.federation_settings import FederationSettings
-from shieldfl.flower.grid_clients import GridClients
-from shieldfl.flower.participants import Participants, check_sample
-from shieldfl.flower.planned_run import PlannedRun
+from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
+from shieldfl.flower.run import BegunRun, Checkpoint, PlannedRun, Progress
 from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.protocol.account_state import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.roles.message import Message
@@ -44,15 +38,15 @@ class ServerSession:
     ) -> None:
         self._begun = begun
         self.method = begun.method
-        self.layout = begun.layout
-        self.counts_samples, self.weighted_by = begun.counts_samples, begun.weighted_by
+        self.layout = begun.planned.layout
+        self.counts_samples, self.weighted_by = begun.planned.counts_samples, begun.weighted_by
         self.participants = participants
         self._checkpoint = checkpoint
         self._account = begun.method.account()
         if begun.method.synthetic_demand is not None:
             self._account.note_given_synthetic_data()
         self._told = ToldEvents(self._account, begun.method.privacy_reading.unit, begun.method.plan.rounds)
-        initial = begun.initial if begun.method.aggregator_has_model else None
+        initial = begun.planned.initial if begun.method.aggregator_has_model else None
         self.aggregator = begun.method.aggregator_steps(
             begun.setup, begun.weights, initial=initial, threads=threads
         )
@@ -62,7 +56,10 @@ class ServerSession:
             self._told,
             clients_open=begun.method.clients_open,
         )
-        self._driver: RoundDriver | None = None
+        self.driver: RoundDriver
+        """Runs rounds, once all have enrolled, or the aggregator has what it had."""
+        self.strategy_state = Message()
+        """What the app's strategy had at the checkpoint."""
         self.done = 0
         """The last round that ended, or was given up."""
         self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
@@ -111,18 +108,15 @@ class ServerSession:
     def resume(
         cls,
         exchange: Exchange,
-        settings: FederationSettings,
-        method_settings: MethodSettings,
+        planned: PlannedRun,
         connection: AuthorityConnection | None,
-        rounds: int,
     ) -> ServerSession:
         """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""
+        settings = planned.settings
         assert settings.checkpoint is not None
         checkpoint = Checkpoint(Path(settings.checkpoint))
         progress, parts = checkpoint.kept()
-        begun = BegunRun.kept(
-            settings, method_settings, connection, rounds, progress, parts, checkpoint.key()
-        )
+        begun = BegunRun.kept(planned, connection, progress, parts, checkpoint.key())
         participants = Participants(
             exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
         )
@@ -143,6 +137,7 @@ class ServerSession:
         ends = Message.from_bytes(parts["ends"])
         for index, ended in progress.ended.items():
             session.clients.ends[index] = ended, Message.from_bytes(ends[str(index)])
+        session.strategy_state = Message.from_bytes(parts["strategy"])
         session.clients.hear_again()
         session._make_driver()
         log(INFO, "shieldfl: the run goes on after round %s", session.done)
@@ -152,7 +147,7 @@ class ServerSession:
         begun = self._begun
         requests = self.participants.set_up(
             begun.signed,
-            Message({**begun.initial.to_message(), **begun.apart}),
+            Message({**begun.planned.initial.to_message(), **begun.planned.apart}),
             self.layout.to_json(),
             begun.weights,
         )
@@ -167,16 +162,14 @@ class ServerSession:
                 self.participants.by_index[index].grant = granted if granted else None
 
     def _make_driver(self) -> None:
-        begun = self._begun
-        self._driver = RoundDriver(
-            begun.method, begun.authority, self.aggregator, self.clients, self._account, leaves_on=ShieldError
+        self.driver = RoundDriver(
+            self.method,
+            self._begun.authority,
+            self.aggregator,
+            self.clients,
+            self._account,
+            leaves_on=ShieldError,
         )
-
-    @property
-    def driver(self) -> RoundDriver:
-        """Runs rounds."""
-        assert self._driver is not None
-        return self._driver
 
     def run_round(self, number: int, nodes: Iterable[int]) -> RoundTraffic | None:
         """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
@@ -229,7 +222,7 @@ class ServerSession:
         does.
         """
         given = self.layout.model_of(arrays).kept()
-        newest = self._newest() if self.sees_model else self._begun.initial
+        newest = self._newest() if self.sees_model else self._begun.planned.initial
         if given.to_message() == newest.to_message():
             return
         if not self.sees_model:
@@ -259,7 +252,7 @@ class ServerSession:
         if not self.sees_model:
             return None
         model = self._newest()
-        apart = self.layout.apart_from_message(self._begun.apart)
+        apart = self.layout.apart_from_message(self._begun.planned.apart)
         return self.layout.record_of(model.parameters, model.buffers, apart)
 
     def _newest(self) -> GlobalModel:
@@ -310,22 +303,23 @@ class ServerSession:
             for index, one in self.participants.by_index.items()
             if one.grant is not None
         }
+        by_index, settings = self.participants.by_index, begun.planned.settings
         progress = Progress(
-            self.done,
-            begun.setup.session,
-            begun.weights,
-            self.layout.to_json(),
-            begun.is_embedded,
-            begun.weighting,
-            begun.buffers,
-            begun.method_settings,
-            begun.opener,
-            begun.idle,
-            self.metrics,
-            {index: ended for index, (ended, _) in ends.items()},
-            {index: one.node for index, one in self.participants.by_index.items()},
-            {index: one.position for index, one in self.participants.by_index.items()},
-            self._told.taken(),
+            round=self.done,
+            session=begun.setup.session,
+            weights=begun.weights,
+            layout=self.layout.to_json(),
+            is_embedded=not isinstance(begun.authority, RemoteAuthority),
+            weighting=settings.weighting,
+            buffers=settings.buffers,
+            method_settings=begun.planned.text_of_settings,
+            opener=settings.opener,
+            idle=begun.idle,
+            metrics=self.metrics,
+            ended={index: ended for index, (ended, _) in ends.items()},
+            nodes={index: one.node for index, one in by_index.items()},
+            positions={index: one.position for index, one in by_index.items()},
+            events=self._told.taken(),
         )
         parts = {
             **begun.parts(key),
@@ -337,12 +331,6 @@ class ServerSession:
         }
         self._checkpoint.keep(progress, parts)
         self._told.keep()
-
-    def strategy_state(self) -> Message:
-        """Return what the app's strategy had at the checkpoint."""
-        assert self._checkpoint is not None
-        _, parts = self._checkpoint.kept()
-        return Message.from_bytes(parts["strategy"])
 
 
 def server_sees_model(method: Method) -> bool:

@@ -1,35 +1,35 @@
-"""What a round asks of training, and what training did, as records of an app's messages.
+"""An app behind its mod: what a round asks of its training, what training did, and how many samples it counts.
 
 Most methods ask for nothing but the trained arrays, and an app need not know of this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Mapping
 from contextvars import ContextVar
+from logging import WARNING
 from typing import Any
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.supercore import log
 
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.wire import ASK, TRAINING, text_in
+from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, number_in, text_in
+from shieldfl.roles.message import Message as RoleMessage
 from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = [
-    "PROTECTS",
-    "SCORES",
-    "answered_by_app",
-    "asked_training",
-    "content_for_app",
-    "done_training",
-    "update_of",
-]
+__all__ = ["PROTECTS", "SCORES", "App", "asked_training", "done_training", "update_of"]
 
 PROTECTS = ContextVar("protects", default=False)
 """Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
 SCORES = "shieldfl.scores"
 """The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
+
+_KEPT = "shieldfl.counted"
+_REPLY, _STATE = f"{_KEPT} ", f"{_KEPT}, state: "
 
 
 def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
@@ -56,40 +56,157 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
     )
 
 
-def content_for_app(
-    message: Message,
-    asked: Mapping[str, Any],
-    arrays: ArrayRecord,
-    training: ConfigRecord | MetricRecord | None,
-) -> RecordDict:
-    """Return what an unprotected server would send the app: arrays, and the records of its own beside.
+class App:
+    """A ClientApp that handles a message as if an unprotected server had sent it.
 
-    Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place: no
-    signature says what they are, and training would begin from them, by another model for each client.
+    The training by which a node that does not say its number of samples counts them takes place before a run's keys
+    are made. What else comes of it is kept in the app's state, and round 1 takes it where it asks for the same.
+
+    Parameters
+    ----------
+    message : that is handled.
+    asked : its record that says what it asks for.
+    context : of the node, with the app's state in this run.
+    call_next : Flower's, which has the app handle the message.
     """
-    content = RecordDict({text_in(asked, "arrays"): arrays})
-    for name, record in message.content.items():
-        if name.startswith(ASK):
-            continue
-        if name in content or isinstance(record, ArrayRecord):
+
+    def __init__(
+        self, message: Message, asked: Mapping[str, Any], context: Context, call_next: ClientAppCallable
+    ) -> None:
+        self._message, self._asked, self._context, self._call_next = message, asked, context, call_next
+        self._state = context.state
+
+    def trained(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord) -> Message:
+        """Have the app train; where it did so on just this when its samples were counted, return what came of that.
+
+        Its state is then what that training has left: a client whose training serves no round has not trained. Raises
+        PolicyError as :meth:`evaluated` does.
+        """
+        content = self._content(arrays, training)
+        if self._kept.get("given") != content.object_id:
+            return self._called(content)
+        self._give_app(self._under(_STATE))
+        return Message(RecordDict(self._under(_REPLY)), reply_to=self._message)
+
+    def evaluated(self, arrays: ArrayRecord) -> Message:
+        """Have the app evaluate.
+
+        Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
+        no signature says what they are, and training would begin from them, by another model for each client.
+        """
+        return self._called(self._content(arrays, None))
+
+    def _content(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None) -> RecordDict:
+        """Return what an unprotected server would send the app: arrays, and the records of its own beside."""
+        content = RecordDict({text_in(self._asked, "arrays"): arrays})
+        for name, record in self._message.content.items():
+            if name.startswith(ASK):
+                continue
+            if name in content or isinstance(record, ArrayRecord):
+                raise PolicyError(
+                    f"the server sends {name!r} beside what is protected: a client trains from the run's model and no "
+                    "other"
+                )
+            content[name] = record
+        if training is not None:
+            content[TRAINING] = training
+        return content
+
+    def _called(self, content: RecordDict) -> Message:
+        protected, self._message.content = self._message.content, content
+        inside = PROTECTS.set(True)
+        try:
+            return self._call_next(self._message, self._context)
+        finally:
+            PROTECTS.reset(inside)
+            self._message.content = protected
+
+    @property
+    def _kept(self) -> Mapping[str, Any]:
+        return self._state.config_records.get(_KEPT, ConfigRecord())
+
+    @property
+    def samples(self) -> int | None:
+        """How many samples the app has trained on; None where nothing was counted."""
+        found = self._kept.get("samples")
+        return found if isinstance(found, int) else None
+
+    @property
+    def model(self) -> RoleMessage | None:
+        """The model that it trained from, as parts of a role's message."""
+        found = self._kept.get("model")
+        return RoleMessage.from_bytes(found) if isinstance(found, bytes) else None
+
+    def count(self, model: RoleMessage) -> int:
+        """Have the app train as its server's first round asks for it; return how many samples that was.
+
+        Raises PolicyError where it fails or does not say: its words stay here, since they may be of the data.
+        """
+        layout = RecordLayout.from_json(text_in(self._asked, "layout"))
+        numbers = layout.model_in(model)
+        start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
+        apart = layout.apart_from_message(model)
+        layout.check(numbers.parameters.size, numbers.buffers.size, apart)
+        arrays = layout.record_of(numbers.parameters, numbers.buffers, apart)
+        content = self._content(arrays, asked_training(start, number_in(self._asked, "index")))
+        given, before = content.object_id, copy.deepcopy(self._of_app)
+        try:
+            reply = self._called(content)
+            if reply.has_error():
+                raise DataError(reply.error.reason)
+        except Exception as error:
+            log(WARNING, "shieldfl: the training that counts samples: %s", error, exc_info=error)
             raise PolicyError(
-                f"the server sends {name!r} beside what is protected: a client trains from the run's model and no other"
+                "the app's training failed, by which its samples are counted: the node's log says why"
+            ) from None
+        finally:
+            after = self._of_app
+            self._give_app(before)
+        samples = _samples_in(reply.content.metric_records)
+        self.forget_training()
+        self._state[_KEPT] = ConfigRecord(
+            {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
+        )
+        for head, records in ((_REPLY, reply.content), (_STATE, after)):
+            for name, record in records.items():
+                self._state[f"{head}{name}"] = record
+        return samples
+
+    def _under(self, head: str) -> dict[str, Any]:
+        return {name.removeprefix(head): one for name, one in self._state.items() if name.startswith(head)}
+
+    @property
+    def _of_app(self) -> dict[str, Any]:
+        return {name: one for name, one in self._state.items() if not name.startswith(ASK)}
+
+    def _give_app(self, records: Mapping[str, Any]) -> None:
+        for name in self._of_app:
+            del self._state[name]
+        for name, record in records.items():
+            self._state[name] = record
+
+    def forget_training(self) -> None:
+        """Let go of all but the count: what comes of that training is on its way, or will not be asked for."""
+        for name in [one for one in self._state if one.startswith((_REPLY, _STATE))]:
+            del self._state[name]
+        if self.samples is not None:
+            self._state[_KEPT] = ConfigRecord({"samples": self.samples})
+
+
+def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
+    for record in metrics.values():
+        found = record.get(COUNTED_METRIC)
+        if isinstance(found, int | float) and 0 <= found < 2**32 and found == int(found):
+            return int(found)
+        if found is not None:
+            raise PolicyError(
+                f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how many "
+                "samples it has trained on, or give it ShieldMod(samples=...)"
             )
-        content[name] = record
-    if training is not None:
-        content[TRAINING] = training
-    return content
-
-
-def answered_by_app(message: Message, content: RecordDict, call_app: Callable[[], Message]) -> Message:
-    """Have the app handle a message as if it had this content."""
-    protected, message.content = message.content, content
-    inside = PROTECTS.set(True)
-    try:
-        return call_app()
-    finally:
-        PROTECTS.reset(inside)
-        message.content = protected
+    raise PolicyError(
+        f"the app does not say how many samples it has trained on: return them as the metric {COUNTED_METRIC!r}, a "
+        "whole number, or give it ShieldMod(samples=...)"
+    )
 
 
 def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:

@@ -9,23 +9,9 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from shieldfl.errors import WireFormatError
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message
-
-__all__ = [
-    "ASK",
-    "MESSAGE",
-    "NO_SHIELD",
-    "TRAINING",
-    "Kind",
-    "ask",
-    "asked_of",
-    "message_in",
-    "number_in",
-    "packed",
-    "position_in",
-    "session_in",
-    "text_in",
-]
+from shieldfl.roles.round_key_check import digest_of_parts
 
 ASK = "shieldfl"
 """The name of the record that says what a message asks for, or what a reply is of."""
@@ -33,6 +19,12 @@ MESSAGE = "shieldfl.message"
 """The name of the record with the role's message."""
 TRAINING = "shieldfl.training"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
+
+COUNTED_METRIC = "num-examples"
+"""The one metric that a node counts its samples by: were the name the server's choice, it would learn about any."""
+
+HELD = "held model"
+"""The part of a role's message that stands for a model which the node has: its digest."""
 
 NO_SHIELD = (
     "no ShieldMod has handled the message: give the app ClientApp(mods=[ShieldMod(), ...]), for all of its functions "
@@ -141,3 +133,17 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
             "the message is of another version of shieldfl: install the same one on the server and on all nodes"
         )
     return record
+
+
+def model_parts(message: Message) -> Message | None:
+    """Return the model's own parts of a message; None for one without."""
+    if not message.keys() >= GlobalModel.parts:
+        return None
+    return Message({name: message[name] for name in sorted(GlobalModel.parts)})
+
+
+def with_held(message: Message, model: Message | None) -> Message | None:
+    """Return a message with the model that it stands for, where that is this one; else None."""
+    if model is None or digest_of_parts(model) != bytes(message[HELD]):
+        return None
+    return Message({**{name: part for name, part in message.items() if name != HELD}, **model})

@@ -1,28 +1,18 @@
-"""The arrays of a model by their names: NumPy's and torch's, in dicts of whatever depth or in a module."""
+"""A model's arrays by their names, NumPy's and torch's, in nested dicts or a module, and their numbers."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shieldfl.errors import ArrayTypeError, ParameterError
-
-__all__ = [
-    "FLOATS",
-    "check_frozen_are_known",
-    "dtype_of",
-    "is_float",
-    "is_frozen",
-    "is_module",
-    "is_trained",
-    "memory_of",
-    "named_leaves",
-]
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 _WHOLE = re.compile(r"bool|u?int\d+")
@@ -167,3 +157,202 @@ def memory_of(leaf: Any) -> Hashable:
     # Tensors on meta have a storage, of which those that are shared have the same, and all have the address 0.
     start = (leaf.untyped_storage(), leaf.storage_offset()) if leaf.is_meta else leaf.data_ptr()
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
+
+
+def check_present(name: str, leaf: Any) -> None:
+    """Raise ArrayTypeError for a tensor that has a shape and no values."""
+    if not isinstance(leaf, np.ndarray) and leaf.is_meta:
+        raise ArrayTypeError(f"{name!r} is a tensor on the device meta, without values: load the model first")
+
+
+def check_writable(name: str, leaf: Any) -> None:
+    """Raise ParameterError for an array whose values cannot be set one by one."""
+    strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
+    overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
+    if overlaps and 0 not in leaf.shape:
+        raise ParameterError(
+            f"{name!r} cannot be written: several of its values are one in memory, pass a copy"
+        )
+    if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
+        raise ParameterError(f"{name!r} cannot be written: the array is read-only, pass a copy")
+
+
+def check_contiguous(name: str, leaf: Any) -> None:
+    """Raise ParameterError for an array that does not lie in memory in the order of its values."""
+    if not (leaf.flags.c_contiguous if isinstance(leaf, np.ndarray) else leaf.is_contiguous()):
+        raise ParameterError(f"{name!r} does not lie in memory in its order: pass a contiguous array")
+
+
+def piece_of(leaf: Any, start: int, stop: int) -> Any:
+    """Return some of an array's values (stop - start,), in their order: its own memory where it is contiguous."""
+    flat = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf.detach().reshape(-1)
+    return flat[start:stop]
+
+
+def array_of(leaf: Any) -> NDArray[Any]:
+    """Return its numbers as a NumPy array, float32 or float64: its own memory where that serves."""
+    dtype = np.float64 if dtype_of(leaf) == "float64" else np.float32
+    if isinstance(leaf, np.ndarray):
+        with np.errstate(invalid="ignore"):  # of a NaN that signals
+            return np.asarray(leaf, dtype)
+    tensor = leaf.detach().resolve_neg().cpu()
+    found: NDArray[Any] = (tensor if dtype_of(tensor) in ("float32", "float64") else tensor.float()).numpy()
+    return found
+
+
+def as_it_lies(leaf: Any, dtype: Any) -> NDArray[Any] | None:
+    """Return an array's own memory (n,), where it lies in its order and has the dtype; else None."""
+    numbers = array_of(leaf)
+    if numbers.dtype != dtype or not numbers.flags.c_contiguous or not numbers.flags.aligned:
+        return None
+    return numbers.reshape(-1)
+
+
+def same_values(one: Any, other: Any) -> bool:
+    """Say whether two arrays of floats are of one shape and equal, where NaN equals NaN."""
+    return np.array_equal(array_of(one), array_of(other), equal_nan=True)
+
+
+def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: int) -> None:
+    """Write an array's numbers, less those of ``since`` unless it is None, divided by 2**exponent, to a vector.
+
+    They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
+    RangeError, which names the array, where a finite number is infinite in that.
+    """
+    try:
+        _scale_into(out, leaf, since, exponent)
+    except FloatingPointError:
+        raise RangeError(
+            f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
+            "it first, or leave the array out with exclude"
+        ) from None
+
+
+def _scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
+    numbers = array_of(leaf).reshape(-1)
+    # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
+    with np.errstate(over="raise", under="ignore", invalid="ignore"):
+        if since is not None and exponent:
+            numbers = numbers - array_of(since).reshape(-1)
+        if exponent:
+            np.multiply(numbers, 2.0**-exponent, out=out, casting="same_kind")
+        elif since is not None:
+            np.subtract(numbers, array_of(since).reshape(-1), out=out, casting="same_kind")
+        else:
+            np.copyto(out, numbers, casting="same_kind")
+
+
+def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
+    """Return opened values as the numbers that :func:`scale_into` divided by 2**exponent, float64."""
+    with np.errstate(over="ignore"):
+        numbers: NDArray[np.float64] = np.ldexp(values.astype(np.float64, copy=False), exponent)
+    return numbers
+
+
+def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:
+    """Return a copy of an array, contiguous, of its dtype and on its device, with other numbers at some places.
+
+    ``numbers`` (count,) go to the places that ``chosen`` (size,) has, all for None, in their order; with ``adds``
+    what is there is added first, in float64. All other places stay bit for bit.
+    """
+    # What is too large for a narrow dtype becomes infinite, as torch does.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(leaf, np.ndarray):
+            made = np.array(leaf, order="C", subok=False)
+            flat, where = made.reshape(-1), slice(None) if chosen is None else chosen
+            flat[where] = flat[where].astype(np.float64) + numbers if adds else numbers
+            return made
+        import torch
+
+        copied = leaf.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
+        places = copied.view(-1)
+        which = slice(None) if chosen is None else torch.from_numpy(chosen).to(copied.device)
+        if adds:
+            numbers = array_of(places[which]).astype(np.float64) + numbers
+        # Narrowed before it moves: some devices know no float64.
+        places[which] = torch.from_numpy(numbers).to(copied.dtype).to(copied.device)
+        return copied
+
+
+def copied(leaf: Any) -> Any:
+    """Return a copy of whatever a model holds, arrays and extra state, which shares no memory with it."""
+    if hasattr(leaf, "detach"):
+        import torch
+
+        if not torch.nn.parameter.is_lazy(leaf):
+            return leaf.detach().clone()
+    return deepcopy(leaf)
+
+
+def copy_into(target: Any, source: Any) -> None:
+    """Write an array's values to another one's memory; bits stay where both are of one library and dtype."""
+    if isinstance(target, np.ndarray):
+        with np.errstate(over="ignore", invalid="ignore"):
+            target[...] = source if isinstance(source, np.ndarray) else array_of(source)
+        return
+    import torch
+
+    if isinstance(source, np.ndarray):
+        source = torch.tensor(np.array(array_of(source), order="C"))
+    target.data.copy_(source.detach())
+
+
+_MOST_WORK = 1_000_000
+
+
+def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
+    """Raise ParameterError, which names both, for two arrays that have values in common and are not the same one.
+
+    Such are a matrix and its transpose, or views that overlap: what is written to one changes the other.
+    """
+    spans: dict[Any, tuple[str, int, int, str, Any]] = {}
+    for name, leaf in leaves:
+        memory = memory_of(leaf)
+        if memory is not None and memory not in spans and (span := _span(leaf)) is not None:
+            spans[memory] = name, *span, leaf
+    begun: list[tuple[str, int, int, str, Any]] = []
+    for one in sorted(spans.values(), key=lambda span: (span[3], span[1])):
+        begun = [other for other in begun if other[3] == one[3] and other[2] > one[1]]
+        for other in begun:
+            if _meet(other[4], one[4]):
+                raise ParameterError(
+                    f"{other[0]!r} and {one[0]!r} have values in common in memory, and are not the same array: make "
+                    "one of them a copy, or leave it out"
+                )
+        begun.append(one)
+
+
+def _span(leaf: Any) -> tuple[int, int, str] | None:
+    """Return where an array's memory begins and ends, and on which device; None for tensors without any."""
+    if isinstance(leaf, np.ndarray):
+        start, stop = np.lib.array_utils.byte_bounds(leaf)
+        return int(start), int(stop), "cpu"
+    if leaf.is_meta:
+        return None
+    reach = sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+    start = leaf.data_ptr()
+    return start, start + (reach + 1) * leaf.element_size(), str(leaf.device)
+
+
+def _meet(one: Any, other: Any) -> bool:
+    views = [_view(leaf) for leaf in (one, other)]
+    if views[0] is None or views[1] is None:
+        return True
+    try:
+        return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)  # type: ignore[arg-type]
+    except (np.exceptions.TooHardError, OverflowError):
+        return True
+
+
+def _view(leaf: Any) -> NDArray[Any] | None:
+    """Return a NumPy array of the same memory; None for what NumPy cannot look at."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    if leaf.device.type != "cpu" or leaf.is_neg():
+        return None
+    import torch
+
+    # Of its bits: NumPy does not know the dtype.
+    plain = leaf.detach()
+    found: NDArray[Any] = plain.view(torch.int16).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    return found

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
-from shieldfl.torch.leaf_values import (
+from shieldfl.torch.leaves import (
+    FLOATS,
     as_it_lies,
+    check_apart,
+    check_frozen_are_known,
+    check_present,
     check_writable,
     copied,
     copy_into,
-    same_values,
-    scale_into,
-    unscaled,
-    with_values,
-)
-from shieldfl.torch.leaves import (
-    check_frozen_are_known,
     dtype_of,
     is_float,
     is_frozen,
@@ -33,13 +33,135 @@ from shieldfl.torch.leaves import (
     is_trained,
     memory_of,
     named_leaves,
+    same_values,
+    scale_into,
+    unscaled,
+    with_values,
 )
-from shieldfl.torch.model_fit import check_fit
-from shieldfl.torch.name_patterns import Pattern, matching
-from shieldfl.torch.place import Place, exponents_of, texts
-from shieldfl.torch.shared_memory import check_apart
 
-__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout"]
+__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout", "Place"]
+
+Pattern = str | re.Pattern[str]
+"""A name, a glob, or a regular expression that has to match a whole name."""
+
+
+def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
+    """Return the names that one of the patterns matches.
+
+    Raises ParameterError for a pattern that matches none, and where there is no pattern.
+    """
+    given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
+    texts = isinstance(given, Iterable) and all(
+        isinstance(getattr(one, "pattern", one), str) for one in given
+    )
+    if not texts:
+        raise ParameterError("names, globs and regular expressions are texts, or a list of such")
+    if not given:
+        raise ParameterError("give at least one name, glob or regular expression")
+    listed, found = list(names), set()
+    for pattern in given:
+        if isinstance(pattern, re.Pattern):
+            matched = {name for name in listed if pattern.fullmatch(name)}
+        else:
+            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
+        if not matched:
+            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+            some = ", ".join(listed[:3])
+            raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
+        found |= matched
+    return found
+
+
+_MOST_EXPONENT = 1_000
+_MOST_DIMENSIONS = 64  # of a NumPy array
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a layout knows of an array."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    exponent: int
+    """Its values are divided by two to this before they are encrypted, and multiplied afterwards."""
+    aliases: tuple[str, ...]
+    """Other names of the same memory."""
+
+    @property
+    def size(self) -> int:
+        """How many values it has."""
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of its names, the first one first."""
+        return (self.name, *self.aliases)
+
+    @classmethod
+    def from_json(cls, read: Any) -> Place:
+        """Make it of the dict of its fields that JSON has. Raises ValueError, TypeError or KeyError."""
+        (name,), (dtype,) = _texts([read["name"]]), _texts([read["dtype"]])
+        shape = _listed(read["shape"])
+        if dtype not in FLOATS or len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("no dtype or no shape that a layout's arrays have")
+        sizes = tuple(_natural(size, 2**63 - 1) for size in shape)
+        return cls(name, sizes, dtype, _natural(read["exponent"], _MOST_EXPONENT), _texts(read["aliases"]))
+
+
+def _texts(read: Any) -> tuple[str, ...]:
+    """Check that what JSON has is a list of texts. Raises ValueError."""
+    listed = _listed(read)
+    if not all(isinstance(one, str) for one in listed):
+        raise ValueError("not a list of texts")
+    return tuple(listed)
+
+
+def _listed(read: Any) -> list[Any]:
+    if not isinstance(read, list):
+        raise ValueError("not a list")
+    return read
+
+
+def _natural(read: Any, most: int) -> int:
+    if type(read) is not int or not 0 <= read <= most:
+        raise ValueError("no whole number, or one that nothing has")
+    return read
+
+
+def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
+    """Return, by name, the least power of two that brings values of a range down to ``limit`` or below; 0 if absent.
+
+    Raises ParameterError for a number that is none above 0, a pattern that matches nothing, and too large a range.
+    """
+    if not isinstance(ranges, Mapping):
+        raise ParameterError("ranges is a dict: for each glob the largest magnitude")
+    most = _positive(limit, "limit")
+    listed, found = list(names), dict[str, int]()
+    for pattern, largest in ranges.items():
+        found |= dict.fromkeys(_matching(listed, pattern), _exponent_for(pattern, largest, most))
+    return found
+
+
+def _positive(value: Any, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
+        raise ParameterError(f"{what} must be a number above 0")
+    return number
+
+
+def _exponent_for(pattern: str, value: Any, limit: float) -> int:
+    largest = _positive(value, f"the range of {pattern!r}")
+    # Logarithms would be rounded, and a value at the very end of its range be refused.
+    (part, power), (most_part, most_power) = math.frexp(largest), math.frexp(limit)
+    exponent = max(0, power - most_power + (part > most_part))
+    if exponent > _MOST_EXPONENT:
+        raise ParameterError(f"the range of {pattern!r} is too large")
+    return exponent
+
 
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
 """PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
@@ -96,8 +218,8 @@ class ModelLayout:
         such floats nor of integers or truth values, unless it is left out. Both name it.
         """
         leaves = named_leaves(model)
-        included, excluded = matching(leaves, include), matching(leaves, exclude) if exclude else set()
-        exponents = exponents_of(leaves, ranges or {}, limit)
+        included, excluded = _matching(leaves, include), _matching(leaves, exclude) if exclude else set()
+        exponents = _exponents_of(leaves, ranges or {}, limit)
         if trainable_only and not is_module(model):
             check_frozen_are_known(leaves)
         names_of: dict[Any, list[str]] = {}
@@ -164,7 +286,7 @@ class ModelLayout:
             read = json.loads(text)
             version, places, apart = read["version"], read["places"], read["apart"]
             if type(version) is int and version == _VERSION:
-                layout = cls(tuple(Place.from_json(one) for one in places), texts(apart))
+                layout = cls(tuple(Place.from_json(one) for one in places), _texts(apart))
             else:
                 layout = None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -304,7 +426,7 @@ class ModelLayout:
         a pattern that no encrypted array's name matches, and where there is none.
         """
         names = {name: place for place in self.places for name in place.names}
-        chosen = {names[name] for name in matching(names, patterns)}
+        chosen = {names[name] for name in _matching(names, patterns)}
         return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
 
     def slices(self) -> Iterator[tuple[str, slice]]:
@@ -328,5 +450,49 @@ class ModelLayout:
         ``overwritten``: names of one tensor may have other values each.
         """
         leaves = named_leaves(model)
-        check_fit(self.places, self.apart, leaves, overwritten=overwritten)
+        _check_fit(self.places, self.apart, leaves, overwritten=overwritten)
         return leaves
+
+
+_MOST_SHOWN = 10
+
+
+def _check_fit(
+    places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any], *, overwritten: bool
+) -> None:
+    """Raise ParameterError for arrays by name that are not those of a layout; the message has all differences.
+
+    ArrayTypeError where they are of dtypes alone, and, by its name, for an array that cannot be encrypted at all.
+    ``overwritten``: names of one tensor may have other values each.
+    """
+    known = {name for place in places for name in place.names} | set(apart)
+    other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
+    other += [f"{name!r} is not in the layout" for name in leaves if name not in known]
+    types: list[str] = []
+    for place in places:
+        for name in (name for name in place.names if name in leaves):
+            leaf = leaves[name]
+            if not is_float(name, leaf):
+                types.append(f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}")
+            elif tuple(leaf.shape) != place.shape:
+                other.append(f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}")
+    if other or types:
+        kind = ParameterError if other else ArrayTypeError
+        every = [*other, *types]
+        more = f"; and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else ""
+        raise kind(f"this is not a model of the layout: {'; '.join(every[:_MOST_SHOWN])}{more}")
+    for place in places:
+        _check_one_tensor(place, leaves, overwritten=overwritten)
+
+
+def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:
+    first = leaves[place.name]
+    for name in (name for name in place.names if name in leaves):
+        leaf = leaves[name]
+        check_present(name, leaf)
+        alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
+        if not alike and not same_values(leaf, first):
+            raise ParameterError(
+                f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make it of a "
+                "model where they are two, or pass one of both"
+            )

@@ -13,18 +13,17 @@ from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.parameter_layout import ParameterLayout
-from shieldfl.torch.leaf_values import (
+from shieldfl.torch.leaves import (
     check_contiguous,
     check_writable,
     copy_into,
+    memory_of,
     piece_of,
     scale_into,
     unscaled,
     with_values,
 )
-from shieldfl.torch.leaves import memory_of
-from shieldfl.torch.model_layout import ModelLayout
-from shieldfl.torch.place import Place
+from shieldfl.torch.model_layout import ModelLayout, Place
 
 __all__ = ["ModelParts"]
 

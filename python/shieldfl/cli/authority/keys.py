@@ -1,9 +1,11 @@
-"""``shieldfl authority init``, ``rotate`` and ``client-key``: what makes keys and certificates."""
+"""``shieldfl authority``: what makes keys and certificates, whom an authority knows, and what it does."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,15 +16,57 @@ from shieldfl.authority_service.certificates import (
     make_ca,
     make_certificate,
 )
-from shieldfl.authority_service.identity import ClientIdentity, ServiceKey
+from shieldfl.authority_service.identity import ClientIdentity, ServiceKey, checked_public_key
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder
-from shieldfl.cli.authority.options import Days, Folder, Hosts, PassphraseFile, passphrase_of
 from shieldfl.cli.failures import failures_on_stderr
-from shieldfl.errors import DataError
+from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.errors import DataError, ParameterError
 from shieldfl.roles.private_file import write_private_file
+from shieldfl.settings import plain_settings
+from shieldfl.toml_files import read_text
 
-__all__ = ["client_key", "init", "rotate"]
+__all__ = ["client_key", "enrol", "init", "passphrase_of", "revoke", "rotate", "show"]
+
+_VARIABLE = "SHIELDFL_AUTHORITY_PASSPHRASE"
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Where the authority lives.")]
+
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        help="A file whose first line is the passphrase of the authority's keys. "
+        f"Without one, ${_VARIABLE} is it, or you are asked.",
+    ),
+]
+
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="A name or address under which aggregators reach the authority, for its certificate; may be given more "
+        "than once. By default the loopback's.",
+    ),
+]
+
+Days = Annotated[int, typer.Option(min=1, max=3650, help="That certificates are good for.")]
+
+
+def passphrase_of(file: Path | None, *, new: bool = False) -> str:
+    """Return the passphrase, from wherever it is given. Raises DataError, and ParameterError for an empty one."""
+    if file is not None:
+        given = read_text(file, "passphrase's file").split("\n")[0].removesuffix("\r")
+    elif (from_environment := os.environ.get(_VARIABLE)) is not None:
+        given = from_environment
+    else:
+        given = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+    if not given:
+        raise ParameterError("the passphrase is empty: the authority's keys need one")
+    return given
+
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -125,3 +169,70 @@ def client_key(
         made = ClientIdentity.create(file)
         write_private_file(public, made.public_key.hex().encode() + b"\n")
         typer.echo(f"for the authority's operator: {public}")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The client's, as it names itself when it enrols.")]
+
+
+def enrol(
+    folder: Folder,
+    name: Name,
+    key: Annotated[
+        str,
+        typer.Argument(metavar="KEY", help="Its public key: 64 hexadecimal digits, or a file that has them."),
+    ],
+) -> None:
+    """Vouch for a client: from now on it may enrol in sessions. An authority that is being served knows it at once."""
+    with failures_on_stderr():
+        own = AuthorityFolder(folder)
+        own.check()
+        given = Path(key)
+        own.registry.register(
+            name, checked_public_key(read_text(given, "public key").strip() if given.is_file() else key)
+        )
+        typer.echo(f"{name} may enrol")
+
+
+def revoke(folder: Folder, name: Name) -> None:
+    """Take a client out, for good: no list that has it in it is answered any more, in any session."""
+    with failures_on_stderr():
+        own = AuthorityFolder(folder)
+        own.check()
+        own.registry.revoke(name)
+        typer.echo(f"{name} is revoked")
+
+
+def show(folder: Folder, json_file: JsonFile = None) -> None:
+    """Say what an authority is, allows and does. Needs no passphrase and shows no secret."""
+    with failures_on_stderr():
+        own = AuthorityFolder(folder)
+        own.check()
+        sessions = [
+            {"id": one.path.name, **asdict(one.facts()), "ended": one.is_ended}
+            for one in own.session_folders()
+        ]
+        facts: dict[str, Any] = {
+            "public_key": own.public_key.read_text().strip(),
+            "policy": plain_settings(AuthorityPolicy.from_file(own.policy)),
+            "clients": own.registry.names(),
+            "revoked": sorted(own.registry.revoked()),
+            "sessions": sessions,
+        }
+        write_json(facts, json_file)
+        if not is_stdout(json_file):
+            typer.echo(_text(facts))
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = [f"public key   {facts['public_key']}"]
+    lines += [f"policy       {key} = {value}" for key, value in facts["policy"].items()]
+    lines.append(f"clients      {', '.join(facts['clients']) or 'none'}")
+    lines.append(f"revoked      {', '.join(facts['revoked']) or 'none'}")
+    lines.append(f"sessions     {len(facts['sessions'])}")
+    for one in facts["sessions"]:
+        ended = ", ended" if one["ended"] else ""
+        lines.append(
+            f"  {one['id']}  {one['method']}, {one['clients']:,} clients, {one['rounds']:,} rounds, "
+            f"{one['values']:,} values, begun by {one['aggregator']}{ended}"
+        )
+    return "\n".join(lines)

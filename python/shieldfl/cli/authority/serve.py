@@ -13,7 +13,7 @@ import typer
 from shieldfl.authority_service.certificates import CertificateFiles, server_tls
 from shieldfl.authority_service.served_session import LOG
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
-from shieldfl.cli.authority.options import Folder, PassphraseFile, passphrase_of
+from shieldfl.cli.authority.keys import Folder, PassphraseFile, passphrase_of
 from shieldfl.cli.failures import failures_on_stderr
 
 __all__ = ["serve"]
@@ -39,15 +39,15 @@ def serve(
     """
     main, beside = _address(listen), _address(figures) if figures else None
     with failures_on_stderr():
-        from shieldfl.authority_service import http_server, log_lines  # which other commands do without
+        from shieldfl.authority_service import http_server  # which other commands do without
 
         own = AuthorityFolder(folder)
         own.check()
         tls = server_tls(CertificateFiles.in_folder(own.tls, "server"))
         service = AuthorityService(own, passphrase_of(passphrase_file))
         lines = logging.StreamHandler(sys.stderr)
-        lines.setFormatter(log_lines.LogLines())
-        lines.addFilter(log_lines.FewAlike())
+        lines.setFormatter(http_server.LogLines())
+        lines.addFilter(http_server.FewAlike())
         # Of what serves, too, so that every line is one of these.
         loggers = [LOG, *map(logging.getLogger, ("aiohttp", "asyncio"))]
         for logger in loggers:

@@ -1,4 +1,4 @@
-"""``shieldfl flower new``: an app for Flower that runs as it is."""
+"""``shieldfl flower``: ``new`` writes an app that runs as it is, ``restored`` says that a node's store is a backup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
 from shieldfl.methods.protocol.method import Method
 from shieldfl.settings import settings_of
 
-__all__ = ["new"]
+__all__ = ["new", "restored"]
 
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".txt"
@@ -106,3 +106,22 @@ def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
     path = folder.joinpath(*(values.get(part, part) for part in parts))
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def restored(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", file_okay=False, help="The node's, its setting shieldfl-store."),
+    ],
+) -> None:
+    """Have a node begin anew after its store was restored from a backup, before it takes part in a run again.
+
+    What it has sent since the backup is not known there, so it leaves all runs that have begun.
+    """
+    with failures_on_stderr():
+        from shieldfl.flower.node_memory import DiskMemory
+
+        if not (folder / "store").exists() or not (folder / "key").exists():
+            raise DataError(f"{folder} is no store of a node: give the folder of its setting shieldfl-store")
+        DiskMemory(folder).begin_anew()
+        typer.echo("the node takes no further part in runs that had begun, and can take part in new ones")

@@ -1,0 +1,340 @@
+"""What an app says of its protected run, and what a node's operator settles, whatever a server or an app says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.flower.record_layout import BUFFERS
+from shieldfl.methods.discovery import method_class, named_method
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.methods.registry import method_of
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.roles.message import Message, Part
+from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
+
+if TYPE_CHECKING:
+    from shieldfl.authority_service.authority_client import AuthorityConnection
+
+__all__ = ["FederationSettings", "NodeSettings"]
+
+_PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
+_OF_METHOD = "settings."
+
+
+@dataclass(frozen=True)
+class FederationSettings(Settings):
+    """The settings of a protected run: ``[tool.flwr.app.config.shieldfl]`` of an app's pyproject.toml."""
+
+    clients: Annotated[Count, about("How many nodes take part; the run waits until so many are there.")]
+    method: Annotated[Text, about("How updates are protected.")] = "full-he"
+    min_clients: Annotated[
+        Count,
+        about("Of a round: with fewer it is given up, and no smaller sum is opened.", key="min-clients"),
+    ] = 3
+    max_clients: Annotated[
+        Count | None,
+        about(
+            "Of a round: with more it is given up. Sums have room for so many: a smaller bound takes fewer bytes. Left "
+            "out, all.",
+            key="max-clients",
+        ),
+    ] = None
+    opener: Annotated[
+        Literal["aggregator", "clients", "authority"] | None,
+        about(
+            "Who opens sums. aggregator: the server alone, which then has the model. clients: each client; neither "
+            "server nor key authority sees an opened value. authority: the key authority, which gets the sums. None: "
+            "the server where the method lets it, else clients where they can, else the authority; the log says which."
+        ),
+    ] = None
+    weighting: Annotated[
+        Literal["uniform", "samples"],
+        about(
+            "samples: each client counts by its number of samples, as its ShieldMod(samples=...) says, or its training "
+            "before the run's keys are made. uniform: all count alike, as they do in methods that know no weights."
+        ),
+    ] = "samples"
+    most_weight: Annotated[
+        Annotated[int, Meta(ge=1, lt=2**32)] | None,
+        about(
+            "The largest number of samples of a client; left out, the largest that any says. Each doubling beyond that "
+            "takes another bit for each value.",
+            key="most-weight",
+        ),
+    ] = None
+    server_learning_rate: Annotated[Positive, about("1 is FedAvg.", key="server-learning-rate")] = 1.0
+    buffers: Annotated[
+        Text,
+        about(
+            "The arrays that are statistics and no parameters: patterns of names, with commas between them."
+        ),
+    ] = BUFFERS
+    threads: Annotated[
+        int | None, about("Of the server, for its sums; as many as the work is worth where it is left out.")
+    ] = None
+    authority: Annotated[
+        Text | None,
+        about(
+            "The address of the key authority, https://...; none in a simulation, where it is in the server's process. "
+            "Of two or three, each of which has to answer, all, with commas between them."
+        ),
+    ] = None
+    authority_key: Annotated[
+        Text | None,
+        about(
+            "Its public key, 64 hexadecimal digits; of several in the order of their addresses, with commas.",
+            key="authority-key",
+        ),
+    ] = None
+    authority_tls: Annotated[
+        Text | None,
+        about(
+            "The folder with the certificate that the authority knows the server by, and its CA's; of several one "
+            "each, with commas.",
+            key="authority-tls",
+            metavar="FOLDER",
+        ),
+    ] = None
+    authority_name: Annotated[Text, about("The name of that certificate.", key="authority-name")] = (
+        "aggregator"
+    )
+    checkpoint: Annotated[
+        Text | None,
+        about(
+            "A folder of the server, of this run alone: what it takes to go on is written there after each round.",
+            metavar="FOLDER",
+        ),
+    ] = None
+    resume: Annotated[bool, about("Whether to go on from the checkpoint.")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.authority is not None and (self.authority_key is None or self.authority_tls is None):
+            raise ParameterError(
+                "a key authority is reached with its public key and a certificate: set shieldfl.authority-key and "
+                "shieldfl.authority-tls, too"
+            )
+        if self.resume and self.checkpoint is None:
+            raise ParameterError("there is nothing to go on from: set shieldfl.checkpoint")
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> tuple[FederationSettings, MethodSettings]:
+        """Read an app's configuration: these settings, and the method's, ``[...shieldfl.settings]``.
+
+        What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it must not be.
+        """
+        known, values, of_method = settings_of(cls), {}, {}
+        for key, value in run_config.items():
+            name = key.removeprefix(_PREFIX)
+            if name == key or value == "":
+                continue
+            if name.startswith(_OF_METHOD):
+                of_method[name.removeprefix(_OF_METHOD)] = value
+            elif name in known:
+                values[known[name].name] = known[name].read(value, _PREFIX)
+            else:
+                allowed = ", ".join(f"{_PREFIX}{one}" for one in known)
+                raise ParameterError(f"there is no setting {key!r}: choose from {allowed}")
+        if "clients" not in values:
+            raise ParameterError(f"the app's configuration lacks {_PREFIX}clients: how many nodes take part")
+        settings = cls(**values)
+        named_method(settings.method)
+        methods = MethodSettings()
+        return settings, methods.changed(settings.method, of_method) if of_method else methods
+
+    def authority_connection(self) -> AuthorityConnection | None:
+        """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
+        if self.authority is None or self.authority_key is None or self.authority_tls is None:
+            return None
+        # Not where a node reads its settings: that is a process for each message.
+        from shieldfl.authority_service.authority_client import AuthorityClient
+        from shieldfl.authority_service.certificates import CertificateFiles, client_tls
+        from shieldfl.authority_service.several_authorities import SeveralAuthorities
+
+        settings = (self.authority, self.authority_key, self.authority_tls)
+        listed = [[one.strip() for one in setting.split(",")] for setting in settings]
+        if len({len(each) for each in listed}) > 1:
+            raise ParameterError(
+                "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
+                "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
+            )
+        clients = [
+            # A service that is started again takes seconds, and a round waits for it.
+            AuthorityClient(
+                address,
+                client_tls(CertificateFiles.in_folder(Path(folder), self.authority_name)),
+                key,
+                attempts=10,
+            )
+            for address, key, folder in zip(*listed, strict=True)
+        ]
+        return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
+
+
+@dataclass(frozen=True)
+class NodeSettings(Settings):
+    """The settings of a SuperNode, each with ``shieldfl-`` before its name in ``--node-config``."""
+
+    store: Annotated[
+        Text | None,
+        about("The folder, of this node alone, with its secrets and what it has sent.", metavar="FOLDER"),
+    ] = None
+    authority_key: Annotated[
+        Text | None,
+        about(
+            "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several all, with "
+            "commas between them: a run has to have these, each of which protects the node on its own.",
+            key="authority-key",
+        ),
+    ] = None
+    client_key: Annotated[
+        Text | None,
+        about("The private key by which the authority knows this node.", key="client-key", metavar="FILE"),
+    ] = None
+    client_name: Annotated[
+        Text | None,
+        about("The name under which the authority's operator has enrolled that key.", key="client-name"),
+    ] = None
+    methods: Annotated[
+        Text | None,
+        about(
+            "The methods that this node takes part in, with commas between them. Left out, those in which all that "
+            "ever leaves is encrypted, whatever their settings."
+        ),
+    ] = None
+    method_settings: Annotated[
+        Text | None,
+        about(
+            "Settings of the method that this node insists on, a table in JSON. What is not in it is the server's "
+            "choice.",
+            key="method-settings",
+        ),
+    ] = None
+    openers: Annotated[
+        Text,
+        about(
+            "Who may open sums of this node's updates, with commas between them: clients, aggregator (the server, "
+            "which then sees every mean), authority."
+        ),
+    ] = "clients"
+    repeats: Annotated[
+        bool,
+        about(
+            "Whether this node sends the same update in two runs or rounds, as repeatable training gives it. A server "
+            "that has it summed with others in one, and not in the other, then learns it."
+        ),
+    ] = False
+    threads: Annotated[
+        int | None, about("For encryption; as many as the work is worth where it is left out.")
+    ] = None
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
+        """Read a node's configuration. Raises PolicyError for a setting that there is not, ParameterError."""
+        known = settings_of(cls)
+        values = {}
+        for key, value in node_config.items():
+            if not key.startswith(_NODE_PREFIX):
+                continue
+            name = key.removeprefix(_NODE_PREFIX)
+            if name not in known:
+                allowed = ", ".join(f"{_NODE_PREFIX}{one}" for one in known)
+                raise PolicyError(f"the node's configuration has no setting {key!r}: choose from {allowed}")
+            values[known[name].name] = known[name].read(value, _NODE_PREFIX)
+        return cls(**values)
+
+    @property
+    def is_deployed(self) -> bool:
+        """Whether an operator has set this node up for protected runs."""
+        return self.authority_key is not None or self.store is not None
+
+    def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
+        """Return a public set-up that this node takes part in.
+
+        Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
+        outside of a simulation, and for a method that the node's operator does not allow; both before anything is made
+        of the set-up's numbers.
+        """
+        content = bytes(message["setup"])
+        is_signed = self.authority_key is not None and "signature" in message
+        if self.authority_key is not None and is_signed:
+            content = signed_setup_of(message, self.authority_key)
+        setup = PublicSetup.trusted(content)
+        needs_signature = self.authority_key is not None or not simulated
+        self._allowed(setup, simulated=simulated, is_believed=is_signed or not needs_signature)
+        return setup
+
+    def check_planned(self, planned: Part, *, simulated: bool) -> None:
+        """Raise PolicyError for a run that the operator does not allow, before the node trains for it.
+
+        Also for one in which all clients count alike: nothing of it needs the number of samples, which has no noise.
+        Nobody has signed this: what the run is to be is looked at again in its set-up.
+        """
+        method = self._allowed(PublicSetup.trusted(bytes(planned)), simulated=simulated, is_believed=True)
+        if method.weighs_all_alike:
+            raise PolicyError(
+                f"the server asks how many samples there are, and all clients of {method.name} count alike"
+            )
+
+    def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
+        """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
+        is_restricted = self.is_deployed or not simulated
+        listed = None if self.methods is None else _listed(self.methods)
+        if is_restricted and listed is not None and setup.method not in listed:
+            raise PolicyError(
+                f"this node takes part in {', '.join(sorted(listed))}, and not in {setup.method}: ask its operator"
+            )
+        if method_class(setup.method).schemes and not is_believed:
+            raise PolicyError(
+                "outside of a simulation a node takes part under a key authority that it pins, which serves the run: "
+                "set shieldfl-authority-key in the node's configuration, and shieldfl.authority in the app's"
+            )
+        method = method_of(setup)
+        if is_restricted:
+            self._check_allowed(method)
+        return method
+
+    def _check_allowed(self, method: Method) -> None:
+        """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""
+        if self.methods is None and not (method.purposes and method.hides_all):
+            raise PolicyError(
+                f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
+                f'shieldfl-methods="{method.name}" in its configuration'
+            )
+        if method.purposes and method.opener not in _listed(self.openers):
+            raise PolicyError(
+                f"sums of this run would be opened by {method.opened_by}, which this node's operator has not allowed: "
+                f'set shieldfl-openers="{method.opener}" in its configuration'
+            )
+        try:
+            insisted = msgspec.json.decode(self.method_settings or "{}", type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError):
+            raise PolicyError("shieldfl-method-settings is no table in JSON") from None
+        given = dict(method.own_settings)
+        for name, value in insisted.items():
+            if given.get(name) != value:
+                raise PolicyError(
+                    f"this node insists on {name} = {value!r}, and the run has {given.get(name)!r}: ask its operator"
+                )
+
+    def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:
+        """Return an enrolment, signed where this node has a key that the authority's operator knows."""
+        if self.client_key is None or not enrolment:
+            return enrolment
+        if self.client_name is None:
+            raise PolicyError("the node has a client key and no name for it: set shieldfl-client-name, too")
+        identity = ClientIdentity.load(Path(self.client_key))
+        return identity.signed_enrolment(self.client_name, setup.digest, index, enrolment)
+
+
+def _listed(text: str) -> set[str]:
+    return {one.strip() for one in text.split(",")}

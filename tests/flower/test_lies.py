@@ -1,0 +1,538 @@
+"""What lying servers and clients would break a promise by, and what a run or a node refuses, in which words."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import types
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAdam
+
+from core.wire_twin import reseal
+from flower.loopback_grid import FIRST_NODE
+from flower.vector_app import ALL, ONE, SHAPES, VectorRun, as_arrays, config_of, cut_off, moves, number_of
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.flower.clients import Exchange, Participants
+from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.flower.run import BegunRun
+from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
+from shieldfl.roles.message import Message as RoleMessage
+from shieldfl.roles.step_store import StepStore
+
+
+@pytest.mark.parametrize("position", [[math.inf, 1.0], [1], "far", None])
+def test_a_reply_with_a_position_that_is_none_costs_its_client_the_round(position):
+    run = VectorRun()
+
+    def lie(node, reply):
+        if number_of(node) == 1 and reply.metadata.group_id == "round 2":
+            if position is None:
+                del reply.content[ASK]["position"]
+            else:
+                reply.content[ASK]["position"] = position
+
+    run.grid.after = lie
+    run.start()
+    run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
+
+
+@pytest.mark.parametrize(
+    "lie", [{"shieldfl": "0"}, {"position": [math.inf]}, {"samples": "x"}, {"samples": -1}]
+)
+def test_a_node_that_cannot_take_part_keeps_no_run_from_beginning(lie):
+    run = VectorRun(nodes=5)
+
+    def after(node, reply):
+        if number_of(node) == 4 and not reply.has_error() and reply.content[ASK]["kind"] == "hello":
+            for name, value in lie.items():
+                reply.content[ASK][name] = value
+
+    run.grid.after = after
+    run.start()
+    run.check(dict.fromkeys((1, 2, 3), ALL))
+
+
+def resumed(tmp_path, after, before=None):
+    """Return a run that was ended in round 2 and gone on with, with a fifth node beside its clients."""
+    run = VectorRun(nodes=5, checkpoint=str(tmp_path / "run"))
+
+    def end(node, message):
+        if message.metadata.group_id == "round 2":
+            raise KeyboardInterrupt
+
+    run.grid.before, run.grid.after = end, after
+    with pytest.raises(KeyboardInterrupt):
+        run.start()
+    run.grid.before = before
+    run.config["shieldfl.resume"] = True
+    run.start()
+    return run
+
+
+@pytest.mark.every_run("[2]", "[99]")
+@pytest.mark.parametrize("index", [2, 4, 99])
+def test_a_node_that_says_it_was_another_client_takes_nobodys_place(tmp_path, index):
+    def lie(node, reply):
+        if node == FIRST_NODE + 4 and not reply.has_error() and reply.content[ASK]["kind"] == "hello":
+            reply.content[ASK]["index"] = index
+
+    resumed(tmp_path, lie).check(dict.fromkeys((1, 2, 3), ALL))
+
+
+def test_a_loss_that_is_no_number_keeps_no_run_from_going_on(tmp_path):
+    def lie(node, reply):
+        if not reply.has_error() and "loss" in reply.content.get("metrics", {}):
+            reply.content["metrics"] = MetricRecord({"num-examples": 1, "loss": math.nan})
+
+    resumed(tmp_path, lie).check(dict.fromkeys((1, 2, 3), ALL))
+
+
+@pytest.mark.every_run("more-train", "[arrays-model", "no arrays-train")
+@pytest.mark.parametrize("kind", ["train", "model"])
+@pytest.mark.parametrize("record", ["arrays", "more", "no arrays"])
+def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
+    """Beside the signed one it would be another for each client: with one that does not move, a sum is one update."""
+    run, sevens = VectorRun(), {name: np.full(shape, 7.0, np.float32) for name, shape in SHAPES.items()}
+
+    def lie(node, message):
+        if number_of(node) == 1 and message.content[ASK]["kind"] == kind:
+            beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(as_arrays(sevens))
+            message.content["more" if record == "more" else "arrays"] = beside
+
+    run.grid.before = lie
+    run.start()
+    if kind == "train":
+        assert all(client != 1 for client, _ in run.trained)
+        run.check({number: [0, 2, 3] for number in (1, 2, 3)})
+    else:
+        assert 1 not in run.evaluated
+        run.check(dict.fromkeys((1, 2, 3), ALL))
+
+
+@pytest.mark.parametrize("samples", [None, lambda context: 20])
+@pytest.mark.parametrize("others", [1, 2])
+def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypatch, samples, others):
+    """The target counts 2^14 times as much as the others, whose updates all but round to nothing in the sum."""
+    weights = [2**14, others, others, others]
+    made = BegunRun.made
+    monkeypatch.setattr(BegunRun, "made", lambda planned, authority, said: made(planned, authority, weights))
+    run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert {number for _, number in run.trained} <= {
+        1
+    }  # by which samples were counted: nothing of it has left
+
+
+@pytest.mark.parametrize("part", ["weight", "index", "layout", "other"])
+def test_no_part_of_the_set_up_s_message_takes_the_place_of_what_was_looked_at(part):
+    """The record beside it says that all count by their samples; the message, that the target counts 2^14."""
+    run = VectorRun(
+        opener="aggregator", weighting="samples", samples=lambda context: 20, most_weight=2**14, rounds=1
+    )
+
+    def lie(node, message):
+        if message.content[ASK]["kind"] == "set-up":
+            number = 2**14 if number_of(node) == 0 else 1
+            brought = RoleMessage({**message_in(message.content), part: RoleMessage.from_number(number)})
+            message.content[MESSAGE] = packed(brought)
+
+    run.grid.before = lie
+    with pytest.raises(PolicyError, match="brings parts that no set-up has"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_client_does_not_take_a_plan_in_which_others_may_count_more(monkeypatch):
+    def not_counted(participants, *arguments):
+        for one in participants.by_index.values():
+            one.samples = 1
+
+    monkeypatch.setattr(Participants, "count", not_counted)
+    run = VectorRun(opener="aggregator", weighting="samples", most_weight=2**14)
+    with pytest.raises(PolicyError, match="another weight than its number of samples"):
+        run.start()
+    assert run.trained == []
+
+
+def test_a_node_that_pins_an_authority_takes_no_other_in_a_process_that_uses_ray_either(tmp_path):
+    pinned = {"shieldfl-authority-key": "11" * 32}
+    run = VectorRun(node_config=lambda number: {"shieldfl-store": str(tmp_path / str(number))} | pinned)
+    with pytest.raises(PolicyError, match="under a key authority that it pins"):
+        run.start()
+    assert run.trained == []
+
+
+# Each name with three values, each value with two names, and the one number that need not be there; the rest is slow.
+NO_NUMBERS = [
+    pytest.param(name, value, marks=[] if i % 2 == j % 2 or (i, j) == (3, 0) else [pytest.mark.slow])
+    for i, name in enumerate(["events-known", "round", "participants", "position"])
+    for j, value in enumerate([None, "x", 1.5, -1, 2**63 - 1 + 0.0, [1.0, 2.0]])
+]
+
+
+@pytest.mark.every_run("position-x", "round--1", "events-known-None", "participants-9.2")
+@pytest.mark.parametrize(("name", "value"), NO_NUMBERS)
+def test_numbers_that_are_none_are_refused_in_words(name, value):
+    run, reasons = VectorRun(), []
+
+    def lie(node, message):
+        if number_of(node) == 1 and message.metadata.group_id == "round 2":
+            if value is None:
+                del message.content[ASK][name]
+            else:
+                message.content[ASK][name] = value
+
+    def after(node, reply):
+        if number_of(node) == 1 and reply.metadata.group_id == "round 2" and reply.has_error():
+            reasons.append(reply.error.reason)
+
+    run.grid.before, run.grid.after = lie, after
+    run.start()
+    if (name, value) != ("position", None):
+        assert reasons
+        assert all(one.startswith("WireFormatError: the message does not say") for one in reasons)
+    run.check({1: ALL, 2: ALL if not reasons else [0, 2, 3], 3: ALL})
+
+
+KEY = bytes(32)
+
+
+def failures_of(run, change, kind, group=None):
+    """Change client 1's messages of a kind before they are delivered; return the errors that it answers with."""
+    errors = []
+
+    def before(node, message):
+        of_group = group in (None, message.metadata.group_id)
+        if number_of(node) == 1 and message.content[ASK]["kind"] == kind and of_group:
+            change(message)
+
+    def after(node, reply):
+        if number_of(node) == 1 and reply.has_error():
+            errors.append(reply.error.reason)
+
+    run.grid.before, run.grid.after = before, after
+    run.start()
+    return errors
+
+
+def test_a_round_without_its_first_message_is_not_trained():
+    run = VectorRun()
+    errors = failures_of(run, lambda message: message.content.pop(MESSAGE), "train", "round 2")
+    assert errors == ["PolicyError: round 2 came without its first message"]
+    assert (1, 2) not in run.trained
+    run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
+
+
+def test_ends_of_rounds_come_with_nothing_else():
+    def change(message):
+        message.content["shieldfl.missed"] = packed(RoleMessage({"other": b"1"}))
+
+    run = VectorRun()
+    errors = failures_of(run, change, "train", "round 2")
+    assert errors == ["WireFormatError: the ends of rounds came with parts that none has"]
+    run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
+
+
+def test_a_run_does_not_begin_for_a_node_that_got_no_set_up():
+    with pytest.raises(PolicyError, match="client 1: PolicyError: the server's message brings no set-up"):
+        failures_of(VectorRun(), lambda message: message.content.pop(MESSAGE), "set-up")
+
+
+@pytest.mark.parametrize("what", ["index", "model"])
+def test_a_node_does_not_take_part_twice_in_one_run(what):
+    run, errors = VectorRun(), []
+    asked = {}
+
+    def before(node, message):
+        kind = message.content[ASK]["kind"]
+        if number_of(node) == 1 and kind == "set-up":
+            asked["set-up"] = message.content
+        if number_of(node) == 1 and kind == "train" and message.metadata.group_id == "round 2":
+            message.content = asked["set-up"]
+            if what == "index":
+                message.content[ASK]["index"] = 2
+            else:
+                brought = message_in(message.content)
+                changed = bytes(4) + b"\x00\x00\x80\x3f" + bytes(brought["parameters"])[8:]
+                message.content[MESSAGE] = packed(RoleMessage({**brought, "parameters": changed}))
+
+    def after(node, reply):
+        if reply.has_error():
+            errors.append(reply.error.reason)
+
+    run.grid.before, run.grid.after = before, after
+    run.start()
+    assert len(errors) == 1
+    assert "takes part in the run already, as another client or from another model" in errors[0]
+
+
+def test_method_settings_of_a_node_are_a_table(tmp_path):
+    config = config_of(tmp_path, **{"method-settings": "ratio = 0.5"})
+    with pytest.raises(PolicyError, match="shieldfl-method-settings is no table in JSON"):
+        VectorRun(node_config=config).start()
+
+
+def test_a_shared_secret_comes_where_clients_open():
+    with pytest.raises(ParameterError, match="clients of dict-pfl share a secret"):
+        VectorRun(method="dict-pfl", opener="authority").start()
+
+
+def test_a_grid_without_enough_nodes_says_how_many_are_missing():
+    run = VectorRun(clients=2)
+    with pytest.raises(TimeoutError, match="2 of 3 nodes are there after 0 s"):
+        Exchange(run.grid, 0.01).nodes(3)
+
+
+def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkeypatch, caplog):
+    """Flower's simulation has two nodes unless told otherwise: the run waited an hour without a word."""
+    caplog.set_level("INFO")
+    run, seconds = VectorRun(clients=4), iter(range(100))
+    run.grid.hidden = set(list(run.grid.configs)[2:])
+    clock = types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
+    monkeypatch.setattr("shieldfl.flower.clients.time", clock)
+    with pytest.raises(TimeoutError, match="2 of 4 nodes are there after 25 s"):
+        Exchange(run.grid, 25.0).nodes(4)
+    said = [one.getMessage() for one in caplog.records if "waits for all" in one.getMessage()]
+    assert len(said) == 3
+    assert all("2 of 4 nodes" in one and '--federation-config "num-supernodes=4"' in one for one in said)
+
+
+def test_a_strategy_has_a_run_once_it_is_started():
+    strategy = ShieldStrategy(None, {"shieldfl.clients": 3})
+    with pytest.raises(PolicyError, match="no run was begun: call start"):
+        _ = strategy.session
+
+
+def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
+    """It was told from one that weighs all alike by its largest weight, and refused."""
+    run = VectorRun(checkpoint=str(tmp_path / "run"), samples=lambda context: 1, weighting="samples")
+    cut_off(run, "round 2", "train")
+    given = run.config | {"shieldfl.resume": True}
+    run.config = given | {"shieldfl.weighting": "uniform"}
+    with pytest.raises(PolicyError, match="differs in weighting"):
+        run.start()
+    run.config = given
+    run.start()
+    run.check({1: ALL, 2: ALL, 3: ALL})
+
+
+def test_a_journal_of_a_later_version_is_not_gone_on_with(tmp_path):
+    with StepStore.create(tmp_path / "store", KEY) as store, store._transaction() as journal:
+        journal.append("later", b"a" * 16)
+    with pytest.raises(WireFormatError, match="row 1 of the journal is of a kind that this version does not"):
+        StepStore(tmp_path / "store", KEY)
+    with sqlite3.connect(tmp_path / "store") as connection:
+        assert connection.execute("SELECT kind FROM journal").fetchall() == [("later",)]
+    connection.close()
+
+
+class HalfFrozenRun(VectorRun):
+    """Trains ``head``; ``frozen``, of the same shape, stays as it is."""
+
+    @staticmethod
+    def initial():
+        return ArrayRecord({name: Array(np.zeros(20, np.float32)) for name in ("head", "frozen")})
+
+    def app(self):
+        app = ClientApp(mods=self.mods)
+
+        @app.train()
+        def train(message, context):
+            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
+            arrays["head"] = arrays["head"] + moves(context.node_config["partition-id"], 1, (20,))
+            trained = ArrayRecord({name: Array(one) for name, one in arrays.items()})
+            content = {"arrays": trained, "metrics": MetricRecord({"num-examples": 1})}
+            return Message(RecordDict(content), reply_to=message)
+
+        @app.evaluate()
+        def evaluate(message, context):
+            return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+
+        return app
+
+
+def test_a_layout_of_the_servers_choice_opens_no_single_update():
+    """The others' moving arrays would lie where the target's stand still: the sum there were the target's update."""
+    run = HalfFrozenRun(opener="aggregator", rounds=1)
+
+    def lie(node, message):
+        asked = message.content[ASK]
+        if asked["kind"] == "set-up" and number_of(node) != 0:
+            layout = json.loads(asked["layout"])
+            asked["layout"] = json.dumps(layout | {"parameters": layout["parameters"][::-1]})
+
+    run.grid.before = lie
+    with pytest.raises(PolicyError, match="places the model's arrays otherwise than the set-up says"):
+        run.start()
+
+
+def test_arrays_that_stay_apart_are_of_the_set_up_and_no_floats():
+    run = VectorRun(rounds=1)
+
+    def lie(node, message):
+        if message.content[ASK]["kind"] == "set-up":
+            brought = message_in(message.content)
+            apart = RecordLayout.apart_to_message({"bias": Array(np.ones(7, np.float32))})
+            message.content[MESSAGE] = packed(RoleMessage({**brought, **apart}))
+
+    run.grid.before = lie
+    with pytest.raises(PolicyError, match="places the model's arrays otherwise than the set-up says"):
+        run.start()
+    with pytest.raises(WireFormatError, match="stay apart"):
+        RecordLayout.apart_from_message(
+            RecordLayout.apart_to_message({"bias": Array(np.ones(7, np.float32))})
+        )
+
+
+def test_one_update_is_in_the_sum_of_one_session_alone(tmp_path):
+    """The server begins anew from the same model with one client less: the sums' difference were that one's update."""
+    run = VectorRun(rounds=1, opener="aggregator", node_config=config_of(tmp_path, openers="aggregator"))
+    run.start()
+    run.grid.before = lambda node, message: number_of(node) != 0 or message.metadata.group_id != "round 1"
+    with pytest.raises(PolicyError, match="not one round ended"):
+        run.start()
+    assert "was trained in another round or run" in run.strategy.session.clients.failures[1]
+
+
+@pytest.mark.parametrize("kind", ["model", "finish"])
+def test_a_client_that_opens_takes_no_model_of_the_servers(tmp_path, kind):
+    run = VectorRun(rounds=1, node_config=config_of(tmp_path))
+
+    def lie(node, message):
+        if message.content[ASK]["kind"] == kind:
+            sevens = {"parameters": np.full(84, 7, "<f4").tobytes(), "buffers": b""}
+            message.content[MESSAGE] = packed(RoleMessage(sevens))
+
+    run.grid.before = lie
+    run.start()
+    run.check({1: ALL})
+    with np.load(tmp_path / "0" / "model.npz") as kept:
+        np.testing.assert_array_equal(kept["bias"], run.evaluated[0]["bias"])
+
+
+@pytest.mark.parametrize("opener", ["aggregator", "authority"])
+def test_who_opens_is_what_the_nodes_operator_allows(tmp_path, opener):
+    run = VectorRun(rounds=1, opener=opener, node_config=config_of(tmp_path))
+    with pytest.raises(PolicyError, match=f'set shieldfl-openers="{opener}"'):
+        run.start()
+    assert run.trained == []
+
+
+def test_settings_that_a_node_insists_on_are_those_of_the_run_or_it_takes_no_part(tmp_path):
+    allowed = {"methods": "fedml-he", "method-settings": '{"ratio": 0.5}'}
+    run = VectorRun(rounds=1, method="fedml-he", node_config=config_of(tmp_path, **allowed))
+    run.config["shieldfl.settings.ratio"] = 0.1
+    with pytest.raises(PolicyError, match=r"insists on ratio = 0.5, and the run has 0.1"):
+        run.start()
+    run.config["shieldfl.settings.ratio"] = 0.5
+    run.start()
+    assert len(run.trained) == len(ALL)
+
+
+def test_a_message_of_one_type_that_asks_for_another_is_refused():
+    run, told = VectorRun(rounds=1), []
+
+    def lie(node, message):
+        if message.content[ASK]["kind"] == "model":
+            message.content[ASK]["kind"] = "train"
+
+    run.grid.before = lie
+    run.grid.after = lambda node, reply: told.append(reply.error.reason) if reply.has_error() else None
+    run.start()
+    assert told == ["PolicyError: the message asks for one thing, and is of the type of another"] * len(ALL)
+
+
+def test_a_node_whose_operator_names_no_method_sends_nothing_in_the_clear(tmp_path):
+    """fedml-he "encrypts", at a ratio of the server's choice: one position, and the rest is readable."""
+    run = VectorRun(
+        method="fedml-he",
+        rounds=2,
+        node_config=lambda number: {"shieldfl-store": str(tmp_path / str(number))},
+    )
+    run.config["shieldfl.settings.ratio"] = 0.01
+    read = []
+
+    def after(node, reply):
+        message = message_in(reply.content) if not reply.has_error() and MESSAGE in reply.content else None
+        if message is not None and "values" in message and number_of(node) == 0:
+            read.append(np.frombuffer(message["values"], "<f4").size)
+
+    run.grid.after = after
+    with pytest.raises(PolicyError, match="fedml-he does not encrypt all that it sends"):
+        run.start()
+    assert read == run.trained == []
+
+
+def test_a_frame_that_spoils_a_round_does_not_end_the_run():
+    """One client alters one byte of its frame: every client is to open the sum before it goes on, and none can."""
+    run = VectorRun(rounds=4)
+
+    def alter(node, reply):
+        if number_of(node) == 3 and reply.metadata.group_id == "round 2":
+            message = message_in(reply.content)
+            frame = bytearray(message["ciphertexts"])
+            frame[len(frame) // 2] ^= 1
+            altered = RoleMessage({**message, "ciphertexts": reseal(bytes(frame))})
+            reply.content[MESSAGE] = packed(altered)
+
+    run.grid.after = alter
+    run.start()
+    run.check({1: ALL, 3: ALL, 4: ALL})
+
+
+def _changed(**changes):
+    return lambda content: content.__setitem__("metrics", MetricRecord(dict(content["metrics"]) | changes))
+
+
+METRICS = {
+    "more": _changed(more=1),
+    "a list": _changed(**{"num-examples": [1, 2]}),
+    "negative": _changed(**{"num-examples": -3}),
+    "not a number": _changed(**{"num-examples": math.nan}),
+    "none": lambda content: content.pop("metrics"),
+    "an empty list": _changed(loss=[]),
+    "no weight": lambda content: content["metrics"].pop("num-examples"),
+    "two records": lambda content: content.__setitem__("more", MetricRecord({"num-examples": 1})),
+    "arrays": lambda content: content.__setitem__("arrays", MetricRecord({"num-examples": 1})),
+}
+
+
+@pytest.mark.every_run("negative-one", "not a number", "no weight-one", "two records-half")
+@pytest.mark.parametrize("who", [[1], [0, 1]], ids=["one", "half"])
+@pytest.mark.parametrize("lie", METRICS)
+def test_metrics_of_some_clients_end_no_run(lie, who):
+    """Of one client, and of as many as there are others."""
+    server = {"opener": "aggregator", "strategy": FedAdam(**ONE) if lie == "not a number" else None}
+    run = VectorRun(**server) if who == [1] else VectorRun(rounds=1)
+
+    def after(node, reply):
+        if number_of(node) in who and not reply.has_error() and "metrics" in reply.content:
+            METRICS[lie](reply.content)
+
+    run.grid.after = after
+    run.start()
+    if who == [0, 1]:
+        run.check({1: ALL})
+
+
+def test_no_weights_that_clients_state_move_the_model_that_a_strategy_steps_with():
+    """Two that are finite, and whose sum is not: all others' shares of the mean would be 0, and so theirs."""
+
+    def stepped(weight):
+        run = VectorRun(opener="aggregator", strategy=FedAdam(**ONE), rounds=2)
+
+        def after(node, reply):
+            if number_of(node) in (1, 2) and not reply.has_error() and "metrics" in reply.content:
+                _changed(**{"num-examples": weight})(reply.content)
+
+        run.grid.after = after
+        return run.start().arrays["bias"].numpy()
+
+    np.testing.assert_allclose(stepped(1.7e308), stepped(1), atol=1e-5)
