@@ -12,7 +12,7 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.methods.protocol.client_opening import sum_request
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, signed_answer
-from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
+from shieldfl.scheme.answers import read_answer, sealed_answer
 
 
 def test_a_list_that_one_authority_was_not_asked_for_opens_nothing(folders, monkeypatch):

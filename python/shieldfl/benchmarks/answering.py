@@ -13,7 +13,7 @@ from shieldfl.benchmarks.own_enrolled import EnrolledSession, kahe_parameter_set
 from shieldfl.benchmarks.scheme import WrongSumError, from_fixed_point, select, to_fixed_point
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.benchmarks.turns import median_seconds_in_turns
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 
 __all__ = [
     "AuthorityFigure",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shieldfl import kahe, pads
 from shieldfl.benchmarks.scheme import Scheme, Selection
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sum_keys import sum_key
 

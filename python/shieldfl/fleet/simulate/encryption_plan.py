@@ -8,13 +8,13 @@ from typing import Annotated, get_args
 
 import numpy as np
 
-from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.fleet.simulate.sensitivity_curve import SecurityFloor, SensitivityCurve
 from shieldfl.methods.discovery import named_method
 from shieldfl.methods.protocol.named_method import Masks, NamedMethod
+from shieldfl.selection import sense_crypt_budgets
 from shieldfl.settings import Positive, Probability, Share, about
 
 __all__ = [
