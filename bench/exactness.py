@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import shieldfl as sf
 from shieldfl.benchmarks.own import EnrolledSession
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 
 _SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}
 # Bits of a value, bits behind the point, the most clients.

@@ -11,7 +11,7 @@ from scale_roles import parameters_for, short
 from shieldfl import kahe
 from shieldfl.benchmarks.own import EnrolledSession
 from shieldfl.cli.result_console import result_table
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 
 _PATTERNS = 8
 

@@ -17,7 +17,7 @@ from shieldfl import kahe
 from shieldfl.benchmarks.own import EnrolledSession
 from shieldfl.benchmarks.target import median_seconds_in_turns
 from shieldfl.cli.result_console import result_table
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.sum_keys import sum_key
 
 CLIENTS = [10**exponent for exponent in range(2, 7)]

@@ -176,6 +176,8 @@ def test_every_integer_argument_takes_what_is_an_index_and_refuses_the_rest(made
     value = VALUES.get(argument, 1)
     if (call, argument) == ("Aggregator.add", "client"):
         value = 0
+    if argument == "part" and scheme not in ("kahe", "pads"):
+        value = 0  # no other is taken where nobody enrols
     give(value)
     for whole in (np.int64(value), Whole(value)):
         give(whole)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 import shieldfl as sf
-from shieldfl.ckks.parameters import PublicKey as CkksPublicKey
-from shieldfl.kahe.parameters import PublicKey as KahePublicKey
-from shieldfl.paillier.parameters import PublicKey as PaillierPublicKey
+from shieldfl.ckks.scheme import PublicKey as CkksPublicKey
+from shieldfl.kahe.scheme import PublicKey as KahePublicKey
+from shieldfl.paillier.scheme import PublicKey as PaillierPublicKey
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
 
 authority = sf.KeyAuthority(sf.ckks.Parameters())
@@ -32,4 +32,3 @@ encryptor.encrypt(torch.zeros(3))
 encryptor.encrypt([torch.zeros(3), np.zeros(2, dtype=np.float32)])
 encryptor.encrypt("oops")  # type: ignore[arg-type]
 encryptor.encrypt([0.0])  # type: ignore[list-item]
-sf.paillier.Encryptor(authority.public_key)  # type: ignore[arg-type]

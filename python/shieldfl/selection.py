@@ -1,4 +1,4 @@
-"""Which positions a client encrypts: SenseCrypt's selection (section 3.3), solved exactly.
+"""Which positions a client encrypts, and how many: SenseCrypt's selection (section 3.3), solved exactly.
 
 Scores are the sensitivities of the parameters (eq. 2), weights the parameters themselves. Threads: None means all
 cores; no result depends on them.
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 import shieldfl._core as _core
 from shieldfl.array_view import as_real, as_threads, as_unsigned, as_vector
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask, bits_of
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "mutual_information",
     "positions_in_budget",
     "select",
+    "sense_crypt_budgets",
     "top_k",
 ]
 
@@ -219,3 +222,56 @@ def mutual_information(
     """
     vector = as_vector(weights, (np.float32, np.float64), "the weights")
     return _core.mutual_information(vector, bits_of(mask), as_unsigned(bins, "bins"), as_threads(threads))
+
+
+def sense_crypt_budgets(
+    bytes_per_second: ArrayLike, compute_speed: ArrayLike, clusters: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Return alpha of each client (SenseCrypt, section 3.2): float64 of shape (K,), in (0, 1].
+
+    Within a cluster, bandwidth and computing speed are each divided by the largest of them; the smaller of the two
+    quotients is divided by the largest such. The fastest client of each cluster gets 1, so a client that is alone
+    does.
+
+    Parameters
+    ----------
+    bytes_per_second, compute_speed : array-like of shape (K,)
+        In any units; all of them finite and above zero.
+    clusters : array-like of int, shape (K,), optional
+        Cluster of each client, from 0; None for a single one.
+
+    Raises
+    ------
+    ParameterError
+        For no clients, different lengths, or a value that is zero, negative, infinite or NaN (with the position).
+    """
+    rates = _positive(bytes_per_second, "bytes_per_second")
+    speeds = _positive(compute_speed, "compute_speed")
+    groups = np.zeros(rates.size, dtype=np.int64) if clusters is None else np.asarray(clusters)
+    if not rates.size == speeds.size == groups.size:
+        raise ParameterError(
+            f"budgets need one bandwidth, speed and cluster for each client, got {rates.size}, {speeds.size} "
+            f"and {groups.size}"
+        )
+    if groups.ndim != 1 or not np.issubdtype(groups.dtype, np.integer) or groups.min() < 0:
+        raise ParameterError("clusters must be a vector of whole numbers from 0")
+    slower = np.minimum(_scaled(rates, groups), _scaled(speeds, groups))
+    return _scaled(slower, groups)
+
+
+def _positive(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ParameterError(f"{what} must be a vector with an entry for each client")
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array > 0.0)))
+    if wrong.size:
+        raise ParameterError(f"{what} must be finite and above zero, client {wrong[0]} is not")
+    return array
+
+
+def _scaled(values: NDArray[np.float64], clusters: NDArray[np.int64]) -> NDArray[np.float64]:
+    largest = np.zeros(int(clusters.max()) + 1)
+    np.maximum.at(largest, clusters, values)
+    # A quotient that is too small for a double is still a budget above zero.
+    scaled: NDArray[np.float64] = np.maximum(values / largest[clusters], np.finfo(np.float64).tiny)
+    return scaled

@@ -13,8 +13,7 @@ from shieldfl import kahe
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolled_opening import open_total
-from shieldfl.scheme.sealed_answer import read_answer
+from shieldfl.scheme.answers import open_total, read_answer
 
 
 def test_what_a_client_was_granted_opens_nothing_of_another_session_of_its_authority():

@@ -16,7 +16,7 @@ import shieldfl as sf
 from core.wire_twin import reseal
 from roles.enrolled_session import OF_SCHEMES, SIZE, Session, updates
 from shieldfl.frame_inspection import inspect_frame
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.sum_keys import sum_key
 
 ROUND = 54321  # Eight bytes that stand nowhere else in a frame.

@@ -40,8 +40,8 @@ from shieldfl.methods.protocol.client_opening import sum_request
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, signed_answer
+from shieldfl.scheme.answers import read_answer, sealed_answer
 from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
-from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
 VARIANTS = [
     *(("full-he", "clients", encryption, count) for encryption, count in (("kahe", 3), ("pads", 2))),

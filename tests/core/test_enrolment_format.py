@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from shieldfl.errors import PolicyError
 from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.scheme.answers import read_answer, sealed_answer
 from shieldfl.scheme.enrolment import EnrolmentRequest, client_number, grant_key, sealed_grant
-from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
 
 SECRET, SESSION, KEY = bytes(range(32)), bytes(16), bytes(range(1, 33))
 

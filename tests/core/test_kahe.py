@@ -22,8 +22,8 @@ from shieldfl.errors import (
     SecretCopyError,
     WireFormatError,
 )
-from shieldfl.kahe.opening import sum_key
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
+from shieldfl.scheme.sum_keys import sum_key
 
 AUTHORITY = bytes(range(16))
 

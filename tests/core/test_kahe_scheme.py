@@ -15,10 +15,10 @@ from reference.enrolled import total_digest
 from shieldfl import _core, frame_inspection, kahe
 from shieldfl.ckks.scheme import SCHEME as CKKS
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
-from shieldfl.kahe.opening import sum_key
 from shieldfl.kahe.scheme import SCHEME
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.interface import SumNeeds, UnionMask
+from shieldfl.scheme.sum_keys import sum_key
 
 BODY = 48
 COEFFICIENTS = BODY + 80

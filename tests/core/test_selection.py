@@ -14,7 +14,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 import shieldfl as sf
 from reference import selection as reference_selection
-from shieldfl.selection import SelectionLimits, mutual_information, select, top_k
+from shieldfl.selection import (
+    SelectionLimits,
+    mutual_information,
+    positions_in_budget,
+    select,
+    sense_crypt_budgets,
+    top_k,
+)
 
 UNBOUNDED = math.inf
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -332,3 +339,101 @@ def test_refused_arrays():
         mutual_information(np.ones(3), sf.Mask.empty(4))
     with pytest.raises(sf.ArrayTypeError, match="expected a Mask"):
         mutual_information(np.ones(3), np.zeros(3, dtype=bool))
+
+
+FREE = {"budget": 1.0, "exposed_share": 1.0, "exposure_decay": 1e-9, "information_bits": math.inf}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cost", [0.11, 1.0, 2.5])
+@pytest.mark.parametrize(
+    "scores", [np.linspace(0.0, 3.0, 12), np.full(12, 0.1), np.zeros(12), np.repeat([1.0, 4.0, 0.25], 4)]
+)
+def test_the_objective_without_bars_is_the_plain_difference(scores, cost, dtype):
+    scores = np.random.default_rng(5).permutation(scores).astype(dtype)
+    limits = SelectionLimits(**FREE, cost_weight=cost, gain_weight=1.5, normalised=False)
+    chosen = select(scores, np.ones(12, dtype), limits)
+    ranked = np.sort(scores.astype(np.float64))[::-1]
+    objective = cost * np.arange(13) - 1.5 * np.concatenate([[0.0], np.cumsum(ranked)])
+    assert objective[chosen.best_count] == pytest.approx(objective.min(), rel=1e-6, abs=1e-9)
+
+
+def test_without_bars_small_scores_are_chosen_as_far_as_security_asks():
+    rng = np.random.default_rng(8)
+    scores, weights = rng.random(1000) * 1e-3, rng.normal(size=1000)
+    common = {"budget": 0.9, "exposed_share": 0.9, "exposure_decay": 0.5, "information_bits": math.inf}
+    printed = select(scores, weights, SelectionLimits(**common, normalised=False))
+    barred = select(scores, weights, SelectionLimits(**common))
+    assert printed.best_count == 0
+    assert printed.count == printed.security_count < barred.count
+
+
+@given(budget=st.floats(0.0, 1.0), size=st.integers(0, 2**31))
+def test_a_budget_holds_as_many_positions_as_fit(budget, size):
+    count = positions_in_budget(budget, size)
+    assert 0 <= count <= size
+    assert count == 0 or count / size <= budget
+    assert count == size or (count + 1) / size > budget
+
+
+def test_a_budget_counts_as_it_is_written():
+    assert [positions_in_budget(percent / 100, 100) for percent in range(101)] == list(range(101))
+
+
+@pytest.mark.parametrize(
+    ("budget", "size"), [(-0.1, 9), (1.1, 9), (math.nan, 9), ("half", 9), (0.0, -1), (0.5, -1), (0.5, 1.5)]
+)
+def test_a_budget_out_of_range_is_refused(budget, size):
+    with pytest.raises(sf.ParameterError):
+        positions_in_budget(budget, size)
+
+
+def test_budgets_by_hand():
+    # Bandwidth over 50 is 1, 0.5, 0.8; speed over 24 is 0.5, 1, 0.25. The smaller ones are 0.5, 0.5, 0.25.
+    np.testing.assert_allclose(sense_crypt_budgets([50, 25, 40], [12, 24, 6]), [1.0, 1.0, 0.5])
+
+
+def test_budgets_of_the_papers_five_kinds():
+    budgets = sense_crypt_budgets([50, 45, 40, 35, 30], [24, 16, 12, 10, 8])
+    np.testing.assert_allclose(budgets, [1, 2 / 3, 1 / 2, 5 / 12, 1 / 3])
+
+
+def test_clusters_budgets_are_scaled_apart():
+    budgets = sense_crypt_budgets([50, 25, 10, 5, 7], [8, 8, 2, 2, 3], [0, 0, 2, 2, 1])
+    np.testing.assert_allclose(budgets, [1.0, 0.5, 1.0, 0.5, 1.0])
+
+
+def test_a_client_that_is_alone_gets_all():
+    np.testing.assert_array_equal(sense_crypt_budgets([0.001], [3e9]), [1.0])
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(1e-6, 1e12)] * 2, st.integers(0, 3)), min_size=1, max_size=20),
+    st.floats(1e-3, 1e3),
+)
+def test_properties_of_budgets(clients, scale):
+    rates, speeds, clusters = (np.array(column) for column in zip(*clients, strict=True))
+    budgets = sense_crypt_budgets(rates, speeds, clusters)
+    assert (budgets > 0).all()
+    for cluster in set(clusters.tolist()):
+        assert budgets[clusters == cluster].max() == 1.0
+    np.testing.assert_allclose(sense_crypt_budgets(rates * scale, speeds, clusters), budgets)
+
+
+@pytest.mark.parametrize(
+    ("rates", "speeds", "clusters", "said"),
+    [
+        ([1, 0], [1, 1], None, "bytes_per_second must be finite and above zero, client 1"),
+        ([1, -1], [1, 1], None, "bytes_per_second must be finite and above zero, client 1"),
+        ([1, 1], [float("nan"), 1], None, "compute_speed must be finite and above zero, client 0"),
+        ([1, 1], [float("inf"), 1], None, "compute_speed must be"),
+        ([], [], None, "an entry for each client"),
+        ([1], [1, 1], None, "got 1, 2 and 1"),
+        ([1, 1], [1, 1], [0], "got 2, 2 and 1"),
+        ([1, 1], [1, 1], [0, -1], "whole numbers from 0"),
+        ([1, 1], [1, 1], [0.0, 1.0], "whole numbers from 0"),
+    ],
+)
+def test_budgets_of_no_clients_are_refused(rates, speeds, clusters, said):
+    with pytest.raises(sf.ParameterError, match=said):
+        sense_crypt_budgets(rates, speeds, clusters)

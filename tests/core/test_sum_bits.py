@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.interface import SumNeeds
 from shieldfl.scheme.registry import scheme_named
 from shieldfl.scheme.sum_keys import sum_key

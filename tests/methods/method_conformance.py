@@ -10,7 +10,7 @@ from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, INVITED, RoundKeyReader, digest_of_parts
-from shieldfl.scheme.encryption import SchemeBatch, SchemeEncryptor
+from shieldfl.scheme.encryption import Encryptor, SchemeBatch
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.testing import stepped_run
 from shieldfl.testing.stepped_run import contraction
@@ -46,12 +46,12 @@ class SteppedRun(stepped_run.SteppedRun):
         """The first client's keys."""
         return self.clients[0]._round_keys
 
-    def encryptor(self, purpose: str = "update", client: int = 0) -> SchemeEncryptor[Any]:
+    def encryptor(self, purpose: str = "update", client: int = 0) -> Encryptor:
         """What encrypts under the key of the round that a client is in, where it enrolled its own."""
         key = self.clients[client]._round_key(purpose)
         return scheme_of(key).encryptor(key, 1, purpose)
 
-    def batch(self, frame: bytes, purpose: str = "update") -> SchemeBatch[Any]:
+    def batch(self, frame: bytes, purpose: str = "update") -> SchemeBatch:
         """Read a batch of the scheme that a purpose's values are encrypted by."""
         batches = {
             "ckks": ckks.CiphertextBatch,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from methods.small_plan import small_plan
-from shieldfl import _core, ckks
+from shieldfl import ckks
 from shieldfl.ckks.scheme import Ckks
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
@@ -29,22 +29,17 @@ class ToyParameters(ckks.Parameters):
 
 class ToyPublicKey(ckks.PublicKey):
     __slots__ = ()
-
-    def __init__(self, core: _core.CkksPublicKey) -> None:
-        super().__init__(core)
-        self.parameters = ToyParameters._wrap(core.parameters)
+    _scheme = "toy"
+    _parameters_class = ToyParameters
 
 
 class Toy(Ckks):
-    name = "toy"
-    Parameters = ToyParameters
-    PublicKey = ToyPublicKey
     encryptions = ("toy-coarse", "toy-fine")
 
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    scheme = Toy()
+    scheme = Toy(ToyPublicKey)
     with monkeypatch.context() as patch:
         patch.setitem(REGISTRY, scheme.name, scheme)
         # A class is made with the schemes that are registered by then: a line in the registry comes before.

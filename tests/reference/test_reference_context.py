@@ -21,7 +21,7 @@ from reference import ckks, enrolled
 from reference import kahe as kahe_twin
 from reference import pads as pads_twin
 from shieldfl import _testing
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.sum_keys import sum_key
 
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

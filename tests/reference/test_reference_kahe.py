@@ -12,9 +12,9 @@ from core.product_ring import ProductRing
 from reference import ckks, enrolled
 from reference import kahe as twin
 from shieldfl import _core, _testing, kahe
-from shieldfl.kahe.opening import sum_key
-from shieldfl.scheme.enrolled_encryption import purpose_id
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
+from shieldfl.scheme.encryption import purpose_id
+from shieldfl.scheme.sum_keys import sum_key
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

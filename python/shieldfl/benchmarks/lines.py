@@ -17,7 +17,7 @@ from shieldfl.benchmarks.own import EnrolledSession, kahe_parameter_sets, pads_p
 from shieldfl.benchmarks.scheme import WrongSumError, from_fixed_point, select, to_fixed_point
 from shieldfl.benchmarks.target import Target, at_most, median_seconds_in_turns
 from shieldfl.masks import Mask, negotiate
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 
 __all__ = [
     "CLIENTS",

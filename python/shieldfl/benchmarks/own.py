@@ -14,7 +14,7 @@ import shieldfl._core as _core
 from shieldfl import ckks, kahe, pads, paillier
 from shieldfl.benchmarks.scheme import FRACTION_BITS, VALUE_BITS, Scheme, Selection
 from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.scheme.enrolled_opening import open_total
+from shieldfl.scheme.answers import open_total
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sum_keys import sum_key
 

@@ -7,7 +7,7 @@ flooded with noise when they are opened. See ``docs/packings.md``.
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
 
-from shieldfl.ckks.encryption import Aggregator, CiphertextBatch, Encryptor, Total
-from shieldfl.ckks.parameters import Parameters, PublicKey
+from shieldfl.ckks.scheme import CiphertextBatch, Parameters, PublicKey, Total
+from shieldfl.scheme.encryption import Aggregator, Encryptor
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shieldfl._core as _core
-from shieldfl.ckks.encryption import Total
+from shieldfl.ckks.scheme import Total
 
 __all__ = ["Decryptor", "KeyPair", "opened_coefficients"]
 

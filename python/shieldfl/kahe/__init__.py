@@ -5,10 +5,10 @@ Whoever sums ciphertexts asks the authority for the sum of the secrets of those 
 neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
-from shieldfl.kahe.encryption import Aggregator, CiphertextBatch, Encryptor, Total
-from shieldfl.kahe.keys import ClientKey
-from shieldfl.kahe.parameters import Parameters, PublicKey
-from shieldfl.scheme.enrolled_opening import open_answered as open
+from shieldfl.kahe.scheme import CiphertextBatch, Parameters, PublicKey, Total
+from shieldfl.scheme.answers import open_answered as open
+from shieldfl.scheme.encryption import Aggregator, Encryptor
+from shieldfl.scheme.keys import ClientKey
 
 __all__ = [
     "Aggregator",

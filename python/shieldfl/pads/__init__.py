@@ -5,10 +5,10 @@ opens it, and nothing else. No lattice assumption; the price is an authority who
 and an answer as long as the total. See ``docs/pads.md``.
 """
 
-from shieldfl.pads.encryption import Aggregator, CiphertextBatch, Encryptor, Total
-from shieldfl.pads.keys import ClientKey
-from shieldfl.pads.parameters import Parameters, PublicKey
-from shieldfl.scheme.enrolled_opening import open_answered as open
+from shieldfl.pads.scheme import CiphertextBatch, Parameters, PublicKey, Total
+from shieldfl.scheme.answers import open_answered as open
+from shieldfl.scheme.encryption import Aggregator, Encryptor
+from shieldfl.scheme.keys import ClientKey
 
 __all__ = [
     "Aggregator",

@@ -7,8 +7,7 @@ share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
 
-from shieldfl.paillier.encryption import Aggregator, CiphertextBatch, Encryptor, Total
-from shieldfl.paillier.parameters import Parameters, PublicKey
-from shieldfl.paillier.union_order import UnionOrder
+from shieldfl.paillier.encryption import Aggregator, Encryptor, UnionOrder
+from shieldfl.paillier.scheme import CiphertextBatch, Parameters, PublicKey, Total
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]

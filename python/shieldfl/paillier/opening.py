@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shieldfl._core as _core
-from shieldfl.paillier.encryption import Total
+from shieldfl.paillier.scheme import Total
 
 __all__ = ["Decryptor", "KeyPair", "opened_coefficients"]
 

@@ -9,7 +9,7 @@ from shieldfl.errors import PolicyError
 from shieldfl.roles.joined_parts import piece_of_each
 from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.total_opener import TotalOpener
-from shieldfl.scheme.sealed_answer import read_answer
+from shieldfl.scheme.answers import open_total, read_answer
 
 __all__ = ["AnswerOpener"]
 
@@ -79,7 +79,7 @@ class AnswerOpener(TotalOpener[Any]):
     def _answer(self, total: Any) -> Answer:
         key = self._public_key
         sum_keys, request = self._sum_keys(total)
-        answer = Answer(*self._scheme.open_total(key, total, sum_keys, self._threads or None, self._beside))
+        answer = Answer(*open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None))
         self._opened.add(total.digest())
         self.request = request
         return answer

@@ -36,7 +36,7 @@ from shieldfl.roles.client_tables import (
 from shieldfl.roles.store_journal import Journal
 from shieldfl.roles.store_of_client import StoreOfClient
 from shieldfl.roles.store_records import ClientKey, as_number, checked_purpose
-from shieldfl.scheme.enrolled_opening import Answers, open_answered
+from shieldfl.scheme.answers import Answers, open_answered
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
     EnrolmentRequest,

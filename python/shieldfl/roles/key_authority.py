@@ -26,16 +26,16 @@ from shieldfl.roles.total_opener import (
     checked_weight_bounds,
 )
 from shieldfl.scheme.encryption import SchemeTotal
-from shieldfl.scheme.enrolled_key import EnrolledPublicKey
 from shieldfl.scheme.interface import Scheme
+from shieldfl.scheme.keys import EnrolledPublicKey
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import REGISTRY, scheme_of
 
 __all__ = ["KeyAuthority"]
 
 Parameters = SchemeParameters[Any, Any]
-Total = SchemeTotal[Any]
-SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey[Any])
+Total = SchemeTotal
+SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey)
 
 
 def _scheme_of_key_frame(public_key: bytes) -> Scheme:

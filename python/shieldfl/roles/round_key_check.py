@@ -53,7 +53,7 @@ INVITED = "invited"
 _KEPT_KEYS = 8
 _KEPT_SIGNATURES = 8
 
-PublicKey = SchemePublicKey[Any]
+PublicKey = SchemePublicKey
 Parameters = SchemeParameters[Any, Any]
 
 

@@ -6,7 +6,6 @@ import hashlib
 import secrets
 import struct
 from collections.abc import Sequence
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +29,8 @@ from shieldfl.roles.total_opener import (
     checked_min_clients,
     checked_weight_bounds,
 )
+from shieldfl.scheme.answers import open_total, read_answer, sealed_answer
+from shieldfl.scheme.encryption import purpose_id
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
     AuthorityIdentity,
@@ -39,7 +40,7 @@ from shieldfl.scheme.enrolment import (
 )
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
-from shieldfl.scheme.sealed_answer import read_answer, sealed_answer
+from shieldfl.scheme.sum_keys import sum_key as computed_sum_key
 
 __all__ = ["SETTLED", "SumKeyAuthority"]
 
@@ -109,7 +110,6 @@ class SumKeyAuthority(TotalOpener[Key]):
                 )
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
-            self._opening = import_module(self._scheme.opening)
             kept = scheme_of(params).rounds_answers_are_kept
             rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
             self._store.add_session(public_key.id, rules)
@@ -219,7 +219,7 @@ class SumKeyAuthority(TotalOpener[Key]):
         for rounds that are over.
         """
         frame = bytes(as_frame(request))
-        asked = self._opening.SumRequest.from_bytes(frame)
+        asked = self._scheme.PublicKey.read_request(frame)
         if asked.key_id != self._session:
             raise KeyMismatchError("the request is of another session: ask the authority of that one")
         if asked.count > self.most_values:
@@ -238,8 +238,8 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
         """Answer as :meth:`sum_key` does a request of this round and purpose. Raises PolicyError for another one's."""
-        asked = self._opening.SumRequest.from_bytes(as_frame(request))
-        if (asked.round, asked.purpose) != (round_number, self._opening.purpose_id(purpose)):
+        asked = self._scheme.PublicKey.read_request(request)
+        if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
             raise PolicyError(
                 f"the request is not for {purpose!r} of round {round_number}: ask with the total of what runs"
             )
@@ -247,7 +247,8 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
-        sum_key = self._opening.sum_key(self._public_key, frame, keys, threads=self._threads or None)
+        own: Any = self._public_key
+        sum_key = computed_sum_key(own, frame, keys, threads=self._threads or None)
         answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
         return answer, {key.client: _stored(key) for key in keys}
@@ -276,7 +277,7 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def has_opened(self, total: Any) -> bool:
         """Say whether the request of this total was answered."""
-        asked = self._opening.SumRequest.from_bytes(total.request())
+        asked = self._scheme.PublicKey.read_request(total.request())
         return self._store.has_answered(self._session, asked.round, asked.total_digest)
 
     def _answer(self, total: Any) -> Answer:
@@ -285,7 +286,8 @@ class SumKeyAuthority(TotalOpener[Key]):
         request, identity = total.request(), self._owner.identity
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
-        return Answer(*self._scheme.open_total(self._public_key, total, [sum_key], self._threads or None))
+        own: Any = self._public_key
+        return Answer(*open_total(own, total, [sum_key], threads=self._threads or None))
 
     @property
     def position(self) -> Position:

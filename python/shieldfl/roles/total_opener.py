@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
     from typing_extensions import TypeVar
 
-    Key = TypeVar("Key", bound=SchemePublicKey[Any], default=Any)
+    Key = TypeVar("Key", bound=SchemePublicKey, default=Any)
 else:
     from typing import TypeVar
 
@@ -37,7 +37,7 @@ __all__ = [
     "checked_weight_bounds",
 ]
 
-Total = SchemeTotal[Any]
+Total = SchemeTotal
 
 LEAST_THAT_HIDES = 3
 """Of two clients each learns the other's update, by taking its own from the sum."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.scheme.core import CoreCiphertext
+from shieldfl.scheme.encryption import Aggregator, CoreCiphertext, Encryptor, Positions, UnionMask, Vector
+from shieldfl.scheme.keys import ClientKey, EnrolledPublicKey, SchemePublicKey
+from shieldfl.scheme.parameters import SchemeParameters, SumNeeds, weighted_parameters
 
-__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "SumNeeds", "UnionMask"]
+__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "SumNeeds", "UnionMask", "Vector"]
 
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
 
 KeyBits = Literal[2048, 3072, 4096]
 """Sizes of keys, where a scheme has a choice of them."""
-
-Vector = NDArray[np.float32] | NDArray[np.float64]
-
 
 Fact = bool | int | float | str
 
@@ -40,134 +39,19 @@ class FrameBody:
     description: str = ""
     """The parameters and what follows from them, in words."""
 
-    @staticmethod
-    def spaced(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-        """Return the core's facts with names as people write them."""
-        return {name.replace("_", " "): value for name, value in facts.items()}
 
-    @staticmethod
-    def counts_of(ciphertext: CoreCiphertext) -> dict[str, Fact]:
-        """Return what every batch and every total states."""
-        return {
-            "round": ciphertext.round,
-            "clients": ciphertext.clients,
-            "values": ciphertext.count,
-            "weighted": ciphertext.weighted,
-            "ciphertexts": ciphertext.ciphertexts,
-            "positions id": ciphertext.mask_id.hex(),
-        }
-
-
-class Positions(Protocol):
-    """Which values of an update a sum is encrypted in, and in which order."""
-
-    @property
-    def mask(self) -> Mask:
-        """The positions as a mask."""
-
-    @property
-    def size(self) -> int:
-        """The number of positions of an update."""
-
-    @property
-    def count(self) -> int:
-        """How many of them are encrypted."""
-
-    def to_bytes(self) -> bytes:
-        """Encode as a frame."""
-
-    def gather(self, dense: Any) -> NDArray[Any]:
-        """Return the values of a vector of ``size`` at these positions, in their order."""
-
-    def scatter(self, sums: Any) -> NDArray[Any]:
-        """Return a vector of ``size`` values with ``count`` sums where they belong, zero elsewhere."""
-
-
-class UnionMask:
-    """All clients encrypt the union of their masks, in ascending order."""
-
-    def __init__(self, mask: Mask) -> None:
-        self.mask = mask
-
-    @classmethod
-    def from_bytes(cls, frame: Buffer, size: int) -> Self:
-        """Read a frame of positions of an update of this size. Raises WireFormatError."""
-        return cls(Mask.from_bytes(frame, size))
-
-    @property
-    def size(self) -> int:
-        """The number of positions of an update."""
-        return self.mask.size
-
-    @property
-    def count(self) -> int:
-        """How many of them are encrypted."""
-        return self.mask.count
-
-    def to_bytes(self) -> bytes:
-        """Encode as a mask's frame."""
-        return self.mask.to_bytes()
-
-    def gather(self, dense: Vector) -> Vector:
-        """Return the vector's values at these positions."""
-        return self.mask.gather(dense)
-
-    def scatter(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a vector of ``size`` values with the sums where they belong; the sums themselves if that is all."""
-        if self.count == self.size:
-            return sums
-        dense = np.zeros(self.size)
-        self.mask.scatter(sums, dense)
-        return dense
-
-
-@dataclass(frozen=True, kw_only=True)
-class SumNeeds:
-    """What a sum of updates has to hold."""
-
-    clients: int
-    """The most of a sum."""
-    value_bits: int
-    """Of a quantised value, sign included."""
-    fraction_bits: int
-    """Of these, behind the binary point."""
-    count: int | None = None
-    """How many values a client encrypts; None where that is not known before the first round."""
-    most_count: int | None = None
-    """The most that it can be, where ``count`` is not known."""
-    most_weight: int = 1
-    """The largest weight of a client."""
-    mean_weight: float | None = None
-    """Of all clients; None for as much as the largest. Where weights travel encrypted, they are divided by the largest;
-    values then get as many bits more as keep the mean of all clients as precise as without weights."""
-    key_bits: int = 3072
-    """For schemes with a choice of it."""
-    sum_bits: int | None = None
-    """Of a sum, sign included, where fewer than any sum takes are known to be enough: for schemes with a choice of it.
-    Weights then do not travel encrypted."""
-    takes_clear_values: bool = False
-    """Whether plain numbers are added to ciphertexts."""
-
-
-class Scheme(abc.ABC):
+class Scheme:
     """An encryption scheme: what others ask for instead of its name.
 
     A scheme is added by a folder with a subclass of this one, and a line in :mod:`shieldfl.scheme.registry`.
     """
 
-    name: ClassVar[str]
-    """Of its folder, and in the kinds of its frames."""
-    Parameters: ClassVar[Any]
-    PublicKey: ClassVar[Any]
-    Encryptor: ClassVar[Any]
-    Aggregator: ClassVar[Any]
-    Total: ClassVar[Any]
-    ClientKey: ClassVar[Any] = None
-    """What each client shares with the key authority, where clients enrol; None where they encrypt to a public key."""
-    opening: ClassVar[str]
+    Encryptor: ClassVar[Any] = Encryptor
+    Aggregator: ClassVar[Any] = Aggregator
+    opening: ClassVar[str] = "shieldfl.scheme.sum_keys"
     """The module that the key authority alone imports: ``Decryptor``, ``KeyPair`` (the core's public key) and
-    ``opened_coefficients(total)``, what a total counts for in the budget of the key. Where clients enrol:
-    ``SumRequest`` (the core's), ``purpose_id`` and ``sum_key``."""
+    ``opened_coefficients(total)``, what a total counts for in the budget of the key; ``sum_key`` where clients
+    enrol."""
 
     rounds_answers_are_kept: ClassVar[int] = 2
     """For how many of the newest rounds a key authority keeps what it answered, where clients enrol."""
@@ -176,20 +60,29 @@ class Scheme(abc.ABC):
     """The names by which settings choose the scheme and its packing."""
     key_sizes: ClassVar[tuple[int, ...]] = ()
     """What ``key_bits`` may be; empty for a scheme that has no such choice."""
-    keys_last: ClassVar[bool] = False
+    keys_last: ClassVar[bool]
     """Whether one pair serves all rounds; otherwise each round has its own."""
     adds_clear_values: ClassVar[bool] = False
     """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
     integer_weights: ClassVar[bool] = False
     """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
-    has_sum_bits: ClassVar[bool] = False
-    """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
     has_pool: ClassVar[bool] = False
     """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``."""
     is_slow: ClassVar[bool] = False
     """Whether a number of ciphertexts is measured in calibration, since a whole update would take too long."""
     positions_part: ClassVar[str] = "union"
     """The name of the message part that says which positions are encrypted."""
+
+    def __init__(self, public_key: type[SchemePublicKey]) -> None:
+        """Make the scheme of these keys, which say what else it has."""
+        self.PublicKey: Any = public_key
+        self.name = public_key._scheme
+        """Of its folder, and in the kinds of its frames."""
+        self.Parameters: Any = public_key._parameters_class
+        self.Total: Any = public_key._total_class
+        self.enrols = issubclass(public_key, EnrolledPublicKey)
+        """Whether each client shares a key of its own with the key authority, which then answers lists of clients."""
+        self.ClientKey: Any = ClientKey if self.enrols else None
 
     @property
     def calibrations(self) -> tuple[str, ...]:
@@ -198,9 +91,85 @@ class Scheme(abc.ABC):
         return tuple(name + variant for name in self.encryptions for variant in variants)
 
     @property
-    @abc.abstractmethod
     def frame_readers(self) -> Mapping[str, Callable[[bytes], FrameBody]]:
-        """What reads each kind of its frames, by the names that the core gives them."""
+        """What reads each kind of its frames, by the names that the core gives them: of answers, the head alone."""
+        ciphertext = self.PublicKey._core_ciphertext
+        readers = {
+            "public key": self._key_body,
+            "batch": lambda frame: self._ciphertext_body(ciphertext.batch(frame)),
+            "total": lambda frame: self._ciphertext_body(ciphertext.total(frame)),
+        }
+        if self.enrols:
+            readers |= {"sum request": self._request_body, "sum key": self._sum_key_body}
+        return {f"{self.name} {kind}": reader for kind, reader in readers.items()}
+
+    def _key_body(self, frame: bytes) -> FrameBody:
+        key = self.PublicKey.from_bytes(frame)
+        counts: dict[str, Fact] = {}
+        if self.enrols:
+            core = key._core
+            ids = {"authority": core.authority.hex(), "manifest digest": core.manifest.hex()}
+            counts = {"epoch": core.epoch, **ids}
+        parameters: SchemeParameters[Any, Any] = key.parameters
+        return FrameBody(counts, self._named(parameters._facts), parameters.describe())
+
+    def _ciphertext_body(self, ciphertext: CoreCiphertext, **more: Fact) -> FrameBody:
+        counts: dict[str, Fact] = {
+            "round": ciphertext.round,
+            "clients": ciphertext.clients,
+            "values": ciphertext.count,
+            "weighted": ciphertext.weighted,
+            "ciphertexts": ciphertext.ciphertexts,
+            "positions id": ciphertext.mask_id.hex(),
+        }
+        if self.enrols:
+            counts |= _addressed(ciphertext)
+        facts, description = self._stated_parameters(ciphertext)
+        counts |= {name.replace("_", " "): value for name, value in more.items()}
+        return FrameBody(counts, self._named(facts), description)
+
+    def _named(self, facts: Mapping[str, Any]) -> dict[str, Fact]:
+        """Return parameters by names as people write them; lists as what they come to."""
+        named = {name.replace("_", " "): value for name, value in facts.items() if name != "primes"}
+        if "primes" in facts:
+            named["modulus bits"] = sum(prime.bit_length() for prime in facts["primes"])
+        return named
+
+    def _stated_parameters(self, ciphertext: CoreCiphertext) -> tuple[dict[str, Any], str]:
+        """Return facts and description, derived anew; "" where another version of shieldfl derived them differently."""
+        facts = ciphertext.facts
+        try:
+            parameters = self.Parameters(**{name: facts[name] for name in self.Parameters._SETTINGS})
+        except ParameterError:
+            return facts, ""
+        return facts, parameters.describe() if parameters.id == ciphertext.parameter_id else ""
+
+    def _request_body(self, frame: bytes) -> FrameBody:
+        request = self.PublicKey.read_request(frame)
+        asked: dict[str, Fact] = {
+            "round": request.round,
+            "clients": len(request.participants),
+            "values": request.count,
+            "weighted": request.weighted,
+            "positions id": request.mask_id.hex(),
+        }
+        return FrameBody(asked | _addressed(request) | {"total digest": request.total_digest.hex()})
+
+    def _sum_key_body(self, frame: bytes) -> FrameBody:
+        """Read what stands before the numbers: they are secret, and whether each is in range shows when they are used.
+
+        Raises WireFormatError.
+        """
+        head = self.PublicKey._core_request.head_of_sum_key(frame)
+        stated = self._sum_key_facts(head["unit"], head["count"])
+        return FrameBody(
+            {"clients": head["clients"], **stated, "total digest": head["total_digest"].hex()},
+            description="the sum of one-time secrets that opens one total: secret, and for whoever opens it alone",
+        )
+
+    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+        """Return what a sum key's unit, and the count of its numbers, are to whoever reads them."""
+        raise NotImplementedError
 
     def check_key_bits(self, key_bits: int) -> None:
         """Raise ParameterError for a size that keys of this scheme cannot have."""
@@ -209,17 +178,31 @@ class Scheme(abc.ABC):
             raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}, not {key_bits}")
 
     @property
-    def enrols(self) -> bool:
-        """Whether each client shares a key of its own with the key authority, which then answers lists of clients."""
-        return self.ClientKey is not None
+    def has_sum_bits(self) -> bool:
+        """Whether ``Parameters`` take ``sum_bits``, so that a sum may have fewer than any sum takes."""
+        return "sum_bits" in self.Parameters._SETTINGS
 
-    @abc.abstractmethod
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
-        """Return the parameters that one of its encryptions is measured with."""
+        """Return the parameters that an encryption is measured with: those that take a client the least work."""
+        return self.Parameters.plan(goal="speed")
 
-    @abc.abstractmethod
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
-        """Return parameters for such sums. Raises ParameterError for needs that it cannot meet."""
+        """Return parameters for such sums, with bits for weights while there is room.
+
+        Where there are rings, the one that needs the fewest bytes; the default one where the count is not known. Raises
+        ParameterError for needs that it cannot meet.
+        """
+        make: Callable[..., Any] = self.Parameters
+        count = self._planned_count(needs)
+        if count is not None:
+            # Where weights differ, each is encrypted behind the values.
+            fields = count + 1 if needs.most_weight > 1 else max(count, 1)
+            make = partial(self.Parameters.plan, goal="size", count=fields)
+        return weighted_parameters(make, needs if self.has_sum_bits else replace(needs, sum_bits=None))
+
+    def _planned_count(self, needs: SumNeeds) -> int | None:
+        """Return how many values the parameters are planned for; None for the default ones."""
+        return needs.count
 
     def positions_of(self, masks: list[Mask], threads: int | None) -> Positions:
         """Return where a sum over clients with these masks is encrypted. Raises ParameterError for none."""
@@ -255,7 +238,7 @@ class Scheme(abc.ABC):
 
         ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the ciphertexts.
         """
-        return self.Encryptor(key, threads)
+        return self.Encryptor(key, threads, purpose=purpose)
 
     def aggregator(
         self,
@@ -267,24 +250,13 @@ class Scheme(abc.ABC):
         weighted: bool,
         purpose: str,
     ) -> Any:
-        """Return an aggregator that takes batches of these positions alone; ``weighted``: with encrypted weights."""
-        return self.Aggregator(key, threads, round=round_number, positions=positions.mask, weighted=weighted)
+        """Return an aggregator that takes batches of these positions, and this purpose where clients enrol, alone.
 
-    def open_total(
-        self,
-        key: Any,
-        total: Any,
-        sum_keys: Sequence[Buffer],
-        threads: int | None,
-        beside: bytes = b"",
-    ) -> tuple[NDArray[np.float64], float | None]:
-        """Open a total with what each authority answered, where clients enrol: sums, and the sum of encrypted weights.
-
-        ``beside`` is what the request was made with.
-
-        Raises KeyMismatchError for the answer to another total, WireFormatError for what opens to no sums in range.
+        ``weighted`` : with encrypted weights.
         """
-        raise NotImplementedError
+        return self.Aggregator(
+            key, threads, round=round_number, positions=positions.mask, weighted=weighted, purpose=purpose
+        )
 
     def add(
         self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None
@@ -292,6 +264,10 @@ class Scheme(abc.ABC):
         """Add the frame that this client sent.
 
         ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a
-        scheme uses them as its facts say.
+        scheme uses them as its facts say. Where clients enrol, raises KeyMismatchError for another client's frame.
         """
-        aggregator.add(frame)
+        aggregator.add(frame, client)
+
+
+def _addressed(frame: Any) -> dict[str, Fact]:
+    return {"purpose id": frame.purpose.hex(), "part": frame.part}

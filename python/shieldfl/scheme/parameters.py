@@ -1,39 +1,104 @@
-"""Parameters of any scheme: derived once by the core, then immutable."""
+"""Parameters of any scheme: derived once by the core, then immutable; how bits, and rings, are chosen."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from shieldfl.array_view import as_count, as_unsigned
-from shieldfl.errors import ParameterError
-from shieldfl.scheme.core import CoreParameters
-from shieldfl.scheme.fitted_scale import FittedScale
+import numpy as np
 
-__all__ = ["SchemeParameters", "check_count_has_goal", "checked_goal", "read_sum_bits"]
+import shieldfl._core as _core
+from shieldfl.array_view import as_count, as_real, as_unsigned, as_update
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.masks import Mask
+
+__all__ = [
+    "FittedScale",
+    "RingCost",
+    "RingParameters",
+    "RingWork",
+    "SchemeParameters",
+    "SumNeeds",
+    "core_number",
+    "fit_scale",
+    "weighted_parameters",
+]
 
 _GOALS = ("speed", "size")
+# The share of a sample's values which may round to zero: half of what brings a warning.
+_ROUNDED_TO_ZERO = 0.05
 
-Core = TypeVar("Core", bound=CoreParameters)
+
+Core = TypeVar("Core")
 Key = TypeVar("Key")
 
 
-def checked_goal(goal: str, count: int | None) -> int | None:
-    """Return the count of values of a plan; raise ParameterError for a goal or a count that none has."""
-    if goal not in _GOALS:
-        raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
-    return None if count is None else as_count(count, "count")
+def core_number(value: int, name: str, bits: int = 32) -> int:
+    """Return a number as the core takes it: beyond its bits all are as far out of range. Raises ParameterError."""
+    return min(as_unsigned(value, name), (1 << bits) - 1)
 
 
-def check_count_has_goal(goal: str | None, count: int | None) -> None:
-    """Raise ParameterError for a count without the goal that it is for."""
-    if goal is None and count is not None:
-        raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+@dataclass(frozen=True)
+class FittedScale:
+    """The bits that were chosen, and what for."""
+
+    value_bits: int
+    fraction_bits: int
+    relative_error: float
+    """What rounding may come to, in the L2 norm, for an update as long as the sample."""
+    headroom: float
+    weights: tuple[float, float] | None
+
+    def describe(self) -> str:
+        """Say in a line what the bits are good for."""
+        weights = "" if self.weights is None else f", weights {self.weights[0]:.3g} to {self.weights[1]:.3g}"
+        return (
+            f"rounding below {self.relative_error:.2g} of an update like the sample, "
+            f"values up to {self.headroom:g} times its largest{weights}"
+        )
 
 
-def read_sum_bits(sum_bits: int | None) -> int | None:
-    """Return the number as the core takes it: beyond 32 bits all are as far out of range. Raises ParameterError."""
-    return None if sum_bits is None else min(as_unsigned(sum_bits, "sum_bits"), 2**32 - 1)
+@dataclass(frozen=True)
+class _Sample:
+    """What matters of a sample: the sizes of its values that are not zero, and the weights that they get."""
+
+    rms: float
+    largest: float
+    small: float
+    """Few are smaller: the share _ROUNDED_TO_ZERO."""
+    smallest_weight: float
+    largest_weight: float
+    weighted: bool
+
+    def weight_bits(self, error: float) -> int:
+        """Bits behind a weight's point for which rounding the smallest one is within this relative error."""
+        return max(math.ceil(-1.0 - math.log2(error) - math.log2(self.smallest_weight)), 0)
+
+    def bits_for_small_values(self) -> int:
+        """Bits behind the point for which half a step is as large as a small value, times the smallest weight."""
+        return max(math.ceil(-1.0 - math.log2(self.small) - math.log2(self.smallest_weight)), 0)
+
+    def fraction_bits(self, error: float) -> int:
+        """Bits behind the point for which half a step at each value is within this relative error."""
+        return max(
+            math.ceil(-1.0 - math.log2(error) - math.log2(self.rms) - math.log2(self.smallest_weight)), 0
+        )
+
+    def value_bits(self, fraction_bits: int, headroom: float) -> int:
+        """Bits that hold the largest value, times headroom and the largest weight, with its sign."""
+        top = self.largest * headroom * self.largest_weight
+        if top >= 2.0**_core.MOST_VALUE_BITS:
+            return _core.MOST_VALUE_BITS + 1
+        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _core.MOST_FRACTION_BITS))).bit_length()
+
+    def error(self, value_bits: int, fraction_bits: int) -> float:
+        """Return what rounding values and weights may come to, relative to one client's weighted update."""
+        error = math.ldexp(0.5, -fraction_bits) / self.rms / self.smallest_weight
+        if self.weighted:
+            error += math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / self.smallest_weight
+        return error
 
 
 class SchemeParameters(Generic[Core, Key]):
@@ -42,15 +107,31 @@ class SchemeParameters(Generic[Core, Key]):
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
     """
 
-    __slots__ = ("_facts", "_fitted", "_handle")
-    _fitted: FittedScale | None
+    __slots__ = ("_count", "_facts", "_fitted", "_goal", "_handle")
+    _SETTINGS: ClassVar[tuple[str, ...]]
+    """Names of the keywords that make them, as the core's facts have them."""
+    _handle: Any
     _facts: dict[str, Any]
-    _handle: Core
+    _fitted: FittedScale | None
+    _goal: str | None
+    _count: int | None
 
-    def _adopt(self, handle: Core, fitted: FittedScale | None = None) -> None:
-        object.__setattr__(self, "_handle", handle)
-        object.__setattr__(self, "_facts", handle.facts)
-        object.__setattr__(self, "_fitted", fitted)
+    def _adopt(
+        self,
+        handle: Any,
+        fitted: FittedScale | None = None,
+        goal: str | None = None,
+        count: int | None = None,
+    ) -> None:
+        values = {
+            "_handle": handle,
+            "_facts": handle.facts,
+            "_fitted": fitted,
+            "_goal": goal,
+            "_count": count,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def _wrap(cls, core: Core) -> Self:
@@ -61,10 +142,89 @@ class SchemeParameters(Generic[Core, Key]):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("Parameters are immutable: make new ones")
 
+    @classmethod
+    def plan(cls, *, goal: str = "speed", count: int | None = None, **settings: Any) -> Self:
+        """Choose the ring, where there is one, for these values; ``describe()`` shows what each would have cost.
+
+        Parameters
+        ----------
+        goal : ``"speed"`` for the least work at the client, ``"size"`` for the fewest bytes on the wire.
+        count : how many values a client encrypts at a time; None for many. A ciphertext is sent whole however few
+            values are in it, so a small ring is better for a few hundred. It changes nothing where there is no ring.
+        settings : keywords of ``Parameters``, but for what is chosen here.
+
+        Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
+        """
+        if goal not in _GOALS:
+            raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
+        number = None if count is None else as_count(count, "count")
+        best = cls._best(goal, number, settings)
+        best._adopt(best._handle, None, goal, number)
+        return best
+
+    @classmethod
+    def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
+        return cls(**settings)
+
+    @classmethod
+    def fit(
+        cls,
+        sample_update: Any,
+        *,
+        mask: Mask | None = None,
+        weights: tuple[float, float] | None = None,
+        relative_error: float = 1e-3,
+        headroom: float = 4.0,
+        goal: str | None = None,
+        count: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Choose value_bits and fraction_bits for updates like a sample, by the error that rounding may have.
+
+        Rounding then moves the mean by at most ``relative_error`` of its length (L2 norm) where clients' updates are
+        as long as the sample and do not cancel out. Run it on public or planned data, once: the two numbers go into
+        the plan that everybody gets. A scale fitted to a client's update would tell how large that update is.
+
+        Parameters
+        ----------
+        sample_update : float32 or float64 vector, typical of what a client sends in any round; updates shrink as
+            training converges. Values that are zero do not count.
+        mask : which positions are encrypted; None for all.
+        weights : the smallest and the largest weight that ``encrypt`` gets, above 0 and at most 1; None for none. Best
+            divided so that the largest is 1. Integer ones, which an aggregator gives, need none of it.
+        relative_error : above 0 and below 1.
+        headroom : how many times the sample's largest value fits. What is larger still is refused with a RangeError, or
+            saturated with ``clip=True``.
+        goal, count : as for ``plan``; None for the default ring.
+        settings : keywords of ``Parameters``, but for the two that are chosen here.
+
+        Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of zeros, a
+        setting out of range, and where there is no room: it says which error can be reached.
+        """
+        scale = fit_scale(
+            sample_update,
+            guard_bits=cls._guard_bits(settings | {"value_bits": 2, "fraction_bits": 0}),
+            mask=mask,
+            weights=weights,
+            relative_error=relative_error,
+            headroom=headroom,
+        )
+        if goal is None and count is not None and "ring_degree" in cls._SETTINGS:
+            raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
+        settings |= {"value_bits": scale.value_bits, "fraction_bits": scale.fraction_bits}
+        unplanned = goal is None and count is None
+        chosen = cls(**settings) if unplanned else cls.plan(goal=goal or "speed", count=count, **settings)
+        chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
+        return chosen
+
+    @classmethod
+    def _guard_bits(cls, settings: dict[str, Any]) -> int:
+        return int(cls(**settings)._facts["guard_bits"])
+
     @property
     def packing(self) -> str:
-        """How values are put into ciphertexts."""
-        return str(self._facts["packing"])
+        """How values are put into ciphertexts: each scheme's docs say which ways it has."""
+        return str(self._facts.get("packing", "exact"))
 
     @property
     def max_clients(self) -> int:
@@ -89,7 +249,7 @@ class SchemeParameters(Generic[Core, Key]):
     @property
     def value_limit(self) -> float:
         """The largest magnitude that a value, times its weight, may have."""
-        return self._handle.value_limit
+        return float(self._handle.value_limit)
 
     @property
     def weight_step(self) -> float:
@@ -97,22 +257,26 @@ class SchemeParameters(Generic[Core, Key]):
 
         2**-fraction_bits, or 2**-(value_bits - 2) where that is more, so that a weight of 1 fits.
         """
-        return self._handle.weight_step
+        return float(self._handle.weight_step)
 
     @property
     def bytes_per_value(self) -> float:
         """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
-        return self._handle.bytes_per_value
+        return float(self._handle.bytes_per_value)
 
     @property
     def security_bits(self) -> int:
         """Bits of security, by the table that the scheme's parameters are chosen from."""
-        return self._handle.security_bits
+        return int(self._handle.security_bits)
 
     @property
     def id(self) -> bytes:
         """16 bytes that identify these parameters in every frame."""
-        return self._handle.id
+        return bytes(self._handle.id)
+
+    def describe(self) -> str:
+        """Say in a few lines what the parameters are and what follows from them."""
+        raise NotImplementedError
 
     def _describe_values(self) -> str:
         values = (
@@ -136,6 +300,13 @@ class SchemeParameters(Generic[Core, Key]):
             f"not {bits}"
         ]
 
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        settings = {name: self._facts[name] for name in self._SETTINGS}
+        return _remade, (type(self), settings, self._fitted, self._goal, self._count)
+
+    def __repr__(self) -> str:
+        return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
+
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, SchemeParameters) else NotImplemented
 
@@ -143,7 +314,302 @@ class SchemeParameters(Generic[Core, Key]):
         return hash(self.id)
 
 
+def _remade(
+    kind: type[SchemeParameters[Any, Any]],
+    settings: dict[str, Any],
+    fitted: FittedScale | None,
+    goal: str | None,
+    count: int | None,
+) -> SchemeParameters[Any, Any]:
+    """Make what was pickled."""
+    parameters = kind(**settings)
+    parameters._adopt(parameters._handle, fitted, goal, count)
+    return parameters
+
+
 def _rounded_down(limit: float) -> float:
     """Return six digits of a limit, which are themselves allowed."""
     digits = 10.0 ** (5 - math.floor(math.log10(limit)))
     return math.floor(limit * digits) / digits
+
+
+@dataclass(frozen=True)
+class RingWork:
+    """What encrypting takes a client, apart from the ring's degree."""
+
+    transforms: int
+    """Number-theoretic ones, for each prime."""
+    random_bytes: float
+    """Of key stream, on average, for each coefficient of a polynomial."""
+    digit_work: int = 0
+    """Of turning residues into digits, for each coefficient of a polynomial, in butterflies that take as long."""
+
+
+@dataclass(frozen=True)
+class RingCost:
+    """What encrypting ``count`` values costs in one ring."""
+
+    core: Any
+    count: int
+    ciphertexts: int
+    wire_bytes: int
+    butterflies: int
+    """Of the number-theoretic transforms."""
+    random_bytes: float
+    """Of key stream, on average."""
+    digit_work: int
+    """Of turning residues into digits, in butterflies that take as long, where a scheme counts it."""
+
+    @property
+    def work(self) -> float:
+        """All of it: a butterfly or a random byte takes about as long on a processor with vectors."""
+        return self.butterflies + self.random_bytes + self.digit_work
+
+    @property
+    def ring_degree(self) -> int:
+        """N of the ring."""
+        return int(self.core.facts["ring_degree"])
+
+    def describe(self) -> str:
+        """Say what it costs, each figure for one value."""
+        digits = f", {self.digit_work / self.count:.1f} for digits" if self.digit_work else ""
+        return (
+            f"N = {self.ring_degree}: {self.wire_bytes / self.count:.2f} bytes, "
+            f"{self.butterflies / self.count:.1f} butterflies, {self.random_bytes / self.count:.1f} random bytes"
+            f"{digits}"
+        )
+
+
+class RingParameters(SchemeParameters[Core, Key]):
+    """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
+
+    __slots__ = ()
+    _RING_DEGREES: ClassVar[tuple[int, ...]]
+    _CIPHERTEXTS_OF_MANY: ClassVar[int] = 1
+    """Full ones that stand for many, where what they share is shared by as many as can."""
+
+    @classmethod
+    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+        """Return what a client does for so many ciphertexts."""
+        raise NotImplementedError
+
+    @classmethod
+    def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
+        if "ring_degree" in settings:
+            raise ParameterError("the ring is what is chosen: leave ring_degree out")
+        # Checks the settings, and fails here when no ring has room.
+        rings = cls(**settings)._rings(count)
+
+        def key(ring: tuple[Self, RingCost]) -> tuple[float, int]:
+            cost = ring[1]
+            return (cost.work if goal == "speed" else cost.wire_bytes) / cost.count, cost.ring_degree
+
+        return min(rings, key=key)[0]
+
+    def ring_costs(self) -> list[RingCost]:
+        """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
+        return [cost for _, cost in self._rings(self._count)]
+
+    def _rings(self, count: int | None) -> list[tuple[Self, RingCost]]:
+        """Return the parameters in each ring that has room, and what encrypting ``count`` values costs there."""
+        settings = {name: self._facts[name] for name in self._SETTINGS}
+        rings = []
+        for degree in self._RING_DEGREES:
+            try:
+                parameters = type(self)(**settings | {"ring_degree": degree})
+            except ParameterError:  # no room
+                continue
+            rings.append((parameters, parameters._cost(count)))
+        return rings
+
+    def _cost(self, count: int | None) -> RingCost:
+        in_one, primes, degree = self.values_per_ciphertext, len(self._facts["primes"]), self.ring_degree
+        ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
+        work = self._work_of(ciphertexts, primes)
+        return RingCost(
+            core=self._handle,
+            count=ciphertexts * in_one if count is None else count,
+            ciphertexts=ciphertexts,
+            wire_bytes=ciphertexts * int(self._facts["ciphertext_bytes"]),
+            butterflies=work.transforms * primes * (degree // 2) * int(math.log2(degree)),
+            random_bytes=work.random_bytes * degree,
+            digit_work=work.digit_work * degree,
+        )
+
+    @property
+    def ring_degree(self) -> int:
+        """N of the ring Z_q[X] / (X^N + 1)."""
+        return int(self._facts["ring_degree"])
+
+    @property
+    def values_per_coefficient(self) -> int:
+        """How many values share a coefficient; 0 where they are embedded in slots."""
+        return int(self._facts["values_per_coefficient"])
+
+    def _describe_as(self, scheme: str, *more: str) -> str:
+        """Say what the scheme is, what its parameters have in common with others', and more; each in a line."""
+        facts, bits = self._facts, " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
+        lines = [
+            scheme,
+            self._describe_values(),
+            self._describe_clients(),
+            f"  ring        N = {self.ring_degree}, modulus of {bits} bits",
+            f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
+            f"{self.bytes_per_value:.2f} bytes a value",
+            *more,
+        ]
+        if self._goal is not None:
+            extent = "many values" if self._count is None else f"{self._count:,} values"
+            lines.append(f"  planned     for {self._goal}; for each of {extent}:")
+            for cost in self.ring_costs():
+                chosen = "chosen" if cost.ring_degree == self.ring_degree else "instead"
+                lines.append(f"    {chosen:<9} {cost.describe()}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumNeeds:
+    """What a sum of updates has to hold."""
+
+    clients: int
+    """The most of a sum."""
+    value_bits: int
+    """Of a quantised value, sign included."""
+    fraction_bits: int
+    """Of these, behind the binary point."""
+    count: int | None = None
+    """How many values a client encrypts; None where that is not known before the first round."""
+    most_count: int | None = None
+    """The most that it can be, where ``count`` is not known."""
+    most_weight: int = 1
+    """The largest weight of a client."""
+    mean_weight: float | None = None
+    """Of all clients; None for as much as the largest. Where weights travel encrypted, they are divided by the largest;
+    values then get as many bits more as keep the mean of all clients as precise as without weights."""
+    key_bits: int = 3072
+    """For schemes with a choice of it."""
+    sum_bits: int | None = None
+    """Of a sum, sign included, where fewer than any sum takes are known to be enough: for schemes with a choice of it.
+    Weights then do not travel encrypted."""
+    takes_clear_values: bool = False
+    """Whether plain numbers are added to ciphertexts."""
+
+
+def weighted_parameters(make: Callable[..., Any], needs: SumNeeds) -> Any:
+    """Return parameters for such sums, with bits for weights while there is room; ``make`` takes their keywords.
+
+    Clients divide their weights by the largest, and values become smaller by that: they get as many bits more, behind
+    the point, as make up for it on average. Raises ParameterError where there is no room without them either.
+    """
+    if needs.sum_bits is not None and needs.most_weight > 1:
+        raise ParameterError("sum_bits are for sums whose weights do not travel encrypted: leave them out")
+    narrower = {} if needs.sum_bits is None else {"sum_bits": needs.sum_bits}
+
+    def with_more(bits: int) -> Any:
+        value_bits, fraction_bits = needs.value_bits + bits, needs.fraction_bits + bits
+        return make(max_clients=needs.clients, value_bits=value_bits, fraction_bits=fraction_bits, **narrower)
+
+    for bits in range(_bits_for_weights(needs.most_weight, needs.mean_weight), 0, -1):
+        try:
+            return with_more(bits)
+        except ParameterError:  # no room for so many
+            continue
+    return with_more(0)
+
+
+def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:
+    """Say how many bits dividing by the largest weight costs the mean of all clients, rounded up.
+
+    Each of K clients is off by half a step at most, and the mean by half a step times K / sum(weights): with weights
+    divided by the largest that is most_weight / mean_weight, of which this is the logarithm. It is at most log2 K.
+    """
+    return 0 if mean_weight is None else max(math.ceil(math.log2(most_weight / mean_weight)), 0)
+
+
+def fit_scale(
+    sample_update: Any,
+    *,
+    guard_bits: int,
+    mask: Mask | None,
+    weights: tuple[float, float] | None,
+    relative_error: float,
+    headroom: float,
+) -> FittedScale:
+    """Choose the fewest bits with which rounding stays within ``relative_error``; see ``Parameters.fit``.
+
+    ``guard_bits`` : of a sum over all clients. Every value may be off by half a step, so the L2 norm of the error is
+    at most sqrt(n) / 2 steps for n values that are not zero. Where there are weights, rounding them gets one half of
+    what is allowed. If there is room, steps are also so fine that few of the sample's values round to zero, however
+    small some are. Raises ParameterError, RangeError.
+    """
+    wanted, times = as_real(relative_error, "relative_error"), as_real(headroom, "headroom")
+    if not 0.0 < wanted < 1.0:
+        raise ParameterError("relative_error must be above 0 and below 1, such as 1e-3")
+    if not 1.0 <= times < math.inf:
+        raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
+    bounds = None if weights is None else _read_weights(weights)
+    sample = _read_sample(sample_update, mask, bounds)
+    share = wanted if bounds is None else wanted / 2.0
+    weight_bits = 0 if bounds is None else sample.weight_bits(share)
+    fraction_bits = max(sample.fraction_bits(share), weight_bits)
+    # A weight may be rounded up, by as much as it may be off at all.
+    room = times if bounds is None else times * (1.0 + share)
+    most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - guard_bits)
+    for bits in (max(fraction_bits, sample.bits_for_small_values()), fraction_bits):
+        value_bits = max(sample.value_bits(bits, room), 2 + weight_bits)
+        if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
+            return FittedScale(value_bits, bits, sample.error(value_bits, bits), times, bounds)
+    raise ParameterError(_no_room(sample, most_bits, room, wanted))
+
+
+def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
+    try:
+        smallest, largest = weights
+    except (TypeError, ValueError):
+        raise ParameterError(
+            "weights must be two numbers: the smallest and the largest of a client"
+        ) from None
+    smallest, largest = as_real(smallest, "a weight"), as_real(largest, "a weight")
+    if not 0.0 < smallest <= largest <= 1.0:
+        raise ParameterError(
+            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
+            "by the largest one"
+        )
+    return smallest, largest
+
+
+def _read_sample(sample_update: Any, mask: Mask | None, weights: tuple[float, float] | None) -> _Sample:
+    values = as_update(sample_update)
+    if mask is not None:
+        values = mask.gather(values)
+    sizes = np.abs(values.astype(np.float64))
+    if not np.isfinite(sizes).all():
+        raise RangeError(
+            "the sample update holds NaN or infinity: fit the scale to one that a client could send"
+        )
+    sizes = sizes[sizes > 0.0]
+    if not sizes.size:
+        raise ParameterError("all values of the sample update are zero: fit the scale to one that is typical")
+    largest = float(sizes.max())
+    smallest_weight, largest_weight = weights or (1.0, 1.0)
+    rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
+    small = float(np.quantile(sizes, _ROUNDED_TO_ZERO))
+    return _Sample(rms, largest, small, smallest_weight, largest_weight, weights is not None)
+
+
+def _no_room(sample: _Sample, most_bits: int, headroom: float, wanted: float) -> str:
+    """Say what can be reached instead."""
+    fits = [
+        bits for bits in range(_core.MOST_FRACTION_BITS + 1) if sample.value_bits(bits, headroom) <= most_bits
+    ]
+    if not fits:
+        return (
+            f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
+            "lower headroom or max_clients"
+        )
+    achievable = sample.error(most_bits, fits[-1])
+    return (
+        f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
+        f"{achievable:.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or max_clients, or bring "
+        "the weights closer together"
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.scheme.interface import KeyBits, Scheme
+from shieldfl.scheme.keys import ClientKey
 
 __all__ = [
     "DEFAULT_ENCRYPTION",
@@ -43,8 +44,9 @@ DEFAULT_KEY_BITS: KeyBits = 3072
 
 def scheme_of(one: Any) -> Scheme:
     """Return the scheme of parameters, a public key or a client's key. Raises ParameterError for what is neither."""
+    own = one.public_key if isinstance(one, ClientKey) else one
     for scheme in reversed(REGISTRY.values()):  # one that is added may derive from another's classes
-        if isinstance(one, tuple(filter(None, (scheme.Parameters, scheme.PublicKey, scheme.ClientKey)))):
+        if isinstance(own, (scheme.Parameters, scheme.PublicKey)):
             return scheme
     names = " or ".join(f"{name}.Parameters" for name in REGISTRY)
     raise ParameterError(f"params must be {names}, not {type(one).__name__}")

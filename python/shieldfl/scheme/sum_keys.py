@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from shieldfl.array_view import Buffer, as_frame, as_threads
-from shieldfl.scheme.client_key import EnrolledClientKey
-from shieldfl.scheme.enrolled_key import EnrolledPublicKey
+from shieldfl.array_view import Buffer, as_threads
+from shieldfl.scheme.keys import ClientKey, EnrolledPublicKey, checked_key
 
 __all__ = ["sum_key"]
 
 
 def sum_key(
-    public_key: EnrolledPublicKey[Any],
+    public_key: EnrolledPublicKey,
     request: Buffer,
-    client_keys: Sequence[EnrolledClientKey[Any]],
+    client_keys: Sequence[ClientKey],
     *,
     threads: int | None = None,
 ) -> bytearray:
@@ -35,10 +33,13 @@ def sum_key(
     Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others, or of
     another session or round.
     """
-    asked = public_key._core_request.from_bytes(as_frame(request))
-    computed: bytearray = asked.sum_key(
-        type(public_key).core_of(public_key),
-        [core for key in client_keys for core in key._cores],
-        as_threads(threads),
+    computed: bytearray = (
+        checked_key(public_key, EnrolledPublicKey)
+        .read_request(request)
+        .sum_key(
+            public_key._core,
+            [core for key in client_keys for core in key._cores],
+            as_threads(threads),
+        )
     )
     return computed

@@ -18,7 +18,6 @@ from methods.sense_crypt.sense_crypt_cases import (
 )
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
 from shieldfl import ckks, kahe, pads, paillier
-from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -27,7 +26,7 @@ from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload, OpenedSum
 from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import encryptions, weighing_encryptions
-from shieldfl.selection import select
+from shieldfl.selection import select, sense_crypt_budgets
 from shieldfl.testing.round_checks import float_spacing
 
 

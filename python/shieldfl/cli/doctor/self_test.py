@@ -24,7 +24,7 @@ from shieldfl.installing import cryptographic
 from shieldfl.masks import Mask
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.key_file import Contents
-from shieldfl.scheme.enrolled_opening import open_answered
+from shieldfl.scheme.answers import open_answered
 from shieldfl.scheme.interface import Scheme, SumNeeds
 from shieldfl.scheme.registry import REGISTRY
 

@@ -15,12 +15,12 @@ from typing import Annotated, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import ParameterError
 from shieldfl.fleet.costs.cost_model import SchemeCosts
 from shieldfl.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.methods.discovery import named_method
 from shieldfl.methods.protocol.named_method import Masks, NamedMethod
+from shieldfl.selection import sense_crypt_budgets
 from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class MixedSum(Stateful):
 
     def __init__(
         self,
-        key: SchemePublicKey[Any],
+        key: SchemePublicKey,
         masks: Sequence[Mask],
         round_number: int,
         weights: Sequence[int],

@@ -25,7 +25,7 @@ __all__ = ["MixedTotal"]
 class MixedTotal:
     """What ``MixedSum.parts`` wrote, looked at before anything is opened."""
 
-    total: SchemeTotal[Any]
+    total: SchemeTotal
     union: Positions
     sums: NDArray[np.float64]
     """Of plain numbers outside of the union; empty where none are sent."""

@@ -207,9 +207,7 @@ class RoundAuthority(AuthoritySteps):
         )
 
     @contextmanager
-    def _recording(
-        self, round_number: int, keys: TotalOpener[Any], total: SchemeTotal[Any]
-    ) -> Iterator[None]:
+    def _recording(self, round_number: int, keys: TotalOpener[Any], total: SchemeTotal) -> Iterator[None]:
         """Record that the total was opened in here, also where what comes of it is refused.
 
         And once more where it is opened again, since what was recorded then may have been lost: rounds are counted.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class SelectiveShieldAuthority(RoundAuthority):
                 lambda: self._open_votes(total) if voting else self._open_update(total, message),
             )
 
-    def _open_votes(self, total: SchemeTotal[Any]) -> Message:
+    def _open_votes(self, total: SchemeTotal) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
         tallies = self.keys.authority(total.round, "votes").open(total)
@@ -107,7 +107,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
         return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
 
-    def _open_update(self, total: SchemeTotal[Any], message: Message) -> Message:
+    def _open_update(self, total: SchemeTotal, message: Message) -> Message:
         size, buffers = self._model.parameters.size, self._model.buffers.size
         if not self._votes_in_clear and total.round != self._voted_round:
             raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shieldfl.encryption_budgets import sense_crypt_budgets
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
@@ -19,6 +18,7 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.client import cluster_round
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
 from shieldfl.roles.message import Message
+from shieldfl.selection import sense_crypt_budgets
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["SenseCryptAggregator"]
