@@ -7,9 +7,7 @@ import pytest
 from shieldfl.errors import ConvergenceError, ParameterError
 from shieldfl.simulation import federation
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
-from simulation.charged_draws import charged_draws
-from simulation.fewer_samples import fewer_samples
+from simulation.small_runs import charged_draws, fewer_samples, run_methods
 
 SAMPLED = {"clients": 12, "rounds": 6, "sample_rate": 0.35, "local_epochs": 1, "seed": 3, "threads": 1}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shieldfl.simulation.shared_vectors import SharedVectors
+from shieldfl.simulation.training_processes import SharedVectors
 from shieldfl.training.local_update import StartingPoint
 
 

@@ -21,13 +21,12 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.mechanisms import gaussian_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation import training_processes
-from shieldfl.simulation.client_training import ClientTraining
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.task import Task
-from shieldfl.simulation.training_processes import can_copy_process
+from shieldfl.simulation.training_processes import ClientTraining, can_copy_process
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
+from simulation.small_runs import run_methods
 
 pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")
 
@@ -63,13 +62,14 @@ def figures(result):
 def begun(monkeypatch):
     """The numbers of the processes that were begun."""
     known = []
-    make = training_processes.TrainingProcesses.__init__
+    start = training_processes._started
 
-    def counting(self, *arguments):
-        make(self, *arguments)
-        known.extend(process.pid for process, _ in self._processes)
+    def counting(*arguments):
+        process, connection = start(*arguments)
+        known.append(process.pid)
+        return process, connection
 
-    monkeypatch.setattr(training_processes.TrainingProcesses, "__init__", counting)
+    monkeypatch.setattr(training_processes, "_started", counting)
     yield known
     assert not active_children()
 
@@ -292,7 +292,7 @@ def test_processes_end_with_the_one_that_began_them():
         import os, signal, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
         from multiprocessing import active_children
-        from shieldfl.simulation.client_training import ClientTraining
+        from shieldfl.simulation.training_processes import ClientTraining
         from simulation.test_training_processes import START, Sleeper
         training = ClientTraining([Sleeper()] * 2, print, 2)
         for client in range(2):

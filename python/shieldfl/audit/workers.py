@@ -20,7 +20,7 @@ from shieldfl.audit.result import Cell
 from shieldfl.audit.written_audit import Attacked
 from shieldfl.errors import ParameterError
 from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.training_device import torch_threads
 
 __all__ = ["Processes", "ThisProcess"]
 

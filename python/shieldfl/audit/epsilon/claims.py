@@ -21,8 +21,8 @@ from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.settings import plain_settings, settings_of
-from shieldfl.simulation.driver import describe_environment
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.runner import describe_environment
+from shieldfl.simulation.training_device import torch_threads
 
 __all__ = ["ClaimedEpsilon", "EpsilonInterrupted", "EpsilonResult", "check_claims", "measure_epsilons"]
 
