@@ -120,12 +120,7 @@ def run_seeds(
         require("tensorboard")
     if task is None and config.task is not None:
         task = load_task(config.task)
-    if task is not None and synthetic is not None:
-        synthetic = as_samples(synthetic, "synthetic")
-    if config.synthetic_data is not None:
-        if synthetic is not None:
-            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
-        synthetic = load_labelled_samples(config.synthetic_data)
+    synthetic = _synthetic(config, synthetic, task)
     results: list[RunResult] = []
     models: dict[tuple[int, str], LastModels] = {}
     for seed in seeds:
@@ -136,6 +131,7 @@ def run_seeds(
                 for one in begun.runs(settings or MethodSettings(), synthetic):
                     one.run(begun.tell, begun.keep)
                     models[seed, one.name] = one.last_models()
+                    del one  # with its clients, before the next one's are made
             results.append(begun.finish())
         except BaseException as error:
             begun.stop(error, tuple(results))
@@ -183,6 +179,14 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
     parts = task.train_data if isinstance(task.train_data, list) else task.partition
     return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
+
+
+def _synthetic(config: RunConfig, given: LabelledSamples | None, task: Task | None) -> LabelledSamples | None:
+    if config.synthetic_data is not None:
+        if given is not None:
+            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
+        return load_labelled_samples(config.synthetic_data)
+    return given if given is None or task is None else as_samples(given, "synthetic")
 
 
 class _SeedRun:
@@ -238,18 +242,7 @@ class _SeedRun:
         weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
         made, modules = self._planned(settings, weights)
         check_synthetic_samples(synthetic, made.values(), self._dataset, config.clients)
-        if checkpoint is not None:
-            own = {} if self._task is None else self._identity()
-            checkpoint.begin(run_identity(config, self._dataset, made, synthetic, own))
-        result = self._empty_result()
-        if config.folder is not None:
-            stated = {name: one.own_settings for name, one in made.items()}
-            self._written = WrittenRun(config, stated, result.environment)
-        self._result = result
-        for method in () if checkpoint is None else checkpoint.finished:
-            result.methods.append(method)
-            for record in method.rounds:
-                self.tell(method.method, record)
+        result = self._begun(made, synthetic)
         for place, name in enumerate(self._names):
             if place < len(result.methods):
                 continue
@@ -278,6 +271,23 @@ class _SeedRun:
                 checkpoint.keep_finished([*result.methods, finished])
             result.methods.append(finished)
             self._run, self._round = None, config.rounds
+
+    def _begun(self, made: Mapping[str, Method], synthetic: LabelledSamples | None) -> RunResult:
+        """Begin the checkpoint and the run's folder, or go on with them; tell of the methods that had ended."""
+        config, checkpoint = self._config, self._checkpoint
+        if checkpoint is not None:
+            own = {} if self._task is None else self._identity()
+            checkpoint.begin(run_identity(config, self._dataset, made, synthetic, own))
+        result = self._empty_result()
+        if config.folder is not None:
+            stated = {name: one.own_settings for name, one in made.items()}
+            self._written = WrittenRun(config, stated, result.environment)
+        self._result = result
+        for method in () if checkpoint is None else checkpoint.finished:
+            result.methods.append(method)
+            for record in method.rounds:
+                self.tell(method.method, record)
+        return result
 
     def _planned(
         self, settings: MethodSettings, weights: Sequence[int] | None

@@ -27,7 +27,7 @@ from shieldfl.sensitivity.layer_chains import LayerChain
 from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.partition import IndexArray, deal_out, dirichlet_partition
+from shieldfl.simulation.partition import IndexArray, deal_out
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.torch_bridge import flatten, flatten_buffers
 from shieldfl.training.local_trainer import LocalTrainer
@@ -155,22 +155,19 @@ class Task:
     ) -> list[IndexArray]:
         """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
         count = len(dataset.train_labels)
-        if classes_per_client is not None:
-            if self.concentration(dataset, 1.0) != 1.0:
-                raise ParameterError(
-                    "classes_per_client deals out samples by their classes, and this task's targets are none, or its "
-                    "data have parts of their own: leave it out"
-                )
-            return deal_out(dataset.train_labels.numpy(), clients, alpha, classes_per_client, seed)
+        by_classes = self.concentration(dataset, 1.0) == 1.0
+        if classes_per_client is not None and not by_classes:
+            raise ParameterError(
+                "classes_per_client deals out samples by their classes, and this task's targets are none, or its data "
+                "have parts of their own: leave it out"
+            )
         given = self.partition
         if isinstance(self.train_data, list):
             given = np.split(np.arange(count), np.cumsum(self._train[2])[:-1])
         if given is not None:
             return _checked_partition(given, count, clients)
-        concentration = self.concentration(dataset, alpha)
-        assert concentration is not None, "own parts were returned"
-        classes = np.zeros(count, np.int64) if math.isinf(concentration) else dataset.train_labels.numpy()
-        return dirichlet_partition(classes, clients, concentration, seed)
+        labels = dataset.train_labels.numpy() if by_classes else np.zeros(count, np.int64)
+        return deal_out(labels, clients, alpha if by_classes else math.inf, classes_per_client, seed)
 
 
 def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:

@@ -17,7 +17,7 @@ _CODE = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from shieldfl.simulation import runner
-from shieldfl.cli.run.progress import RoundProgress
+from shieldfl.cli.run.session import RoundProgress
 shown = RoundProgress.__call__
 finished = 0
 def tell(self, method, record):

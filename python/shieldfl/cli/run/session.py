@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,24 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
 
 from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
-from shieldfl.cli.run.progress import RoundProgress
-from shieldfl.cli.run.table import print_compared, print_run
+from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.output_files import kept_folder
+from shieldfl.reporting.quantities import metric_text
 from shieldfl.roles.run_folder import RunFolder
 from shieldfl.simulation import runner
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.papers import ComparedFigure, PaperFigure, compare_figures
+from shieldfl.simulation.report.comparison import compared_rows, footnotes
+from shieldfl.simulation.report.findings import findings
+from shieldfl.simulation.report.summary import describe_run, remarks, summarise
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import EndedRuns, RunInterrupted, RunResult
 
-__all__ = ["Session"]
+__all__ = ["RoundProgress", "Session"]
 
 _AUDITED_FEDERATIONS = 5
 """Of each method, whose four clients are attacked one by one: enough for an interval."""
@@ -131,12 +139,12 @@ class Session:
                 failures.append(error)
         if not is_stdout(self.json_file):
             if not self.seeds:
-                print_run(first, self.all_figures)
+                _print_run(first, self.all_figures)
             elif whole:
                 typer.echo(ComparedRuns(done.seeds[:whole], done.runs[:whole]).table(), nl=False)
             if compared and self.seeds:
                 typer.echo(f"Of seed {done.seeds[0]}:")
-            print_compared(compared)
+            _print_compared(compared)
         if failures:
             raise failures[0]
 
@@ -213,3 +221,94 @@ def _audited(config: RunConfig, methods: Sequence[str], settings: MethodSettings
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+def _print_run(result: RunResult, all_figures: bool = False) -> None:
+    """Print what came out, and the figures side by side, on standard output: those that decide, or all."""
+    console = result_console()
+    console.print(describe_run(result), soft_wrap=True)
+    if result.interrupted is not None:
+        console.print(f"Not complete: {result.interrupted}.", soft_wrap=True)
+    for sentence in findings(result):
+        console.print(sentence, soft_wrap=True)
+    table = result_table(["", *(method.method for method in result.methods)])
+    if all_figures:
+        for section in summarise(result):
+            table.add_row(Text(section.title, style="bold cyan"))
+            for row in section.rows:
+                table.add_row(f"  {row.label}", *row.cells)
+            table.add_section()
+    else:
+        table.columns[0].style = "cyan"
+        for row in compared_rows(result):
+            table.add_row(row.label, *row.cells)
+    console.print(table)
+    if len(result.methods) > 1:
+        console.print(f"× compares with {result.methods[0].method}.", soft_wrap=True)
+    for names, note in remarks(result) if all_figures else footnotes(result):
+        console.print(f"{names}: {note}", soft_wrap=True)
+
+
+def _print_compared(figures: Sequence[ComparedFigure]) -> None:
+    """Print a row for each figure on standard output; nothing where there are none."""
+    if not figures:
+        return
+    heads = ("method", "figure", "ours", "the paper's", "source")
+    table = result_table(heads, (figure.cells() for figure in figures), ("figure", "source"))
+    console = result_console()
+    console.print("Ours beside the paper's")
+    console.print(table)
+
+
+_SHORT_NAMES = {"encrypted": "enc", "personalised": "pers"}
+
+
+class RoundProgress(TerminalProgress):
+    """One bar for each method; calling it with a method's name and a round's record moves one on."""
+
+    def __init__(self, methods: Sequence[str], rounds: int) -> None:
+        progress = progress_on_terminal(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn(
+                "{task.fields[figures]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
+            ),
+            expand=True,
+        )
+        super().__init__(progress)
+        self._rounds = rounds
+        self._waiting = [
+            (name, self._progress.add_task(name, total=rounds, start=False, figures="")) for name in methods
+        ]
+        self._tasks = dict(self._waiting)
+        self._start_next()
+
+    def __call__(self, method: str, record: RoundRecord) -> None:
+        """Show a finished round."""
+        self._progress.update(self._tasks[method], completed=record.round, figures=_figures(record))
+        if record.round == self._rounds:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        if self._waiting:
+            self._progress.start_task(self._waiting.pop(0)[1])
+
+
+def _figures(record: RoundRecord) -> str:
+    """Two short lines, which fit beside the bar on a terminal of 80 columns."""
+    name = next(iter(record.metrics), "accuracy") if math.isnan(record.accuracy) else "accuracy"
+    measured = metric_text(record.measured(name), name)
+    if record.measured_by_clients(name) != record.measured(name):
+        measured += f", own {metric_text(record.measured_by_clients(name), name)}"
+    if name != "accuracy":
+        measured = f"{name} {measured}"
+    zones = [
+        f"{_SHORT_NAMES.get(zone, zone)} {share:.1%}"
+        for zone, share in record.zone_shares.items()
+        if share > 0.0
+    ]
+    return f"{measured}\n{' '.join(zones)}"
