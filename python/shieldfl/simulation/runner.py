@@ -142,7 +142,7 @@ def run_seeds(
 def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:
     """Return what one of several seeds is run by: where there are several, each has a folder of its own."""
     if len(seeds) == 1:
-        return replace(config, seed=seed)
+        return config if seed == config.seed else replace(config, seed=seed)
     folder, checkpoint = (
         None if place is None else str(Path(place) / f"seed-{seed}")
         for place in (config.folder, config.checkpoint)
