@@ -6,14 +6,14 @@ import pytest
 
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
+from shieldfl.simulation.runner import run_seeds
 
 
 @pytest.mark.parametrize("method", BUILT_IN)
 @pytest.mark.parametrize("clients", [5, 20], ids=lambda clients: f"clients={clients}")
 def test_round(benchmark, method, clients):
     config = RunConfig(clients=clients, rounds=1, local_epochs=1, threads=1)
-    result = benchmark.pedantic(run_methods, (config, [method]), rounds=3, warmup_rounds=1)
+    result = benchmark.pedantic(run_seeds, (config, [method], [0]), rounds=3, warmup_rounds=1).runs[0]
     (record,) = result.methods[0].rounds
     benchmark.extra_info["stage_seconds"] = record.stage_seconds
     assert record.participants == clients

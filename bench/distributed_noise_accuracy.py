@@ -50,7 +50,7 @@ from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.method_run import MethodRun
 from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.training_device import torch_threads
 from shieldfl.torch_bridge import flatten, parameter_layout
 
 DELTA = 1e-5

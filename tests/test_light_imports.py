@@ -48,12 +48,12 @@ UNWANTED = {
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
     "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
     "shieldfl.methods.selective_shield.method": ("torch", "sklearn", "opacus"),
-    "shieldfl.simulation.configuration_choice": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
+    "shieldfl.simulation.papers": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
     "shieldfl.simulation.compared_runs": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
     "shieldfl.simulation.config": ("torch", "sklearn", "opacus"),
     "shieldfl.fleet.costs.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
     "shieldfl.fleet.simulate.planner": ("torch", "sklearn", "opacus", "matplotlib"),
-    "shieldfl.simulation.driver": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
+    "shieldfl.simulation.runner": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
 }
 
 

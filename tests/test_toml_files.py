@@ -12,7 +12,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.fleet.costs.device_profile import load_profile
 from shieldfl.fleet.fleet_file import load_fleet
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.experiment import load_experiment
+from shieldfl.simulation.papers import load_experiment
 from shieldfl.toml_files import read_text
 
 EXPERIMENT = 'methods = ["fedavg"]\n[run]\nrounds = {}\n'

@@ -18,8 +18,8 @@ from shieldfl.privacy.mechanisms import AdaptiveClip
 from shieldfl.roles.authority_store import AuthorityStore, SessionRules
 from shieldfl.roles.store_records import ClientKey
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.convergence import converged_at
 from shieldfl.simulation.partition import dirichlet_partition, grouped_partition
+from shieldfl.simulation.results import converged_at
 
 SCHEMES = {"kahe": sf.kahe, "pads": sf.pads, "ckks": sf.ckks, "paillier": sf.paillier}
 UPDATE = np.full(8, 0.5, np.float32)

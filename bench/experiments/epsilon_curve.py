@@ -21,8 +21,8 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.results import RoundRecord
+from shieldfl.simulation.runner import run_seeds
 
 BUDGETS = (math.inf, 1e5, 1e4, 1e3, 100.0, 10.0, 1.0)
 NO_NOISE = 1e-9  # a noise multiplier that clips and adds nothing worth mentioning: the control
@@ -32,11 +32,12 @@ def run(config: RunConfig, settings: SelectiveShieldSettings) -> list[RoundRecor
     """Return the rounds, also those before a run broke down."""
     records: list[RoundRecord] = []
     with contextlib.suppress(RangeError):  # the number of records tells in which round
-        run_methods(
+        run_seeds(
             config,
             ["selective-shield"],
+            [config.seed],
             MethodSettings(selective_shield=settings),
-            lambda _, record: records.append(record),
+            on_round=lambda seed, method, record: records.append(record),
         )
     return records
 

@@ -40,9 +40,9 @@ from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.driver import describe_environment
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.partition import dirichlet_partition
+from shieldfl.simulation.runner import describe_environment
 from shieldfl.torch_bridge import (
     flatten,
     flatten_buffers,

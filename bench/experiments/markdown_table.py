@@ -24,7 +24,7 @@ from shieldfl.reporting.quantities import (
     seconds_text,
     share_text,
 )
-from shieldfl.simulation.report.paper_figures import ComparedFigure, PaperFigure
+from shieldfl.simulation.papers import ComparedFigure, PaperFigure
 
 CHANGED = 0.001
 

@@ -12,7 +12,7 @@ from papers.code_state import code_digest, commit
 from papers.table_file import PaperTable, Row
 from shieldfl.errors import DataError
 from shieldfl.reporting.output_files import write_whole
-from shieldfl.simulation.driver import describe_environment
+from shieldfl.simulation.runner import describe_environment
 
 __all__ = ["RESULTS", "Stored", "StoredRow"]
 

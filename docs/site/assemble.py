@@ -41,7 +41,7 @@ REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "simulation": (
         "run, Task, ComparedRuns",
         {
-            "shieldfl.simulation.own_run": ("run",),
+            "shieldfl.simulation.runner": ("run",),
             "shieldfl.simulation.task": ("Task",),
             "shieldfl.simulation.compared_runs": ("ComparedRuns", "Spread"),
             "shieldfl.simulation.config": ("RunConfig",),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shieldfl.one_process import encrypted_mean
     from shieldfl.roles.key_authority import KeyAuthority
     from shieldfl.simulation.compared_runs import ComparedRuns
-    from shieldfl.simulation.own_run import run
+    from shieldfl.simulation.runner import run
     from shieldfl.simulation.task import Task
 
 __all__ = [
@@ -71,7 +71,7 @@ _LOADED_LATE = {
     "encrypted_mean": "shieldfl.one_process",
     "ComparedRuns": "shieldfl.simulation.compared_runs",
     "Task": "shieldfl.simulation.task",
-    "run": "shieldfl.simulation.own_run",
+    "run": "shieldfl.simulation.runner",
 }
 
 

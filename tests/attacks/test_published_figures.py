@@ -21,9 +21,9 @@ from shieldfl.methods.selective_shield.method import SelectiveShield
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise, NoisedUpload
 from shieldfl.roles.message import Message
-from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.report.summary import summarise
+from simulation.small_runs import run_methods
 
 
 def update_of(run: SteppedRun, client: int) -> np.ndarray:
@@ -234,16 +234,16 @@ def test_a_method_that_does_not_say_what_it_shows_is_refused(monkeypatch: pytest
     offer(monkeypatch, "patched", Patched)
     config = RunConfig(clients=2, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
     with pytest.raises(ParameterError, match="names"):
-        driver.run_methods(config, ["patched"])
+        run_methods(config, ["patched"])
     Patched.names = (NamedMethod("patched", "everything", "a test", "nowhere"),)
     with pytest.raises(ParameterError, match="privacy_reading"):
-        driver.run_methods(config, ["patched"])
+        run_methods(config, ["patched"])
     Patched.privacy_reading = FedAvg.privacy_reading
     with pytest.raises(ParameterError, match="aggregator_sees"):
-        driver.run_methods(config, ["patched"])
+        run_methods(config, ["patched"])
     # What it declares does not decide what a reader is told that it hides.
     Patched.aggregator_sees = "ciphertexts alone"
-    result = driver.run_methods(config, ["patched"])
+    result = run_methods(config, ["patched"])
     rows = {row.label: row.cells for row in summarise(result)[-1].rows}
     assert rows["hidden from the aggregator"] == ("nothing",)
     assert rows["ε"] == ("∞",)

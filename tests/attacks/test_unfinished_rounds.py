@@ -17,12 +17,12 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.roles.message import Message
-from shieldfl.simulation import driver
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.report.summary import summarise
 from shieldfl.simulation.run_result import RunInterrupted
 from shieldfl.training.local_update import LocalUpdate
+from simulation.small_runs import run_methods
 
 
 def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):
@@ -36,7 +36,7 @@ def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch
     monkeypatch.setattr(CollectingAggregator, "receive", stop_late)
     settings = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 1.0})
     with pytest.raises(RunInterrupted) as caught:
-        driver.run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
+        run_methods(RunConfig(clients=4, rounds=3, threads=1, local_epochs=1), ["dp-fedavg"], settings)
     (method,) = caught.value.result.methods
     assert len(method.rounds) == 2
     assert method.last.epsilon == pytest.approx(epsilon_of({Noise(1.0, "client"): 3}, 1e-5))
@@ -63,7 +63,7 @@ def test_what_left_in_a_round_that_was_given_up_is_in_the_row_of_what_is_hidden(
 
     monkeypatch.setattr(EmbeddedFederation, "draw_leavers", draw_leavers)
     config = RunConfig(clients=3, rounds=1, local_epochs=1, model="mlp", threads=1, min_clients=2)
-    result = driver.run_methods(config, [name])
+    result = run_methods(config, [name])
     (method,) = result.methods
     assert (method.last.participants, method.last.dropped) == (0, 3)
     assert any("round 1 was given up" in note for note in method.notes)

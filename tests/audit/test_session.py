@@ -15,7 +15,7 @@ from shieldfl.audit.views import view as views
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import quick_synthetic_data
 
 PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
 

@@ -8,8 +8,7 @@ import torch
 
 import shieldfl as sf
 from shieldfl.methods.discovery import BUILT_IN
-from simulation.fewer_samples import fewer_samples
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import fewer_samples, quick_synthetic_data
 
 ON = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else None
 pytestmark = pytest.mark.skipif(ON is None, reason="there is no accelerator")

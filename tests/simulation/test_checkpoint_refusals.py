@@ -12,12 +12,16 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatEr
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
 from shieldfl.roles.run_folder import RunFolder
-from shieldfl.simulation import driver
+from shieldfl.simulation import runner
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
-from simulation.cut_off_runs import SMALL, CutOffError, cut_after
-from simulation.fewer_samples import fewer_samples
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import (
+    SMALL,
+    CutOffError,
+    cut_after,
+    fewer_samples,
+    quick_synthetic_data,
+    run_methods,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +70,13 @@ def test_a_checkpoint_is_of_one_run(begun, changes, methods, settings, words):
 
 
 def test_a_checkpoint_is_of_the_same_data(begun, monkeypatch):
-    load = driver.load_dataset
+    load = runner.load_dataset
 
     def load_others(name, data_dir):
         dataset = load(name, data_dir)
         return replace(dataset, test_labels=dataset.test_labels.flip(0))
 
-    monkeypatch.setattr(driver, "load_dataset", load_others)
+    monkeypatch.setattr(runner, "load_dataset", load_others)
     with pytest.raises(PolicyError, match="differs in the data: a run goes on"):
         run_methods(replace(begun, resume=True), ["full-he"])
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.noised_average.schedule import AlternatingSchedule
-from shieldfl.simulation.convergence import averaging_window, converged_at
-from shieldfl.simulation.report.paper_figures import FIGURES
-from shieldfl.simulation.results import MethodResult, RoundRecord
+from shieldfl.simulation.papers import FIGURES
+from shieldfl.simulation.results import MethodResult, RoundRecord, averaging_window, converged_at
 
 
 def plain_reading(accuracies: list[float], window: int) -> int | None:

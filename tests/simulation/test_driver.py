@@ -20,12 +20,9 @@ from shieldfl.privacy.events import Noise
 from shieldfl.settings import settings_of
 from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.results import STAGES
-from simulation.charged_draws import charged_draws
-from simulation.fewer_samples import fewer_samples
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import charged_draws, fewer_samples, quick_synthetic_data, run_methods
 
 TINY = {"clients": 4, "rounds": 2, "local_epochs": 1, "model": "linear", "threads": 1, "learning_rate": 0.05}
 

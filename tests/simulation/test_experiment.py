@@ -11,8 +11,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.experiment import Experiment, load_experiment, parse_experiment
-from shieldfl.simulation.report.paper_figures import FIGURES, PaperFigure
+from shieldfl.simulation.papers import FIGURES, Experiment, PaperFigure, load_experiment, parse_experiment
 
 FOLDER = Path(__file__).parents[2] / "bench" / "experiments"
 FILES = sorted(path for path in FOLDER.glob("*.toml") if not path.name.startswith("fleet-"))

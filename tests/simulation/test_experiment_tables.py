@@ -11,8 +11,8 @@ import pytest
 
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.report.paper_figures import PaperFigure, compare_figures
+from shieldfl.simulation.papers import PaperFigure, compare_figures
+from simulation.small_runs import run_methods
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "experiments" / "markdown_table.py"
 PAPERS = (

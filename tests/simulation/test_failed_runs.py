@@ -9,6 +9,7 @@ from torch import nn
 
 import shieldfl as sf
 from shieldfl.errors import DataError, ParameterError
+from shieldfl.simulation.run_result import RunInterrupted
 from simulation.test_own_run import QUICK, regression
 
 
@@ -51,22 +52,29 @@ def test_a_folder_that_cannot_be_written_in_the_end_either_hides_no_error(tmp_pa
     assert "it is still full" in failed.value.__notes__
 
 
-def test_an_error_before_a_method_of_a_later_seed_keeps_the_seeds_before():
-    built = []
-
-    def model():
-        built.append(1)
-        return nn.Linear(4, 1) if len(built) < 2 else None
-
-    with pytest.raises(ParameterError, match="must return a torch module") as failed:
-        sf.run(regression(model=model), ["fedavg", "full-he"], seeds=(0, 1), **QUICK)
-    (before,) = failed.value.ended.earlier
-    assert [method.method for method in before.methods] == ["fedavg", "full-he"]
-    assert failed.value.ended.result.methods == []
-    assert failed.value.__notes__ == ["failed before the first round of fedavg, before full-he, with seed 1"]
-
-
 def test_an_error_before_anything_ended_is_as_it_was():
     with pytest.raises(ParameterError) as failed:
         sf.run(regression(model=lambda: None), ["fedavg"], seeds=(0, 1), **QUICK)
     assert failed.value.ended is None
+
+
+@pytest.mark.parametrize("ctrl_c", [False, True])
+def test_what_ends_a_later_seed_before_its_methods_keeps_the_seeds_before(ctrl_c):
+    built = []
+
+    def model():
+        built.append(1)
+        if len(built) < 2:
+            return nn.Linear(4, 1)
+        if ctrl_c:
+            raise KeyboardInterrupt
+        return None
+
+    with pytest.raises(RunInterrupted if ctrl_c else ParameterError) as stopped:
+        sf.run(regression(model=model), ["fedavg", "full-he"], seeds=(0, 1), **QUICK)
+    (before,) = stopped.value.ended.earlier
+    assert [method.method for method in before.methods] == ["fedavg", "full-he"]
+    result = stopped.value.ended.result
+    assert result.methods == []
+    where = "in round 1 of" if ctrl_c else "before the first round of"
+    assert str(result.interrupted).endswith(f"{where} fedavg, before full-he")

@@ -16,9 +16,9 @@ from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from simulation.small_runs import run_methods
 
 CLIENTS = 4
 

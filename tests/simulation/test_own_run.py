@@ -16,8 +16,8 @@ import shieldfl as sf
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.simulation.compared_runs import Spread
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.run_result import RunInterrupted
+from simulation.small_runs import run_methods
 from small_pictures import one_picture
 
 QUICK = {"clients": 3, "rounds": 2, "local_epochs": 1}

@@ -17,13 +17,11 @@ from shieldfl.privacy.events import NoiseOfDrawnSum
 from shieldfl.privacy.sum_noise_plan import planned_sum_noise
 from shieldfl.reporting.quantities import epsilon_text
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.left_by_training import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.simulation.report.summary import summarise
 from shieldfl.simulation.run_result import RunResult
+from shieldfl.simulation.training_device import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.training.objective import Objective
-from simulation.fewer_samples import fewer_samples
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import fewer_samples, quick_synthetic_data, run_methods
 
 SLOW_KEYS = {"plain-he", "batch-crypt", "sense-crypt"}
 HIDDEN = {

@@ -10,15 +10,19 @@ import torch
 
 from shieldfl.errors import PolicyError
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation import method_run, synthetic_shares
+from shieldfl.simulation import method_run, partition
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.federation import EmbeddedFederation
 from shieldfl.simulation.run_result import RunInterrupted
 from shieldfl.training.local_trainer import LocalTrainer
-from simulation.cut_off_runs import SMALL, CutOffError, cut_after
-from simulation.fewer_samples import fewer_samples
-from simulation.quick_synthetic_data import quick_synthetic_data
+from simulation.small_runs import (
+    SMALL,
+    CutOffError,
+    cut_after,
+    fewer_samples,
+    quick_synthetic_data,
+    run_methods,
+)
 
 SHIELD = {"threshold": 0.1, "consensus": 0.5}
 PAILLIER = {"encryption": "paillier-dense", "key_bits": 2048}
@@ -227,18 +231,18 @@ def test_a_target_epsilon_counts_draws_of_before(tmp_path):
 
 def test_synthetic_data_are_made_once(tmp_path, monkeypatch):
     made = []
-    fit = synthetic_shares.fit_synthetic_data
+    fit = partition.fit_synthetic_data
 
     def once(*arguments, **options):
         made.append(fit(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(synthetic_shares, "fit_synthetic_data", once)
+    monkeypatch.setattr(partition, "fit_synthetic_data", once)
     kept = RunConfig(**SMALL, checkpoint=str(tmp_path / "run"))
     gone_on = run_round_by_round(kept, ["alt-fl-si-he"])
     assert len(made) == 1
     # The same ones again, so that what trains on them can be compared.
-    monkeypatch.setattr(synthetic_shares, "fit_synthetic_data", lambda *_, **__: made[0])
+    monkeypatch.setattr(partition, "fit_synthetic_data", lambda *_, **__: made[0])
     whole = run_methods(replace(kept, checkpoint=None), ["alt-fl-si-he"])
     assert figures(gone_on) == figures(whole)
     assert whole.methods[0].last.epsilon > 0.0

@@ -14,9 +14,8 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation import method_run
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.driver import run_methods
-from shieldfl.simulation.synthetic_shares import synthetic_shares
-from simulation.quick_synthetic_data import quick_synthetic_data
+from shieldfl.simulation.partition import synthetic_shares
+from simulation.small_runs import quick_synthetic_data, run_methods
 
 CONFIG = RunConfig(clients=3, rounds=2, local_epochs=1, model="linear", threads=1)
 SETTINGS = MethodSettings().changed("alt-fl-si-he", {"interleaving_ratio": "1/2"})

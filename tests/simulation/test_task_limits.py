@@ -253,22 +253,6 @@ def test_a_seed_that_had_not_ended_its_first_round_begins_anew(tmp_path):
     assert len(result.records()) == 4
 
 
-def test_ctrl_c_before_a_method_of_a_later_seed_keeps_the_seeds_before():
-    built = []
-
-    def model():
-        built.append(1)
-        if len(built) == 2:
-            raise KeyboardInterrupt
-        return nn.Linear(4, 1)
-
-    with pytest.raises(RunInterrupted) as stopped:
-        sf.run(regression(model=model), ["fedavg", "full-he"], seeds=(0, 1), **QUICK)
-    (before,) = stopped.value.earlier
-    assert [method.method for method in before.methods] == ["fedavg", "full-he"]
-    assert stopped.value.result.methods == []
-
-
 def test_a_task_by_import_path_is_loaded_once_for_all_seeds(tmp_path, monkeypatch):
     (tmp_path / "counted_app.py").write_text(
         "from simulation.test_own_run import regression\nmade = []\n\n\n"

@@ -1,4 +1,4 @@
-"""Clients that train beside each other in processes: the same figures, the same refusals, nothing left behind."""
+"""Clients that train in processes beside the first one come to what they come to in it; memory that they share."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.mechanisms import gaussian_noise
 from shieldfl.profiling.stages import StageClock
 from shieldfl.simulation import training_processes
-from shieldfl.simulation.client_training import ClientTraining
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.task import Task
-from shieldfl.simulation.training_processes import can_copy_process
+from shieldfl.simulation.training_processes import ClientTraining, SharedVectors, can_copy_process
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
+from simulation.small_runs import run_methods
 
 pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")
 
@@ -63,13 +62,14 @@ def figures(result):
 def begun(monkeypatch):
     """The numbers of the processes that were begun."""
     known = []
-    make = training_processes.TrainingProcesses.__init__
+    start = training_processes._started
 
-    def counting(self, *arguments):
-        make(self, *arguments)
-        known.extend(process.pid for process, _ in self._processes)
+    def counting(*arguments):
+        process, connection = start(*arguments)
+        known.append(process.pid)
+        return process, connection
 
-    monkeypatch.setattr(training_processes.TrainingProcesses, "__init__", counting)
+    monkeypatch.setattr(training_processes, "_started", counting)
     yield known
     assert not active_children()
 
@@ -292,7 +292,7 @@ def test_processes_end_with_the_one_that_began_them():
         import os, signal, sys
         sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
         from multiprocessing import active_children
-        from shieldfl.simulation.client_training import ClientTraining
+        from shieldfl.simulation.training_processes import ClientTraining
         from simulation.test_training_processes import START, Sleeper
         training = ClientTraining([Sleeper()] * 2, print, 2)
         for client in range(2):
@@ -318,3 +318,35 @@ def _runs(number: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_model_that_all_start_from_is_written_once_and_others_are_not_mixed_up():
+    vectors = SharedVectors(3, 2, 1)
+
+    def start(values, buffer, constant=True):
+        made = np.array(values, np.float32), np.array([buffer], np.float32)
+        return StartingPoint(*(np.frombuffer(one.tobytes(), np.float32) if constant else one for one in made))
+
+    one = start([1, 2], 3)
+    places = [vectors.place(one), vectors.place(replace(one, scores="batch"))]
+    assert places[0].start == places[1].start
+    assert places[0].result != places[1].result
+    other = vectors.place(StartingPoint(one.parameters, start([0, 0], 4).buffers))
+    assert not vectors.has_room
+    assert [one.tolist() for one in vectors.start_of(places[1])] == [[1, 2], [3]]
+    assert [one.tolist() for one in vectors.start_of(other)] == [[1, 2], [4]]
+    for place in (*places, other):
+        vectors.give_back(place)
+    strided = np.frombuffer(np.arange(4, dtype=np.float32).tobytes(), np.float32)
+    for values in (strided[:2], strided[::2]):
+        place = vectors.place(StartingPoint(values, one.buffers))
+        assert vectors.start_of(place)[0].tolist() == values.tolist()
+        vectors.give_back(place)
+    with pytest.raises(ValueError, match="broadcast"):
+        vectors.place(StartingPoint(one.parameters, np.zeros(2, np.float32)))
+    vectors = SharedVectors(3, 2, 1)
+    changing = start([5, 6], 7, constant=False)
+    first = vectors.place(changing)
+    changing.parameters[:] = 8
+    assert vectors.start_of(vectors.place(changing))[0].tolist() == [8, 8]
+    assert vectors.start_of(first)[0].tolist() == [5, 6]

@@ -13,9 +13,9 @@ import pytest
 import shieldfl as sf
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.run_result import RunInterrupted
 from shieldfl.simulation.written_run import commit_facts
+from simulation.small_runs import run_methods
 
 SMALL = {"rounds": 2, "clients": 3, "sample_rate": 1.0}
 

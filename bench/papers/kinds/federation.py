@@ -15,8 +15,8 @@ from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.compared_runs import Spread
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.own_run import run_seeds
-from shieldfl.simulation.report.paper_figures import FIGURES as OF_RUNS
+from shieldfl.simulation.papers import FIGURES as OF_RUNS
+from shieldfl.simulation.runner import run_seeds
 from shieldfl.toml_files import read_settings, refuse_unknown
 
 __all__ = ["FIGURES", "check", "measure"]

@@ -26,8 +26,8 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.driver import describe_environment
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.runner import describe_environment
+from shieldfl.simulation.training_device import torch_threads
 
 __all__ = ["AuditInterrupted", "run_audit"]
 

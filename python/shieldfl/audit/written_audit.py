@@ -22,10 +22,9 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.line_file import LineFile
 from shieldfl.reporting.output_files import write_whole
 from shieldfl.settings import plain_settings
-from shieldfl.simulation.checkpoint import digest_of
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.driver import describe_environment
-from shieldfl.simulation.written_run import commit_facts, json_text
+from shieldfl.simulation.runner import describe_environment
+from shieldfl.simulation.written_run import commit_facts, digest_of, json_text
 
 __all__ = ["WrittenAudit", "audit_identity"]
 

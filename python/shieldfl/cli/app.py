@@ -1,14 +1,22 @@
-"""The typer application: its commands and the options before them."""
+"""The typer application: its commands, imported when they are asked for, and the options before them."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections import UserDict
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
 
+import click
 import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
 
 import shieldfl
-from shieldfl.cli.commands_on_demand import CommandsOnDemand
-from shieldfl.cli.run.method_list import HelpWithMethods
+from shieldfl.errors import ParameterError
+from shieldfl.methods.discovery import method_names, named_method
 
 __all__ = ["app"]
 
@@ -20,7 +28,59 @@ To begin with:
 """
 
 
-class _Commands(CommandsOnDemand):
+class _CommandsOnDemand(TyperGroup):
+    """A group whose commands are imported when they are asked for: importing all takes longer than most of them do."""
+
+    places: ClassVar[Mapping[str, str]] = {}
+    """By a command's name: its module and its function, ``module:function``."""
+
+    def __init__(self, *, commands: dict[str, click.Command] | None = None, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Imported({**self.places, **(commands or {})})
+
+
+class _Imported(UserDict[str, Any]):
+    """Commands by name, in the place of a text which says where one is."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        known = self.data[name]
+        if isinstance(known, str):
+            module, function = known.split(":")
+            # Of an application with one command and no options before it, typer makes that command alone.
+            alone = typer.Typer(add_completion=False)
+            kind = _HelpWithMethods if known in _LISTING_METHODS else TyperCommand
+            alone.command(name, cls=kind)(getattr(import_module(module), function))
+            known = self.data[name] = typer.main.get_command(alone)
+        assert isinstance(known, click.Command)
+        return known
+
+
+class _HelpWithMethods(TyperCommand):
+    """A command whose help ends with the methods that there are."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the options, then a line for each method: what it is for and what it sends."""
+        super().format_help(ctx, formatter)
+        names = method_names()
+        table = Table.grid(padding=(0, 2), expand=True)
+        # What is cut where there is no room is never a name.
+        table.add_column(style="bold cyan", no_wrap=True, min_width=max(map(len, names)))
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        for name in names:
+            try:
+                method = named_method(name)
+                table.add_row(name, f"{method.purpose}: {method.sends}")
+            except ParameterError as error:
+                table.add_row(name, str(error))
+        title = "Methods: what each is for, and what leaves a client"
+        panel = Panel(table, title=title, title_align="left", border_style="dim")
+        Console(markup=False, highlight=False).print(panel)
+
+
+_LISTING_METHODS = ("shieldfl.cli.run.command:run", "shieldfl.cli.audit.command:audit")
+
+
+class _Commands(_CommandsOnDemand):
     places: ClassVar = {
         "run": "shieldfl.cli.run.command:run",
         "audit": "shieldfl.cli.audit.command:audit",
@@ -28,10 +88,9 @@ class _Commands(CommandsOnDemand):
         "inspect": "shieldfl.cli.inspect:inspect",
         "bench": "shieldfl.cli.bench.command:bench",
     }
-    classes: ClassVar = {"run": HelpWithMethods, "audit": HelpWithMethods}
 
 
-class _ProfileCommands(CommandsOnDemand):
+class _ProfileCommands(_CommandsOnDemand):
     places: ClassVar = {
         "calibrate": "shieldfl.cli.profile.command:calibrate",
         "simulate": "shieldfl.cli.profile.command:simulate",
@@ -39,7 +98,7 @@ class _ProfileCommands(CommandsOnDemand):
     }
 
 
-class _AuthorityCommands(CommandsOnDemand):
+class _AuthorityCommands(_CommandsOnDemand):
     places: ClassVar = {
         "init": "shieldfl.cli.authority.keys:init",
         "serve": "shieldfl.cli.authority.serve:serve",
@@ -51,7 +110,7 @@ class _AuthorityCommands(CommandsOnDemand):
     }
 
 
-class _FlowerCommands(CommandsOnDemand):
+class _FlowerCommands(_CommandsOnDemand):
     places: ClassVar = {
         "new": "shieldfl.cli.flower.new:new",
         "restored": "shieldfl.cli.flower.new:restored",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from shieldfl.simulation.last_models import LastModels
+    from shieldfl.simulation.evaluation import LastModels
 
 __all__ = ["ComparedRuns", "Spread"]
 

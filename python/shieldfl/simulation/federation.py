@@ -17,8 +17,7 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.opened_together import OpenedTogether
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
-from shieldfl.simulation.client_training import ClientTraining
-from shieldfl.simulation.training_processes import Trained
+from shieldfl.simulation.training_processes import ClientTraining, Trained
 from shieldfl.torch_bridge import ParameterLayout
 from shieldfl.training.local_trainer import LocalTrainer, training_seed
 

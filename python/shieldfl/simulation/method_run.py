@@ -22,20 +22,21 @@ from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.reports import Report, Tally
 from shieldfl.privacy.book import PrivacySpent
-from shieldfl.simulation.checkpoint import KeptMethod
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.convergence import averaging_window
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.evaluation import Evaluation
+from shieldfl.simulation.evaluation import Evaluation, LastModels
 from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.last_models import LastModels
-from shieldfl.simulation.left_by_training import leaves_parameters_alone, leaves_vectors_alone
-from shieldfl.simulation.partition import label_shares
-from shieldfl.simulation.results import MethodResult, RoundRecord
-from shieldfl.simulation.synthetic_shares import LabelledSamples, synthetic_shares
-from shieldfl.simulation.torch_threads import threads_worth, torch_threads
-from shieldfl.simulation.training_device import training_device
+from shieldfl.simulation.partition import LabelledSamples, label_shares, synthetic_shares
+from shieldfl.simulation.results import MethodResult, RoundRecord, averaging_window
+from shieldfl.simulation.training_device import (
+    leaves_parameters_alone,
+    leaves_vectors_alone,
+    threads_worth,
+    torch_threads,
+    training_device,
+)
 from shieldfl.simulation.training_processes import can_copy_process
+from shieldfl.simulation.written_run import KeptMethod
 from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout, update_layout
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import StartingPoint
@@ -181,47 +182,45 @@ class MethodRun:
 
         ``keep`` is called after each round, before ``on_round``, which is told of the rounds before, too.
         """
-        method, config = self._method, self._config
-        records = self.records
+        config, records = self._config, self.records
         if on_round is not None:
             for record in records:
-                on_round(method.name, record)
+                on_round(self.name, record)
         try:
-            for round_number in range(len(records) + 1, config.rounds + 1):
-                self.round_number = round_number
-                if not self._run_round(round_number):
+            for number in range(len(records) + 1, config.rounds + 1):
+                self.round_number = number
+                participants = self._drawn()
+                if not participants:
                     break
+                start = time.perf_counter()
+                leaving = self.federation.draw_leavers(participants, config.dropout, number)
+                try:
+                    traffic = self.federation.run_round(number, participants, config.min_clients, leaving)
+                except RangeError as error:
+                    if not records:
+                        raise
+                    self._account.note(
+                        f"broke down in round {number}, so its figures are of the rounds before: {error}"
+                    )
+                    break
+                seconds = time.perf_counter() - start + traffic.saved_seconds
+                records.append(self._record(number, traffic, seconds))
                 if keep is not None:
                     keep(self)
                 if on_round is not None:
-                    on_round(method.name, records[-1])
+                    on_round(self.name, records[-1])
         finally:
             self.federation.close()
 
-    def _run_round(self, round_number: int) -> bool:
-        """Run a round and keep its record; False where it ends the run before its last round, which is noted."""
-        config, records = self._config, self.records
+    def _drawn(self) -> list[int]:
+        """Return who takes part in the round; nobody where it ends the run, which is noted."""
         try:
-            participants = self.federation.draw(config.sample_rate, config.min_clients)
+            return self.federation.draw(self._config.sample_rate, self._config.min_clients)
         except PolicyError as error:
-            if not records:
+            if not self.records:
                 raise
-            self._account.note(f"stopped before round {round_number}: {error}")
-            return False
-        start = time.perf_counter()
-        leaving = self.federation.draw_leavers(participants, config.dropout, round_number)
-        try:
-            traffic = self.federation.run_round(round_number, participants, config.min_clients, leaving)
-        except RangeError as error:
-            if not records:
-                raise
-            self._account.note(
-                f"broke down in round {round_number}, so its figures are of the rounds before: {error}"
-            )
-            return False
-        seconds = time.perf_counter() - start + traffic.saved_seconds
-        records.append(self._record(round_number, traffic, seconds))
-        return True
+            self._account.note(f"stopped before round {self.round_number}: {error}")
+            return []
 
     def result(self, setup_seconds: float) -> MethodResult:
         """Return what the finished rounds measured."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from shieldfl.simulation.convergence import converged_at
+from shieldfl.array_view import as_count
+from shieldfl.errors import ParameterError
 
-__all__ = ["STAGES", "MethodResult", "RoundRecord"]
+__all__ = ["STAGES", "MethodResult", "RoundRecord", "averaging_window", "converged_at"]
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
 """What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
@@ -188,3 +190,39 @@ class MethodResult:
             stage: fmean(record.stage_seconds.get(stage, 0.0) for record in self.repeated_rounds)
             for stage in STAGES
         }
+
+
+def averaging_window(ratio: Fraction | None) -> int:
+    """Return the rounds that the accuracy is averaged over to say when it has converged.
+
+    8 for Alt-FL's interleaving ratios 1/4 and 3/4, 10 for all others and for methods that do not interleave (None): for
+    the paper's ratios a whole number of periods, so that both kinds of rounds weigh alike in every average.
+    """
+    return 8 if ratio in (Fraction(1, 4), Fraction(3, 4)) else 10
+
+
+_LEAST_GAIN = 0.001
+_PATIENCE_ROUNDS = 10
+
+
+def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
+    """Return the first round, from 1, that ends 10 consecutive gains below 0.1 %; None if there is none yet.
+
+    Source: Alt-FL, section VII: a moving average of the accuracy over ``window`` rounds, and convergence once its
+    improvement stays below 0.1 % for 10 rounds. The paper does not say what the improvement is measured against. Here
+    it is the average one round before, and 0.1 % are 0.001 of an accuracy that is a share of 1. An accuracy that falls
+    does not improve, and counts too.
+
+    Raises ParameterError for an accuracy that is NaN or outside [0, 1], or a window below 1.
+    """
+    window = as_count(window, "window")
+    if not all(0.0 <= accuracy <= 1.0 for accuracy in accuracies):
+        raise ParameterError("accuracies must be shares in [0, 1]")
+    quiet_rounds = 0
+    for index in range(window, len(accuracies)):
+        # Two averages one round apart share all but the newest and the oldest value.
+        gain = (accuracies[index] - accuracies[index - window]) / window
+        quiet_rounds = quiet_rounds + 1 if gain < _LEAST_GAIN else 0
+        if quiet_rounds == _PATIENCE_ROUNDS:
+            return index + 1
+    return None

@@ -11,7 +11,7 @@ from shieldfl.errors import DataError
 from shieldfl.simulation.report.timing import compare_timings
 from shieldfl.simulation.results import MethodResult, RoundRecord
 
-__all__ = ["NO_RUN", "EndedRuns", "Failure", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
+__all__ = ["NO_RUN", "EndedRuns", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
 
 NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"
 """What is wrong with other files."""
@@ -19,34 +19,21 @@ NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by js
 
 @dataclass(frozen=True)
 class Interruption:
-    """Where a run was stopped from outside."""
+    """Where a run was stopped from outside, or ended by an error."""
 
     method: str
     round: int
-    """Which was not finished, or just so."""
+    """Which was not finished, or just so; 0 is before a method's first, where there was an error."""
     not_begun: tuple[str, ...]
     """Methods that were to come."""
-
-    def __str__(self) -> str:
-        """Say it in a few words."""
-        return f"interrupted in round {self.round} of {self.method}{self._later}"
-
-    @property
-    def _later(self) -> str:
-        return f", before {', '.join(self.not_begun)}" if self.not_begun else ""
-
-
-@dataclass(frozen=True)
-class Failure(Interruption):
-    """Where a run was ended by an error; round 0 is before a method's first."""
-
-    error: str
+    error: str | None = None
     """What it says."""
 
     def __str__(self) -> str:
         """Say it in a few words, without the error's."""
         where = f"in round {self.round} of" if self.round else "before the first round of"
-        return f"failed {where} {self.method}{self._later}"
+        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
+        return f"{'interrupted' if self.error is None else 'failed'} {where} {self.method}{later}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +68,8 @@ class RunResult:
         for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
             entry["hidden_share"] = plain_json(method.hidden_share)
             entry["timing"] = plain_json(timing.to_json())
+        if self.interrupted is not None and self.interrupted.error is None:
+            del cleaned["interrupted"]["error"]
         return cleaned
 
     @classmethod
@@ -91,8 +80,7 @@ class RunResult:
             known["audit"] = facts.get("audit")
             stopped = known["interrupted"]
             if stopped is not None:
-                stopped = {**stopped, "not_begun": tuple(stopped["not_begun"])}
-                known["interrupted"] = (Failure if "error" in stopped else Interruption)(**stopped)
+                known["interrupted"] = Interruption(**{**stopped, "not_begun": tuple(stopped["not_begun"])})
             known["metrics"] = tuple(known["metrics"])
             known["methods"] = [_method(entry) for entry in known["methods"]]
             return cls(**known)
@@ -117,26 +105,23 @@ def _number(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C while methods ran: what was finished by then is in ``result``, whose methods have a round at least.
-
-    ``earlier`` are the runs of the seeds before, where there are several.
-    """
-
-    def __init__(self, result: RunResult, earlier: tuple[RunResult, ...] = ()) -> None:
-        super().__init__(str(result.interrupted))
-        self.result = result
-        self.earlier = earlier
-
-
 @dataclass(frozen=True)
 class EndedRuns:
-    """What was finished when an error ended a run: ``ended`` of that error."""
+    """What was finished when an error or Ctrl-C ended a run."""
 
     result: RunResult
     """Of the seed that ran: its methods have a round at least, and there may be none; ``interrupted`` says where."""
     earlier: tuple[RunResult, ...] = ()
     """The runs of the seeds before, where there are several."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C while methods ran: ``ended`` has what was finished by then, as that of errors; so have the attributes."""
+
+    def __init__(self, ended: EndedRuns) -> None:
+        super().__init__(str(ended.result.interrupted))
+        self.ended = ended
+        self.result, self.earlier = ended.result, ended.earlier
 
 
 def plain_json(value: Any) -> Any:

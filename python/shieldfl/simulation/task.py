@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -15,14 +18,30 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
-from shieldfl.losses import Loss
+from shieldfl.losses import Loss, mean_loss
+from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.sample_gradients import batch_gradients, check_all_used, check_samples_apart, first_line
+from shieldfl.sensitivity.gradient import full_batch_gradient
+from shieldfl.sensitivity.layer_chains import LayerChain
+from shieldfl.sensitivity.per_sample_gradients import mean_over_samples
+from shieldfl.settings import TrainingSettings
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.partition import IndexArray, deal_out, dirichlet_partition
+from shieldfl.simulation.partition import IndexArray, deal_out
 from shieldfl.simulation.results import RoundRecord
+from shieldfl.torch_bridge import flatten, flatten_buffers
+from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.training.local_update import GradientNoise, StartingPoint
 from shieldfl.training.objective import Metric, Objective, TrainModel
 from shieldfl.training.sgd import MakeOptimizer
 
-__all__ = ["Task", "as_samples"]
+__all__ = [
+    "Task",
+    "as_samples",
+    "load_task",
+    "try_model",
+    "try_task",
+]
 
 _TAKEN = {field.name for field in fields(RoundRecord)} - {"accuracy"} | {"seed", "method", "test_loss"}
 _TAKEN_HEADS = ("personalised_", "share_", "seconds_")
@@ -136,22 +155,19 @@ class Task:
     ) -> list[IndexArray]:
         """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
         count = len(dataset.train_labels)
-        if classes_per_client is not None:
-            if self.concentration(dataset, 1.0) != 1.0:
-                raise ParameterError(
-                    "classes_per_client deals out samples by their classes, and this task's targets are none, or its "
-                    "data have parts of their own: leave it out"
-                )
-            return deal_out(dataset.train_labels.numpy(), clients, alpha, classes_per_client, seed)
+        by_classes = self.concentration(dataset, 1.0) == 1.0
+        if classes_per_client is not None and not by_classes:
+            raise ParameterError(
+                "classes_per_client deals out samples by their classes, and this task's targets are none, or its data "
+                "have parts of their own: leave it out"
+            )
         given = self.partition
         if isinstance(self.train_data, list):
             given = np.split(np.arange(count), np.cumsum(self._train[2])[:-1])
         if given is not None:
             return _checked_partition(given, count, clients)
-        concentration = self.concentration(dataset, alpha)
-        assert concentration is not None, "own parts were returned"
-        classes = np.zeros(count, np.int64) if math.isinf(concentration) else dataset.train_labels.numpy()
-        return dirichlet_partition(classes, clients, concentration, seed)
+        labels = dataset.train_labels.numpy() if by_classes else np.zeros(count, np.int64)
+        return deal_out(labels, clients, alpha if by_classes else math.inf, classes_per_client, seed)
 
 
 def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
@@ -259,3 +275,131 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
             "one. Leave samples out of train_data, not out of the partition"
         )
     return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def load_task(path: str) -> Task:
+    """Return the task that ``module:name`` names, or what the function of that name returns.
+
+    The module is looked for in the folder that the process is in, too. Errors of the module itself pass through.
+    Raises ParameterError for a path that leads to nothing, or to no task.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (colon and module_name and name):
+        raise ParameterError(f"{path!r} is no MODULE:NAME: write my_app:task for what my_app.py calls task")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Not of what the module itself imports.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ParameterError(f"there is no module {module_name!r}, neither installed nor in {here}") from None
+    if not hasattr(module, name):
+        raise ParameterError(f"the module {module_name!r} has no {name!r}")
+    found = getattr(module, name)
+    task = found() if callable(found) else found
+    if not isinstance(task, Task):
+        raise ParameterError(
+            f"{path} is no task, but {type(task).__name__}: make a shieldfl.Task, or a function that returns one"
+        )
+    return task
+
+
+_BY_SAMPLE = ("per-sample", "label")
+
+
+def try_task(
+    methods: Mapping[str, Method],
+    models: Mapping[str, nn.Module],
+    settings: MethodSettings,
+    dataset: Dataset,
+    objective: Objective,
+) -> None:
+    """Raise ParameterError where a method asks for what the task, or its model, cannot give."""
+    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
+    for name, method in methods.items():
+        private = type(method).trains_privately(name, settings.of(name))
+        objective.check_method(name, method.scores, trains_privately=private)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                if method.scores in _BY_SAMPLE:
+                    _try_scores(deepcopy(models[name]).eval(), features, targets, objective)
+                if objective.train is None:
+                    _try_training(deepcopy(models[name]), method, features, targets, objective, private)
+        except ParameterError as error:
+            raise ParameterError(f"{name} cannot train this model: {error}") from error
+
+
+def _try_scores(
+    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, objective: Objective
+) -> None:
+    check_samples_apart(model, features, targets, objective.loss)
+    if objective.loss is None and LayerChain.of(model) is not None:
+        # Scored by the layers' own algebra, and not by torch.func.
+        found = mean_over_samples(model, features, targets, len(features), torch.clone)
+        expected = full_batch_gradient(model, features, targets)
+        if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
+            raise ParameterError("the gradients of single samples do not add up to that of the batch")
+
+
+def _try_training(
+    model: nn.Module,
+    method: Method,
+    features: torch.Tensor,
+    targets: torch.Tensor,
+    objective: Objective,
+    private: bool,
+) -> None:
+    """Take a step of the method's own kind."""
+    gradients, _ = batch_gradients(deepcopy(model).train(), features, targets, objective.loss)
+    if method.trained is not None or all(gradient is None for gradient in gradients.values()):
+        check_all_used(gradients)
+    start = StartingPoint(
+        flatten(model),
+        flatten_buffers(model),
+        scores=method.scores,
+        noise=GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None,
+    )
+    settings = TrainingSettings(local_epochs=1, batch_size=len(features))
+    LocalTrainer(model, features, targets, settings, objective=objective).train(start, seed=0)
+
+
+def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
+    """Go forward and backward once, as mini-batches do; a training function does it in its own way.
+
+    Raises ParameterError where that fails, which says of what kind the data are. The model is not changed.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ParameterError(
+            "the model is scripted, and torch's copies of such a module cannot be trained: pass the module that it was "
+            "scripted from"
+        )
+    try:
+        copy = deepcopy(model).eval()
+    except RuntimeError as error:
+        raise ParameterError(
+            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed. "
+            "torch.nn.utils.parametrizations.weight_norm keeps none, torch.nn.utils.weight_norm does"
+        ) from error
+    features, targets = dataset.train_features[:2], dataset.train_labels[:2]
+    try:
+        outputs = copy(features)
+        if objective.train is not None:
+            return
+        loss = mean_loss(objective.loss, outputs, targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise ParameterError("the loss must return one number, the mean over the samples, as a tensor")
+        loss.backward()  # type: ignore[no-untyped-call]
+    except ParameterError:
+        raise
+    except Exception as error:  # whatever a user's model or loss raises
+        raise ParameterError(
+            f"the model or its loss fails on two samples, features {_kind(features)} and targets {_kind(targets)}: "
+            f"{first_line(error)}. Whole numbers come as int64, all others as float32: convert what should be the other"
+        ) from error
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"

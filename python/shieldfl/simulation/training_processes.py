@@ -1,14 +1,16 @@
-"""Processes in which a simulation's clients train beside each other: copies of this one."""
+"""Where a simulation's clients train: one after another in this process, or beside each other in copies of it."""
 
 from __future__ import annotations
 
 import gc
 import math
+import mmap
 import os
 import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +22,17 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from shieldfl.array_view import address_of
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.simulation.shared_vectors import Place, SharedVectors
 from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.training.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = ["Trained", "TrainingProcesses", "can_copy_process", "train_client"]
+__all__ = ["ClientTraining", "SharedVectors", "Trained", "can_copy_process"]
+
 
 _MOST_BYTES = 256 * 2**20
 """Of vectors that trainings under way may have: further clients wait until one has ended."""
@@ -61,7 +66,7 @@ class Trained(NamedTuple):
     """By stage."""
 
 
-def train_client(trainer: LocalTrainer, client: int, start: StartingPoint, seed: int) -> Trained:
+def _train(trainer: LocalTrainer, client: int, start: StartingPoint, seed: int) -> Trained:
     """Train a client in this process."""
     outcome: LocalUpdate | RangeError
     try:
@@ -102,87 +107,123 @@ class _Ended(NamedTuple):
     kinds: set[str]
 
 
-class TrainingProcesses:
-    """Copies of this process, made by fork, each with a training at a time: nothing but vectors travels.
+class ClientTraining:
+    """Lets clients train and tells of each that has, in this process or several at a time beside it.
 
-    All take what is to be trained from one queue, and vectors are in memory that all share. Trainings under way are so
-    few that the queue never fills: else processes would wait for each other.
+    With several processes, each is a copy of this one from when the first client began (fork): samples, model and
+    settings are there without being copied or sent. All take what is to be trained from one queue, and vectors travel
+    through memory that all share; trainings under way are so few that the queue never fills, else processes would wait
+    for each other. What training leaves on a model beside parameters and buffers stays in the copy; so it is for models
+    that keep nothing else. Whichever process trains a client, it computes the same.
 
     Parameters
     ----------
     trainers : one for each client.
-    processes : how many.
-    first : a start as all are, as to sizes.
-
-    Raises ParameterError, as :meth:`take` does, for a process that cannot be begun, or that has ended by itself.
+    tell : called with what each client's training came to, while :meth:`begin` or a wait runs, in this thread.
+    processes : how many train at a time; 1 for this process alone.
     """
 
-    def __init__(self, trainers: Sequence[LocalTrainer], processes: int, first: StartingPoint) -> None:
-        sizes = first.parameters.size, first.buffers.size
-        room = _MOST_BYTES // (4 * (3 * sizes[0] + 2 * sizes[1]) + 1)
-        count = max(1, min(len(trainers), room, _MOST_TRAININGS))
-        self.running: dict[int, _Running] = {}
-        """By client, the oldest first."""
+    def __init__(
+        self, trainers: Sequence[LocalTrainer], tell: Callable[[Trained], None], processes: int = 1
+    ) -> None:
+        self._trainers = trainers
+        self._tell = tell
+        self._count = processes
         self._processes: list[tuple[BaseProcess, Connection]] = []
         self._queue: SimpleQueue[_Begun] | None = None
+        self._vectors: SharedVectors | None = None
+        self._running: dict[int, _Running] = {}
+        """By client, the oldest first."""
+        self._waited = self._trained = 0.0
+
+    def begin(self, client: int, start: StartingPoint, seed: int) -> None:
+        """Let a client train. Raises what an earlier one's training, or this one's, raised, but for RangeError.
+
+        Raises ParameterError, as waits do, for a process that cannot be begun, or that has ended by itself.
+        """
+        if self._count == 1:
+            self._tell(_train(self._trainers[client], client, start, seed))
+            return
+        if self._vectors is None or self._queue is None:
+            self._vectors, self._queue = self._copied(start)
+        if not self._vectors.has_room:
+            self._take(next(iter(self._running)))
+        place = self._vectors.place(start)
+        rest = {one.name: getattr(start, one.name) for one in fields(start) if one.name not in _VECTORS}
+        self._queue.put(_Begun(client, seed, place, rest))
+        self._running[client] = _Running(place, start)
+        self._hear(0.0)
+        for ended in [number for number, one in self._running.items() if one.ended is not None]:
+            self._take(ended)
+
+    def _copied(self, first: StartingPoint) -> tuple[SharedVectors, SimpleQueue[_Begun]]:
+        """Begin the processes; ``first`` is a start as all are, as to sizes."""
+        sizes = first.parameters.size, first.buffers.size
+        room = _MOST_BYTES // (4 * (3 * sizes[0] + 2 * sizes[1]) + 1)
+        count = max(1, min(len(self._trainers), room, _MOST_TRAININGS))
         try:
-            self._vectors = SharedVectors(count, *sizes)
-            self._queue = get_context("fork").SimpleQueue()
+            vectors = SharedVectors(count, *sizes)
+            self._queue = queue = get_context("fork").SimpleQueue()
             # Else one that has begun and is not in the list would never be ended.
             with _without_interrupts():
-                for _ in range(min(processes, count)):
-                    self._processes.append(_started(trainers, self._vectors, self._queue))
+                for _ in range(min(self._count, count)):
+                    self._processes.append(_started(self._trainers, vectors, queue))
         except OSError as error:
             self.close()
             raise _ended_by_itself() from error
         except BaseException:  # Ctrl-C
             self.close()
             raise
+        return vectors, queue
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another training can begin before one has been taken."""
-        return self._vectors.has_room
+    def wait_for(self, client: int) -> None:
+        """Return when it has been told of this client's training; at once where none is under way. Raises as begin."""
+        if client in self._running:
+            self._take(client)
 
-    def begin(self, client: int, start: StartingPoint, seed: int) -> None:
-        """Hand a training to whichever process is free next."""
-        place = self._vectors.place(start)
-        rest = {one.name: getattr(start, one.name) for one in fields(start) if one.name not in _VECTORS}
-        assert self._queue is not None
-        self._queue.put(_Begun(client, seed, place, rest))
-        self.running[client] = _Running(place, start)
+    def wait_for_all(self) -> None:
+        """Return when no training is under way. Raises as begin."""
+        for client in list(self._running):
+            self._take(client)
 
-    def oldest(self) -> int:
-        """Return the client whose training began first of those under way."""
-        return next(iter(self.running))
+    def take_saved(self) -> float:
+        """Return the seconds that trainings since the last call would have taken here beside those that it waited."""
+        saved, self._waited, self._trained = max(0.0, self._trained - self._waited), 0.0, 0.0
+        return saved
 
-    def ended(self) -> list[int]:
-        """Return the clients whose training has ended and was not taken."""
-        self._hear(0.0)
-        return [client for client, one in self.running.items() if one.ended is not None]
+    def close(self) -> None:
+        """Kill the processes, whatever they do: they hold nothing that is needed."""
+        for process, _ in self._processes:
+            process.kill()
+        for process, connection in self._processes:
+            process.join()
+            connection.close()
+        if self._queue is not None:
+            self._queue.close()
+        self._processes, self._queue, self._vectors, self._running = [], None, None, {}
 
-    def take(self, client: int) -> tuple[Trained, set[str], Callable[[], None]]:
-        """Wait for a training; return what it came to, how it trained, and what gives its vectors' memory back.
-
-        Raises what it raised, but for RangeError, which it came to.
-        """
-        running = self.running[client]
+    def _take(self, client: int) -> None:
+        """Wait for a training, and tell what it came to."""
+        began, running = time.perf_counter(), self._running[client]
         while running.ended is None:
             self._hear(None)
-        del self.running[client]
-
-        def give_back() -> None:
-            self._vectors.give_back(running.place)
-
+        self._waited += time.perf_counter() - began
+        del self._running[client]
         ended = running.ended
-        if ended.failure is not None and not isinstance(ended.failure, RangeError):
-            give_back()
-            raise ended.failure
-        parameters, buffers, scores = self._vectors.result_of(running.place)
-        outcome = ended.failure or running.start.trained(
-            parameters, buffers, scores if ended.has_scores else None, ended.steps
-        )
-        return Trained(client, outcome, ended.loss, ended.seconds), ended.kinds, give_back
+        assert self._vectors is not None
+        try:
+            if ended.failure is not None and not isinstance(ended.failure, RangeError):
+                raise ended.failure
+            self._trained += sum(ended.seconds.values())
+            self._trainers[client].kinds.update(ended.kinds)
+            parameters, buffers, scores = self._vectors.result_of(running.place)
+            outcome = ended.failure or running.start.trained(
+                parameters, buffers, scores if ended.has_scores else None, ended.steps
+            )
+            self._tell(Trained(client, outcome, ended.loss, ended.seconds))
+        finally:
+            if self._vectors is not None:
+                self._vectors.give_back(running.place)
 
     def _hear(self, seconds: float | None) -> None:
         """Read what processes have sent; None waits until one has sent something."""
@@ -193,19 +234,9 @@ class TrainingProcesses:
                     ended = connection.recv()
                 except (EOFError, OSError) as error:
                     raise _ended_by_itself() from error
-                self.running[ended.client].ended = ended
+                self._running[ended.client].ended = ended
                 if not connection.poll():
                     break
-
-    def close(self) -> None:
-        """Kill the processes: they hold nothing that is needed."""
-        for process, _ in self._processes:
-            process.kill()
-        for process, connection in self._processes:
-            process.join()
-            connection.close()
-        if self._queue is not None:
-            self._queue.close()
 
 
 def _ended_by_itself() -> ParameterError:
@@ -273,7 +304,7 @@ def _trained_into(vectors: SharedVectors, trainers: Sequence[LocalTrainer], begu
     parameters, buffers, scores = vectors.result_of(begun.place)
     start = StartingPoint(start_parameters, start_buffers, **begun.start)
     try:
-        trained = train_client(trainer, begun.client, start, begun.seed)
+        trained = _train(trainer, begun.client, start, begun.seed)
     except Exception as error:  # the first process raises it
         return _Ended(begun.client, _as_sent(error), math.nan, False, None, {}, trainer.kinds)
     outcome, seconds = trained.outcome, trained.seconds
@@ -297,3 +328,95 @@ def _as_sent(error: Exception) -> Exception:
         stands_for_it.add_note(where)
         return stands_for_it
     return error
+
+
+class Place(NamedTuple):
+    """Where a training's vectors are."""
+
+    start: int
+    result: int
+
+
+class SharedVectors:
+    """Vectors of so many trainings at a time, in memory that copies of this process made later share with it.
+
+    Clients that start from one and the same model read one copy of it.
+
+    Parameters
+    ----------
+    count : trainings at a time.
+    parameters, buffers : how many of each a model has.
+    """
+
+    def __init__(self, count: int, parameters: int, buffers: int) -> None:
+        self._sizes = parameters, buffers
+        self._starts = _shared(count, parameters + buffers)
+        self._results = _shared(count, 2 * parameters + buffers)
+        self._free = list(range(count))
+        self._users = [0] * count
+        """Of each start, the trainings under way from it."""
+        self._newest: tuple[int, StartingPoint] | None = None
+        """Which start was written last, and what was: held, so that its memory is no other vector's."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another training's vectors find a place."""
+        return bool(self._free)
+
+    def place(self, start: StartingPoint) -> Place:
+        """Write what a training starts from, where it is not there already, and return where its vectors are."""
+        result = self._free.pop()
+        if self._newest is not None and _are_same(self._newest[1], start):
+            number = self._newest[0]
+        else:
+            number = self._users.index(0)
+            self._newest = None  # until all of it is written
+            parameters, buffers = self.start_of(Place(number, 0))
+            parameters[:], buffers[:] = start.parameters, start.buffers
+            self._newest = number, start
+        self._users[number] += 1
+        return Place(number, result)
+
+    def give_back(self, place: Place) -> None:
+        """Let other trainings have a place."""
+        self._users[place.start] -= 1
+        self._free.append(place.result)
+
+    def start_of(self, place: Place) -> list[FloatVector]:
+        """Return parameters and buffers that a training starts from."""
+        return np.split(self._starts[place.start], [self._sizes[0]])
+
+    def result_of(self, place: Place) -> list[FloatVector]:
+        """Return the parameters, buffers and scores that a training comes to, to be written or read."""
+        parameters, buffers = self._sizes
+        return np.split(self._results[place.result], [parameters, parameters + buffers])
+
+
+def _shared(count: int, width: int) -> npt.NDArray[np.float32]:
+    # Of no file: nothing of it is left behind, and its pages are there when they are written to.
+    return np.frombuffer(mmap.mmap(-1, max(1, 4 * count * width)), np.float32, count * width).reshape(
+        count, width
+    )
+
+
+def _are_same(one: StartingPoint, other: StartingPoint) -> bool:
+    pairs = (one.parameters, other.parameters), (one.buffers, other.buffers)
+    return all(
+        ours.size == theirs.size == 0
+        or (
+            (address_of(ours), ours.size) == (address_of(theirs), theirs.size)
+            and _is_constant(ours)
+            and _is_constant(theirs)
+        )
+        for ours, theirs in pairs
+    )
+
+
+def _is_constant(vector: FloatVector) -> bool:
+    """Whether it is of bytes, which nobody can write to, one after the other."""
+    if not vector.flags.c_contiguous:
+        return False
+    under: object = vector
+    while isinstance(under, np.ndarray | memoryview):
+        under = under.base if isinstance(under, np.ndarray) else under.obj
+    return isinstance(under, bytes)

@@ -16,8 +16,8 @@ __all__ = ["stopped_run"]
 _CODE = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from shieldfl.simulation import driver
-from shieldfl.cli.run.progress import RoundProgress
+from shieldfl.simulation import runner
+from shieldfl.cli.run.session import RoundProgress
 shown = RoundProgress.__call__
 finished = 0
 def tell(self, method, record):
@@ -32,7 +32,7 @@ def wait(*arguments):
     time.sleep(300)
 RoundProgress.__call__ = tell
 if {rounds} == 0:
-    driver.load_dataset = wait
+    runner.load_dataset = wait
 from shieldfl.cli.main import main
 main()
 """

@@ -1,4 +1,4 @@
-"""A stand-in for the driver of ``shieldfl run``, the command on it, and its table read back."""
+"""A stand-in for the runner of ``shieldfl run``, the command on it, and its table read back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
 from shieldfl.simulation.run_result import RunResult
@@ -20,7 +21,7 @@ __all__ = ["Driver", "driver", "invoke", "table_rows"]
 
 
 class Driver:
-    """Stands in for the driver: remembers what it was asked for and returns figures at once."""
+    """Stands in for the runner: remembers what it was asked for and returns figures at once."""
 
     def __init__(self) -> None:
         self.config = RunConfig()
@@ -32,9 +33,10 @@ class Driver:
         self,
         config: RunConfig,
         methods: Sequence[str],
+        seeds: Sequence[int],
         settings: MethodSettings,
-        on_round: Callable[[str, RoundRecord], None] | None = None,
-    ) -> RunResult:
+        on_round: Callable[[int, str, RoundRecord], None],
+    ) -> ComparedRuns:
         self.config, self.methods, self.settings = config, methods, settings
         if self.error is not None:
             raise self.error
@@ -42,12 +44,11 @@ class Driver:
         for name in methods:
             rounds = [self._record(number, name != "fedavg") for number in range(1, config.rounds + 1)]
             for record in rounds:
-                if on_round is not None:
-                    on_round(name, record)
+                on_round(seeds[0], name, record)
             notes = [] if name == "fedavg" else ["what a reader must know"]
             unit = None if name == "fedavg" else "client"
             result.methods.append(MethodResult(name, {}, 1000, 1e-5, rounds, 4.0, notes, privacy_unit=unit))
-        return result
+        return ComparedRuns(tuple(seeds), (result,))
 
     @staticmethod
     def _record(number: int, protected: bool) -> RoundRecord:
@@ -72,7 +73,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver()
-    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", driver)
+    monkeypatch.setattr("shieldfl.simulation.runner.run_seeds", driver)
     return driver
 
 

@@ -25,11 +25,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the driver was asked for."""
     seen: dict[str, Any] = {}
 
-    def run_methods(config: RunConfig, methods: object, settings: MethodSettings, on_round: object) -> None:
+    def run_seeds(
+        config: RunConfig, methods: object, seeds: object, settings: MethodSettings, on_round: object
+    ) -> None:
         seen["settings"] = settings
         raise StoppedError
 
-    monkeypatch.setattr("shieldfl.simulation.driver.run_methods", run_methods)
+    monkeypatch.setattr("shieldfl.simulation.runner.run_seeds", run_seeds)
     return seen
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import re
@@ -146,14 +145,6 @@ def test_wrong_usage_exits_2_and_says_why(driver: Driver, arguments: list[str], 
     assert driver.methods == ()
 
 
-def test_help_shows_every_option() -> None:
-    text = invoke("--help").stdout
-    for arguments, _, _ in OPTIONS:
-        assert arguments[0][:14] in text
-    for option in ("--method", "--json", "--report"):
-        assert option in text
-
-
 # ---- failures
 
 FAILURES = [
@@ -199,36 +190,11 @@ def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmP
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]", text)
 
 
-def test_real_run_as_json(warm_python: WarmPython) -> None:
-    done = run_process(warm_python, "run", *BOTH, *TINY, "--json", "-")
-    assert (done.returncode, done.stderr) == (0, b"")
-    plain, shielded = json.loads(done.stdout)["methods"]
-    assert plain["rounds"][0]["zone_shares"]["clear"] == 1.0
-    assert shielded["rounds"][0]["zone_shares"]["encrypted"] > 0.0
-    for method in (plain, shielded):
-        assert 0.0 < method["rounds"][0]["accuracy"] <= 1.0
-        assert method["rounds"][0]["bytes_up"] > 0
-
-
 def test_output_that_cannot_show_greek_letters(warm_python: WarmPython) -> None:
     code = f"import sys; sys.stdout.reconfigure(encoding='ascii', errors='strict'); {COMMAND_LINE}"
     done = run_process(warm_python, "run", "--method", "fedavg", *TINY, code=code)
     assert done.returncode == 0
     assert b"global model" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--dataset", "mnist", "--data-dir", "no-such-folder"], 1), (["--rounds", "0"], 2)],
-)
-def test_exit_codes_of_the_process(warm_python: WarmPython, arguments: list[str], code: int) -> None:
-    done = run_process(warm_python, "run", *arguments)
-    assert done.returncode == code
-    assert done.stdout == b""
-    assert b"Traceback" not in done.stderr
-    if code == 1:
-        assert done.stderr.startswith(b"shieldfl: ")
-        assert done.stderr.count(b"\n") == 1
 
 
 @pytest.mark.parametrize("module", ["shieldfl", "shieldfl.cli.main"])

@@ -125,7 +125,7 @@ def test_a_run_is_kept_whose_audit_ends_early(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("shieldfl.cli.run.session._audit", fail)
+    monkeypatch.setattr("shieldfl.cli.run.session._audited", fail)
     file = tmp_path / "run.json"
     result = invoke(*BOTH, "--rounds", "2", "--audit", "--json", file)
     assert result.exit_code != 0

@@ -27,14 +27,11 @@ def test_progress_is_on_the_terminal_and_the_piped_table_is_clean(warm_python: W
     assert COLOUR.search(err)
 
 
-def test_no_color_is_respected(warm_python: WarmPython) -> None:
-    out, err = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True, NO_COLOR="1")
+@pytest.mark.parametrize("wish", [{}, {"NO_COLOR": "1"}])
+def test_colours_are_on_a_terminal_where_they_are_wanted(
+    warm_python: WarmPython, wish: dict[str, str]
+) -> None:
+    out, err = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True, **wish)
     assert "accuracy, global model" in out
     assert "2/2" in err
-    assert not COLOUR.search(out)
-    assert not COLOUR.search(err)
-
-
-def test_colours_on_a_terminal(warm_python: WarmPython) -> None:
-    out, _ = run_on_terminal(TINY, warm=warm_python, stdout_is_terminal=True)
-    assert COLOUR.search(out)
+    assert [bool(COLOUR.search(text)) for text in (out, err)] == [not wish] * 2

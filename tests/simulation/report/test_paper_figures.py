@@ -7,7 +7,7 @@ import math
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.report.paper_figures import FIGURES, PaperFigure, compare_figures
+from shieldfl.simulation.papers import FIGURES, PaperFigure, compare_figures
 from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
 from shieldfl.simulation.run_result import RunResult
 

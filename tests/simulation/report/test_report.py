@@ -21,7 +21,6 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.reporting.figure_style import LIGHT
 from shieldfl.scheme.registry import DEFAULT_ENCRYPTION
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.comparison import compared_rows, footnotes
 from shieldfl.simulation.report.findings import findings
 from shieldfl.simulation.report.page import write_report
@@ -30,6 +29,7 @@ from shieldfl.simulation.report.summary import describe_run, summarise
 from shieldfl.simulation.results import STAGES
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import run_of
+from simulation.small_runs import run_methods
 from small_pictures import one_picture, small_pictures
 
 ENDINGS = (".svg", ".pdf", ".png")
@@ -303,7 +303,6 @@ def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
 
 def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> None:
     from shieldfl.methods.settings import MethodSettings
-    from shieldfl.simulation.driver import run_methods
 
     silent = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 0.0})
     config = RunConfig(clients=3, rounds=1, local_epochs=1, model="linear", threads=1, min_clients=2)

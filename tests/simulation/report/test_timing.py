@@ -9,11 +9,11 @@ import pytest
 
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.driver import run_methods
 from shieldfl.simulation.report.summary import remarks, summarise
 from shieldfl.simulation.report.timing import compare_timings
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import RunResult
+from simulation.small_runs import run_methods
 
 
 def record(number: int, train: float, other: float, up: float) -> RoundRecord:

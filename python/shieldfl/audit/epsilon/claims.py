@@ -27,8 +27,8 @@ from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.settings import TrainingSettings, plain_settings, settings_of
-from shieldfl.simulation.driver import describe_environment
-from shieldfl.simulation.torch_threads import torch_threads
+from shieldfl.simulation.runner import describe_environment
+from shieldfl.simulation.training_device import torch_threads
 from shieldfl.torch_bridge import flatten, flatten_buffers
 from shieldfl.training.local_trainer import LocalTrainer
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint

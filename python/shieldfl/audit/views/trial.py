@@ -27,9 +27,9 @@ from shieldfl.privacy.mean_embedding import fit_synthetic_data
 from shieldfl.settings import settings_of
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.driver import planned_method
 from shieldfl.simulation.method_run import MethodRun
-from shieldfl.simulation.synthetic_shares import LabelledSamples
+from shieldfl.simulation.partition import LabelledSamples
+from shieldfl.simulation.runner import planned_method
 from shieldfl.torch_bridge import ParameterLayout, load_flat, parameter_layout
 from shieldfl.training.models import build_model, default_model
 
@@ -94,7 +94,7 @@ def recorded_run(
     """Run a method's federation with everything recorded.
 
     Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the record.
-    ``batches`` are each client's samples. Raises as :func:`shieldfl.simulation.driver.run_methods` does.
+    ``batches`` are each client's samples. Raises as :func:`shieldfl.simulation.runner.run_seeds` does.
     """
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
@@ -187,7 +187,7 @@ class Trial:
     planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
     batches : each client's samples, positions in the training set; None draws them without regard to their labels.
 
-    Raises as :func:`shieldfl.simulation.driver.run_methods` does.
+    Raises as :func:`shieldfl.simulation.runner.run_seeds` does.
     """
 
     def __init__(

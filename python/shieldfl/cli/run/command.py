@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout
 from shieldfl.cli.run import options
-from shieldfl.cli.run.output import Output
-from shieldfl.cli.setting_options import given_settings, with_options
+from shieldfl.cli.setting_options import given_settings, is_given, with_options
 from shieldfl.installing import require
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.simulation.config import RunConfig
+
+if TYPE_CHECKING:
+    from shieldfl.simulation.papers import PaperFigure
 
 __all__ = ["run"]
 
@@ -47,14 +49,14 @@ def run(
         overrides = options.overrides_of(context)
         with interruptible(), failures_on_stderr():
             _require_packages(report)
-            from shieldfl.simulation.experiment import load_experiment
+            from shieldfl.simulation.papers import load_experiment
 
             read = load_experiment(experiment)
             config = options.with_overrides(read.config, overrides)
             if read.title and not is_stdout(json_file):
                 typer.echo(read.title)
-            output = Output(json_file, report, all_figures, audit, read.paper)
-            _run(context, settings["seeds"], config, read.methods, read.settings, output)
+            what = config, read.methods, read.settings, settings["seeds"], read.paper
+            _run(context, *what, json_file, report, all_figures, audit)
         return
     compared = given_settings(options.ComparedMethods, settings)
     config = given_settings(RunConfig, settings)
@@ -66,40 +68,35 @@ def run(
         given = options.apply_to_all(MethodSettings(selective_shield=shield), compared)
         of_methods = options.apply_assignments(given, assignments or (), compared.methods)
         options.check_sum_noise(of_methods, compared)
-        output = Output(json_file, report, all_figures, audit)
-        _run(context, compared.seeds, config, compared.methods, of_methods, output)
+        asked = config, compared.methods, of_methods, compared.seeds, ()
+        _run(context, *asked, json_file, report, all_figures, audit)
 
 
 def _run(
     context: typer.Context,
-    seeds: Sequence[int],
     config: RunConfig,
     methods: Sequence[str],
     settings: MethodSettings,
-    output: Output,
+    seeds: Sequence[int],
+    papers: Sequence[PaperFigure],
+    json_file: Path | None,
+    report: Path | None,
+    all_figures: bool,
+    audit: bool,
 ) -> None:
-    """Run once, or once for each seed."""
-    if output.audit and config.task is not None:
+    if audit and config.task is not None:
         raise typer.BadParameter("attacks are on data sets by name, and not on a task", param_hint="--audit")
+    if seeds and is_given(context, "seed"):
+        raise typer.BadParameter("give --seed or --seeds, and not both", param_hint="--seeds")
+    if seeds and (audit or all_figures):
+        raise typer.BadParameter("--audit and --all-figures are of one seed", param_hint="--seeds")
     # torch takes seconds to load, and neither --help nor the other commands need it.
-    if seeds:
-        options.check_one_seed(context)
-        if output.audit or output.all_figures:
-            raise typer.BadParameter("--audit and --all-figures are of one seed", param_hint="--seeds")
-        from shieldfl.cli.run.seeded_session import run_seeded_session
+    from shieldfl.cli.run.session import Session
 
-        run_seeded_session(seeds, config, methods, settings, output.json_file, output.report, output.papers)
-    else:
-        from shieldfl.cli.run.session import run_session
-
-        run_session(config, methods, settings, output)
+    Session(config, methods, settings, seeds, papers, json_file, report, all_figures, audit).run()
 
 
 def _require_packages(report: Path | None) -> None:
     """Raise ModuleNotFoundError for what a run would miss later, before anything that takes seconds."""
-    require("torch")
-    require("opacus")
-    require("dp_accounting")
-    if report is not None:
-        require("matplotlib")
-        require("jinja2")
+    for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
+        require(package)

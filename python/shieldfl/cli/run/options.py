@@ -27,7 +27,6 @@ __all__ = [
     "Report",
     "apply_assignments",
     "apply_to_all",
-    "check_one_seed",
     "check_sum_noise",
     "overrides_of",
     "with_overrides",
@@ -197,12 +196,6 @@ def overrides_of(context: typer.Context) -> dict[str, Any]:
                 param_hint="--experiment",
             )
     return {name: context.params[name] for name in given if name in _OVERRIDES}
-
-
-def check_one_seed(context: typer.Context) -> None:
-    """Raise typer.BadParameter where a seed is given beside seeds."""
-    if is_given(context, "seed"):
-        raise typer.BadParameter("give --seed or --seeds, and not both", param_hint="--seeds")
 
 
 def with_overrides(config: RunConfig, overrides: dict[str, Any]) -> RunConfig:
