@@ -9,7 +9,7 @@ from authority_service.served import ANY, KAHE, begun, connected, made_folder, s
 from authority_service.test_served_rounds import variant_of
 from shieldfl.authority_service.authority_client import RemoteAuthority
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
-from shieldfl.methods.protocol.client_opening import sum_request
+from shieldfl.methods.protocol.messages import sum_request
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, signed_answer
 from shieldfl.scheme.sealed_answer import read_answer, sealed_answer

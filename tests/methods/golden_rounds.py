@@ -25,9 +25,9 @@ from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise import adaptive_authority, adaptive_client
-from shieldfl.methods.distributed_noise import authority as noisy_authority
+from shieldfl.methods.distributed_noise import adaptive_client
 from shieldfl.methods.distributed_noise import client as noisy_client
+from shieldfl.methods.distributed_noise import rule as noisy_rule
 from shieldfl.privacy.noise_share import NoiseShareFacts
 from shieldfl.privacy.noise_table import NoiseTable
 from shieldfl.roles.message import Message
@@ -97,7 +97,7 @@ def noise_from_seeds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (noisy_client, adaptive_client):
             patch.setattr(module, "noise_share", noise_share)
-        for module in (noisy_client, noisy_authority, adaptive_client, adaptive_authority):
+        for module in (noisy_client, noisy_rule, adaptive_client):
             patch.setattr(module, "rotation_seed", rotation_seed)
         patch.setattr(_core, "add_gaussian", add_gaussian)
         patch.setattr(_core, "clip_and_add_gaussian", clip_and_add_gaussian)

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 from shieldfl.array_view import Buffer, as_unsigned
 from shieldfl.errors import PolicyError
 from shieldfl.roles.answer_opener import AnswerOpener
-from shieldfl.roles.message import Part
 from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.shared_secrets import SharedSecrets, check_shared, read_grants
 from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
@@ -51,8 +49,8 @@ class GrantRequest(Stateful, Uncopied):
         return read_grants(self._check, self._grant_key, grant)
 
 
-class GrantedKeys(RoundSigner):
-    """In the place of an authority's keys: opens what the authority has answered, signs nothing.
+class GrantedKeys(Stateful, Uncopied):
+    """Opens what the key authority has answered to one that it was granted to.
 
     Parameters
     ----------
@@ -62,7 +60,7 @@ class GrantedKeys(RoundSigner):
 
     _why_uncopied = "hold what opens answers and are neither copied nor pickled"
 
-    changes: ClassVar = {"_opening_key": bytes | None}
+    changes: ClassVar = {"_round": int, "_opening_key": bytes | None}
 
     def __init__(
         self,
@@ -72,7 +70,8 @@ class GrantedKeys(RoundSigner):
         weight_bounds: tuple[float, float],
         threads: int | None,
     ) -> None:
-        super().__init__(None, check)
+        self.check = check
+        self._round = -1
         self._opening_key: bytes | None = None
         self._min_clients = min_clients
         self._weight_bounds = weight_bounds
@@ -85,6 +84,11 @@ class GrantedKeys(RoundSigner):
         super().check_changed()
         expected = SECRET_BYTES * len(self.check.identity.members)
         refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
+
+    @property
+    def newest_round(self) -> int:
+        """The round that was begun last; -1 before the first."""
+        return self._round
 
     def grant(self, opening_key: bytes) -> None:
         """Take what opens the authority's answers, 32 bytes for each; secret.
@@ -114,19 +118,11 @@ class GrantedKeys(RoundSigner):
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round. Raises PolicyError for one before the newest."""
+        """Begin a round, of which no keys come along. Raises PolicyError for one before the newest."""
         number = as_unsigned(round_number, "round_number")
         if number < self._round:
             raise PolicyError(f"round {number} is over since round {self._round} began: begin a later round")
         self._round = number
-        return {}
-
-    def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
-        """Sign nothing: the authority alone does."""
-        return {}
-
-    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Sign nothing."""
         return {}
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
@@ -163,7 +159,7 @@ class GrantedKeys(RoundSigner):
         """What the last total that was opened, or looked at, was asked for with."""
         return self._newest_request
 
-    def authority(self, round_number: int, purpose: str = "update") -> AnswerOpener:
+    def opener(self, round_number: int, purpose: str = "update") -> AnswerOpener:
         """Return what opens the total that was answered for last."""
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]

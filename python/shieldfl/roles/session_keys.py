@@ -297,7 +297,7 @@ class SessionKeys(RoundSigner):
         # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.
         self._known = max(self._known, store.row_of_message(reply))
 
-    def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
+    def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         """Return what opens the purpose's totals."""
         with self._lock:
             if round_number == self._round and purpose in self._begun:
@@ -309,7 +309,7 @@ class SessionKeys(RoundSigner):
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
         """Answer a list of the newest round. Raises as :meth:`SumKeyAuthority.sum_key_for` does."""
-        return self.authority(round_number, purpose).sum_key_for(round_number, purpose, request)
+        return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Do nothing: the memory has the answer, and gives no other one."""

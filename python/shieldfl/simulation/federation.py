@@ -14,7 +14,7 @@ from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.opened_together import OpenedTogether
+from shieldfl.methods.protocol.opening import OpenedTogether
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.roles.message import Message
 from shieldfl.simulation.client_training import ClientTraining

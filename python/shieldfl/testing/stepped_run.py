@@ -13,7 +13,7 @@ from shieldfl.methods.protocol.account import Account
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, HISTORY
+from shieldfl.methods.protocol.messages import ANSWERED_PHASE, HISTORY
 from shieldfl.methods.protocol.plan import FederationPlan, Opener
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
 from shieldfl.methods.registry import make_method

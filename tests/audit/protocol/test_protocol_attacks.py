@@ -17,7 +17,7 @@ from shieldfl.audit.result import Cell
 from shieldfl.audit.session import run_audit
 from shieldfl.audit.views.parties import PARTIES, party_named
 from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
+from shieldfl.methods.protocol.training_client import EnrollingClient
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.message import Message

@@ -23,7 +23,7 @@ import shieldfl._core as _core
 from methods.method_conformance import SteppedRun, run_of
 from methods.variants import every_variant, variants
 from shieldfl import kahe
-from shieldfl.methods.discovery import BUILT_IN, method_class
+from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore
@@ -59,7 +59,7 @@ HOLDERS = (
     "shieldfl.roles.key_file",
     "shieldfl.roles.session_keys",
     "shieldfl.roles.sum_key_authority",
-    "shieldfl.methods.protocol.authority_keys",
+    "shieldfl.methods.protocol.authorities",
     "shieldfl.roles.authority_secrets",
     "shieldfl.roles.authority_store",
     "shieldfl.roles.reopened_authority",
@@ -67,10 +67,8 @@ HOLDERS = (
 )
 
 
-SET_UP = {("shieldfl.methods.protocol.method", "Method", "_made_round_keys")} | {
-    (one.__module__, one.__qualname__, "_authority_steps")
-    for name in BUILT_IN
-    for one in method_class(name).__mro__
+SET_UP = {
+    ("shieldfl.methods.protocol.method", "Method", name) for name in ("_made_round_keys", "_bound_authority")
 }
 """What makes secrets, and so may import what holds them: functions by module and class."""
 
@@ -271,14 +269,14 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
             waiting |= module_imports(files[name], name) if name in files else set()
     assert "shieldfl.methods.selective_shield.client" in named
     assert "shieldfl.methods.masked_average.aggregator" in named
-    assert not [name for name in named if name in HOLDERS or name.endswith((".authority", ".KeyAuthority"))]
+    assert not [name for name in named if name in HOLDERS or name.endswith(".KeyAuthority")]
     # The search would find them: where keys are made, they are imported.
     assert set(HOLDERS[:1]) < module_imports(files["shieldfl.roles.round_keys"], "shieldfl.roles.round_keys")
 
 
 def test_an_import_within_a_function_is_found(tmp_path):
     source = tmp_path / "client.py"
-    module, kind, name = "shieldfl.methods.masked_average.method", "MaskedAverage", "_authority_steps"
+    module, kind, name = "shieldfl.methods.protocol.method", "Method", "_made_round_keys"
     for where, outer, function, exempt in (
         (module, kind, name, True),
         (module, kind, "step", False),
@@ -301,7 +299,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 def held():
-    return (name for name in sys.modules if name in holders or name.endswith(".authority"))
+    return (name for name in sys.modules if name in holders)
 for data, digest, *initial in setups:
     model = GlobalModel(*initial)
     setup = PublicSetup.from_bytes(data, digest)

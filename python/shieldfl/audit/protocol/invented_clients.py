@@ -9,7 +9,7 @@ from typing import ClassVar
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
 from shieldfl.audit.protocol.protocol_attack import ProtocolAttack
 from shieldfl.errors import ShieldError
-from shieldfl.methods.protocol.client_opening import OPENED
+from shieldfl.methods.protocol.messages import OPENED
 from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message

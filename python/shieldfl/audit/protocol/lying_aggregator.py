@@ -12,10 +12,10 @@ import numpy as np
 from shieldfl.errors import ShieldError, WireFormatError
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
-from shieldfl.methods.protocol.list_authority import HISTORY
+from shieldfl.methods.protocol.messages import HISTORY
 from shieldfl.methods.protocol.reports import Note, Reporter
 from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.training_client import EnrollingClient
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.training.local_update import FloatVector
@@ -186,7 +186,7 @@ class LyingAggregator:
             opener = question.aggregator
             assert isinstance(opener, CollectingAggregator)
             assert opener._opening is not None
-            opener._opening._keys._min_clients = 1  # its own policy, which a liar does not keep
+            opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
             return opener.open(phase, answer)
         if not method.clients_open:
             return answer

@@ -3,25 +3,96 @@
 from __future__ import annotations
 
 import abc
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.aggregator_opening import AggregatorOpening
-from shieldfl.methods.protocol.client_opening import OPENED, most_told, sum_request
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.missed_rounds import MissedRounds
-from shieldfl.methods.protocol.reports import Note, Report
+from shieldfl.methods.protocol.messages import (
+    HISTORY_BYTES,
+    MISSED,
+    OPENED,
+    most_told,
+    next_history,
+    sum_request,
+)
+from shieldfl.methods.protocol.opening import AggregatorOpening
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
-from shieldfl.privacy.events import OpenedSum, ReadSum
-from shieldfl.roles.message import Message
+from shieldfl.methods.protocol.steps import AggregatorSteps
+from shieldfl.roles.granted_keys import GrantedKeys
+from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["CollectingAggregator"]
+__all__ = ["CollectingAggregator", "MissedRounds"]
+
+
+class MissedRounds(Stateful):
+    """The ends of rounds that some client is not known to have; each is kept once.
+
+    A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
+
+    Parameters
+    ----------
+    clients : how many there are.
+    """
+
+    changes: ClassVar = {
+        "history": bytes,
+        "_dropped": int,
+        "_ends": list[bytes],
+        "_sent": list[int],
+        "_known": list[int],
+    }
+
+    def __init__(self, clients: int) -> None:
+        self.history = bytes(HISTORY_BYTES)
+        """Of all answers so far, see :func:`next_history`."""
+        self._dropped = 0
+        self._ends: list[bytes] = []
+        # By client: how many ends it was sent, and how many it is known to have.
+        self._sent = [0] * clients
+        self._known = [0] * clients
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clients that have been sent what there is not."""
+        super().check_changed()
+        there = range(self._dropped, self._dropped + len(self._ends) + 1)
+        refuse_unless(len(self.history) == HISTORY_BYTES)
+        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
+        refuse_unless(all(count in there for count in (*self._sent, *self._known)))
+
+    def is_of(self, clients: int) -> bool:
+        """Say whether it is for so many clients."""
+        return len(self._sent) == clients
+
+    def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
+        """Keep the end of a round that this request was answered for, which these clients are sent at once."""
+        self.history = next_history(self.history, bytes(request))
+        self._ends.append(end.to_bytes())
+        for client in finished:
+            if self._sent[client] == self._newest - 1:
+                self._sent[client] += 1
+
+    def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
+        """Return what a client was not sent as parts of a message; ``again``: what it is not known to have."""
+        since = self._known[client] if again else self._sent[client]
+        self._sent[client] = self._newest
+        missing = self._ends[since - self._dropped :]
+        return {f"{MISSED}{number:08}": end for number, end in enumerate(missing)}
+
+    def hear(self, client: int) -> None:
+        """Take note that a client has everything: it has sent something that comes of it."""
+        self._known[client] = self._sent[client] = self._newest
+        gone = min(self._known) - self._dropped
+        del self._ends[:gone]
+        self._dropped += gone
+
+    @property
+    def _newest(self) -> int:
+        return self._dropped + len(self._ends)
 
 
 class CollectingAggregator(AggregatorSteps):
@@ -82,23 +153,10 @@ class CollectingAggregator(AggregatorSteps):
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
 
-    def open_by(self, opener: AuthoritySteps) -> None:
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
         """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
-        assert isinstance(opener, RoundAuthority)
-        self._opening = AggregatorOpening(opener)
+        self._opening = AggregatorOpening(rule, keys, self)
         self.needs_sealing = True
-
-    def report(self) -> Report:
-        """Return what there is to tell, with what was opened here, which this role then reads, and the time it took."""
-        own = super().report()
-        if self._opening is None:
-            return own
-        told = self._opening.opener.report()
-        remarks = tuple(note for note in told.notes if isinstance(note, Note))
-        read = tuple(ReadSum(one.round) for one in told.events if isinstance(one, OpenedSum))
-        seconds = Counter(own.seconds)
-        seconds.update(told.seconds)
-        return Report(own.events + read, own.notes + remarks, seconds)
 
     def newest_model(self) -> Message:
         """Return the newest model, where this role opens sums."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.list_authority import HISTORY
+from shieldfl.methods.protocol.messages import HISTORY
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.phase import Phase

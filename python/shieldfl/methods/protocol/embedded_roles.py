@@ -9,15 +9,15 @@ from typing import Any, TypeVar, cast
 
 from shieldfl.array_view import Buffer
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.opened_together import OpenedTogether
+from shieldfl.methods.protocol.opening import OpenedTogether
 from shieldfl.methods.protocol.own_method import naming_own_method
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.training_client import EnrollingClient
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Sequence
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.reports import Reporter
+from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
@@ -64,8 +66,8 @@ class ClientSteps(Reporter, abc.ABC):
         """Whether an update of the round that was begun last was taken: it need not be trained again."""
         return False
 
-    def open_by(self, opener: AuthoritySteps) -> None:
-        """Let the client open sums itself, by what an authority would do. Raises ParameterError for one that cannot."""
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the client open sums itself. Raises ParameterError for one that cannot."""
         raise ParameterError("this client opens nothing: the key authority gets the totals")
 
     @abc.abstractmethod
@@ -124,8 +126,8 @@ class AggregatorSteps(Reporter, abc.ABC):
         """
         raise ParameterError("this aggregator does not see the model: ask the key authority for it")
 
-    def open_by(self, opener: AuthoritySteps) -> None:
-        """Let the aggregator open sums, by what an authority would do. Raises ParameterError for one that cannot."""
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the aggregator open sums. Raises ParameterError for one that cannot."""
         raise ParameterError(
             "this aggregator opens nothing: the key authority or clients get what opens totals"
         )

@@ -1,9 +1,9 @@
-"""A client's side of a round: it sends what it has trained in this round, each message once."""
+"""A client: what it enrols by and may open, and its side of a round, in which it sends each message once."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,25 +11,131 @@ import numpy as np
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.protocol.client_opening import OPENED
+from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.invited import check_invited
-from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.messages import OPENED, Replies
+from shieldfl.methods.protocol.opening import ClientOpening, OpenedTogether
+from shieldfl.methods.protocol.opening_rule import OpeningRule
+from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.steps import ClientSteps
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import INVITED
+from shieldfl.roles.client_keys import ClientKeys
+from shieldfl.roles.granted_keys import GrantedKeys
+from shieldfl.roles.message import Message, Part
+from shieldfl.roles.round_key_check import INVITED, RoundKeyReader
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
-__all__ = ["PUBLIC_PARTS", "TrainingClient"]
+__all__ = ["PUBLIC_PARTS", "EnrollingClient", "LocalBuffers", "TrainingClient", "check_invited"]
 
 PUBLIC_PARTS = ("weight", "capability")
 """Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
 
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
+
+
+def check_invited(
+    frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
+) -> None:
+    """Look, at a client, whether it is among those whom the authority signed, and told of as many as these are.
+
+    Noise follows from how many take part, so whoever passes the message on must not say another number. Raises
+    PolicyError; WireFormatError for what is no mask of the plan's clients.
+    """
+    invited = Mask.from_bytes(frame, expected_size=plan.clients)
+    if client not in invited.to_indices():
+        raise PolicyError(
+            f"client {client} is not invited to round {round_number}: it trains and sends nothing in it"
+        )
+    if invited.count != participants:
+        raise PolicyError(
+            f"round {round_number} is said to have {participants} participants, but the key authority signed that "
+            f"{invited.count} are invited: nothing is trained or sent"
+        )
+
+
+class EnrollingClient(ClientSteps):
+    """Holds the public keys of rounds; where clients enrol, its own keys; where they open sums, what opens them.
+
+    Parameters
+    ----------
+    index : its number.
+    context : what all roles of the federation know.
+    """
+
+    changes: ClassVar[Mapping[str, Any]] = {
+        "_round_keys": RoundKeyReader | None,
+        "_own_keys": ClientKeys | None,
+        "_opening": ClientOpening | None,
+    }
+
+    round: int
+    """That it is in."""
+
+    def __init__(self, index: int, context: RoleContext) -> None:
+        super().__init__()
+        self.index = index
+        self.context = context
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+        self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
+        self.needs_sealing = self._own_keys is not None
+        self._opening: ClientOpening | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for keys that such a client does not have."""
+        super().check_changed()
+        refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
+        refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
+        refuse_unless((self._opening is not None) == self.context.clients_open)
+
+    def enrolment(self) -> Message:
+        """Return the request that enrols the client, where clients do."""
+        return Message() if self._own_keys is None else Message({"enrolment": self._own_keys.request})
+
+    def enrolled(self, answer: Message) -> None:
+        """Take what lets the client open sums, where clients do."""
+        if self._opening is not None and self._own_keys is not None:
+            with self._lock:
+                self._opening.keys.grant(self._own_keys.granted(answer["grant"]))
+
+    def granted_secret(self) -> bytes:
+        """Return a secret that all clients and the key authority have, once this one is enrolled."""
+        with self._lock:
+            return super().granted_secret() if self._opening is None else self._opening.keys.shared_secret()
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that the client was not in, where clients open sums."""
+        with self._lock:
+            if self._opening is None:
+                super().catch_up(missed)
+            else:
+                self._opening.catch_up(missed)
+
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the client open sums itself."""
+        self._opening = ClientOpening(rule, keys, self)
+
+    def open_together(self, together: OpenedTogether) -> None:
+        """Share with other clients of this process what they open alike, where clients open sums."""
+        if self._opening is not None:
+            self._opening.together = together
+
+    def global_model(self, model: Message) -> Message:
+        """Return the newest global model: what a message brings, or what this client has opened."""
+        with self._lock:
+            return model if self._opening is None else self._opening.opener.newest_model()
+
+    def _round_key(self, purpose: str) -> Any:
+        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
+
+        Raises PolicyError where the round's first message did not bring it.
+        """
+        assert self._round_keys is not None
+        if self._own_keys is not None:
+            return self._own_keys.key(purpose)
+        return self._round_keys.key(self.round, purpose)
 
 
 class TrainingClient(EnrollingClient):
@@ -347,3 +453,28 @@ class TrainingClient(EnrollingClient):
 
     def _read_model(self, model: Message) -> GlobalModel:
         return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)
+
+
+class LocalBuffers(TrainingClient):
+    """Goes on from round to round with the buffers of its own training, beside the global parameters.
+
+    Whoever derives sets ``_buffers`` to those of the model before the first round.
+    """
+
+    changes: ClassVar = {"_buffers": FloatVector}
+
+    _buffers: FloatVector
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for buffers of another model, or that are not finite."""
+        super().check_changed()
+        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
+
+    def _end_round(self, answer: Message) -> None:
+        """Go on with the buffers of this round's training."""
+        super()._end_round(answer)
+        self._buffers = self.update.buffers
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """The global parameters with the client's own buffers."""
+        return current.starting_point(self._buffers)
