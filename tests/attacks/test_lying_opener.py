@@ -174,7 +174,7 @@ def test_clients_open_nothing_with_an_answer_that_is_passed_on_to_them():
     # Nor does the grant of the aggregator open itself to a client.
     grant = run.authority.grant(run.aggregator.enrolment())
     with pytest.raises(KeyMismatchError, match="another client or session"):
-        own._own_keys.granted(grant["grant"])
+        own._own_keys.enrolment.granted(grant["grant"])
     assert run.authority.grant(run.aggregator.enrolment()) == grant
 
 

@@ -6,8 +6,7 @@ import threading
 from collections import OrderedDict, defaultdict
 
 from shieldfl.errors import PolicyError
-from shieldfl.roles.authority_secrets import AuthoritySecrets
-from shieldfl.roles.joint_keys import JointKeys
+from shieldfl.roles.authority_secrets import AuthoritySecrets, JointKeys
 from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity
 
 __all__ = ["OfferedKeys"]

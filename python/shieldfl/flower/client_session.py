@@ -22,7 +22,7 @@ from shieldfl.flower.wire import message_in
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.messages import missed_parts
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload

@@ -15,7 +15,7 @@ from shieldfl.errors import ShieldError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.reports import Tally, _Untold
+from shieldfl.methods.protocol.reports import Tally, named
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import pack_state
@@ -195,12 +195,12 @@ FORGED_OF_METHODS = [
     ("full-he", "client", ("disclosure",), lambda _: Disclosure.of_nothing(7)),
     ("full-he", "client", ("disclosure",), lambda now: replace(now, clear=now.encrypted)),
     ("full-he", "client", ("disclosure",), lambda now: replace(now, buffers="nonsense")),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=0, client=0))]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=1, client=1))]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold()]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(Tally(3, 2, "values"))]),
-    ("full-he", "aggregator", ("_untold",), lambda _: [_Untold.of(SummedUploads(round=1, clients=99))]),
-    ("full-he", "authority", ("_untold",), lambda _: [_Untold.of(OpenedSum(round=10**6))]),
+    ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=0, client=0)])),
+    ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=1, client=1)])),
+    ("full-he", "client", ("_untold",), lambda _: [("nothing", {})]),
+    ("full-he", "client", ("_untold",), lambda _: named([Tally(3, 2, "values")])),
+    ("full-he", "aggregator", ("_untold",), lambda _: named([SummedUploads(round=1, clients=99)])),
+    ("full-he", "authority", ("_untold",), lambda _: named([OpenedSum(round=10**6)])),
     ("full-he", "client", ("_round_keys",), lambda _: None),
     ("full-he", "aggregator", ("_round_keys",), lambda _: None),
     ("full-he", "authority", (*RULE, "model"), lambda _: OTHER_SIZE),

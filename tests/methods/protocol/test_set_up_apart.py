@@ -21,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 import shieldfl
 import shieldfl._core as _core
 from methods.method_conformance import SteppedRun, run_of
-from methods.variants import every_variant, variants
+from methods.variants import every_variant, labelled, opened_by_aggregator, opened_by_clients, variants
 from shieldfl import kahe
 from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore
-from shieldfl.roles.client_keys import ClientKeys
+from shieldfl.roles.granted_keys import ClientKeys
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
@@ -36,7 +37,7 @@ from shieldfl.scheme.registry import REGISTRY
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
 SECRETS = (
     AuthoritySteps,
-    ClientSteps,
+    TrainingClient,
     KeyAuthority,
     RoundSigner,
     AuthoritySecrets,
@@ -62,7 +63,6 @@ HOLDERS = (
     "shieldfl.methods.protocol.authorities",
     "shieldfl.roles.authority_secrets",
     "shieldfl.roles.authority_store",
-    "shieldfl.roles.reopened_authority",
     *(scheme.opening for scheme in REGISTRY.values()),
 )
 
@@ -115,7 +115,7 @@ def own_keys(role: object) -> list[object]:
 def bytes_of_keys(client: object) -> list[bytes]:
     """The secrets in a client's own keys."""
     keys = getattr(client, "_own_keys", None)
-    return [] if keys is None else [keys._grant_key, *(secret for _, secret in keys._held.values())]
+    return [] if keys is None else [keys.enrolment._grant_key, *(secret for _, secret in keys._held.values())]
 
 
 def secrets_in(role: object, run: SteppedRun, own_weight: int | None) -> list[str]:
@@ -156,6 +156,16 @@ def test_clients_and_aggregator_reach_no_secret_of_others(variant):
     assert secrets_in(run.aggregator, run, None) == []
 
 
+@pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
+def test_who_opens_sums_has_no_part_of_a_key_authority(opened_by):
+    run = SteppedRun(opened_by([labelled("full-he")])[0])
+    run.run_round()
+    for role in (run.clients[0], run.aggregator):
+        names = {type(one).__name__ for one in reachable(role)}
+        assert {name for name in names if "Authority" in name} <= {"AuthorityIdentity", "AuthorityGroup"}
+        assert not any(isinstance(one, RoundSigner) for one in reachable(role))
+
+
 def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
     """They are the only secrets that it may hold, and no secret of the authority's is among them."""
     run = run_of("selective-shield/encrypted", weights=WEIGHTS)
@@ -173,7 +183,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
         (other._own_keys.key("update"), "ClientKey"),
         (other._own_keys.key("update")._cores[0], "ClientKey"),
         (other._own_keys._held, "client's key"),
-        (b"more" + other._own_keys._grant_key, "client's key"),
+        (b"more" + other._own_keys.enrolment._grant_key, "client's key"),
         (owner, "AuthoritySecrets"),
         (run.authority.keys._store, "AuthorityStore"),
         (run.authority.keys._authorities, "SumKeyAuthority"),

@@ -14,8 +14,7 @@ from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.messages import HISTORY
 from shieldfl.methods.protocol.reports import Note, Reporter
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
-from shieldfl.methods.protocol.training_client import EnrollingClient
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 from shieldfl.training.local_update import FloatVector
@@ -36,9 +35,9 @@ class Question:
     asked: Message
     model: Message
     """The global model that the round has begun with."""
-    aggregator: AggregatorSteps
+    aggregator: CollectingAggregator
     """That closed the phase: where the aggregator opens, it alone opens the answer."""
-    reader: ClientSteps
+    reader: TrainingClient
     """A client as it was then: where clients open, it opens the answer."""
 
 
@@ -184,14 +183,12 @@ class LyingAggregator:
         method, phase = self.roles.method, question.phase
         if method.aggregator_opens:
             opener = question.aggregator
-            assert isinstance(opener, CollectingAggregator)
             assert opener._opening is not None
             opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
             return opener.open(phase, answer)
         if not method.clients_open:
             return answer
         reader = question.reader
-        assert isinstance(reader, EnrollingClient)
         assert reader._opening is not None
         reader._opening.keys._min_clients = 1
         reader.report()

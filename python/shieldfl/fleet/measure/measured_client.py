@@ -24,8 +24,7 @@ from shieldfl.fleet.measure.paced_link import Connection, Letter, Link
 from shieldfl.fleet.measure.spent_training import SpentTraining
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import ClientSteps
-from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
+from shieldfl.methods.protocol.training_client import PUBLIC_PARTS, TrainingClient
 from shieldfl.methods.registry import method_of
 from shieldfl.profiling.stages import median_seconds
 from shieldfl.roles.message import Message
@@ -69,7 +68,7 @@ class _Client:
             # Known to nobody else: what the probe encrypts is opened by none.
             key = scheme.ClientKey.of_secret(key, task.index, secrets.token_bytes(SECRET_BYTES))
         self._encryptor = scheme.Encryptor(key, threads=task.threads)
-        self._steps: ClientSteps
+        self._steps: TrainingClient
         self._begun: tuple[int, int, Message]
         self._start: StartingPoint
         self._newest: Message

@@ -27,7 +27,7 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.joint_keys import JointKeys
+from shieldfl.roles.authority_secrets import JointKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
 from shieldfl.roles.round_keys import MakePair, RoundKeys

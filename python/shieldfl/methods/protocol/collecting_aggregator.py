@@ -19,8 +19,8 @@ from shieldfl.methods.protocol.messages import (
 )
 from shieldfl.methods.protocol.opening import AggregatorOpening
 from shieldfl.methods.protocol.opening_rule import OpeningRule
+from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps
 from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import RoundKeyReader
@@ -95,8 +95,8 @@ class MissedRounds(Stateful):
         return self._dropped + len(self._ends)
 
 
-class CollectingAggregator(AggregatorSteps):
-    """Refuses second messages and those of other rounds, phases and clients.
+class CollectingAggregator(Reporter, abc.ABC):
+    """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
 
     The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
 
@@ -159,42 +159,60 @@ class CollectingAggregator(AggregatorSteps):
         self.needs_sealing = True
 
     def newest_model(self) -> Message:
-        """Return the newest model, where this role opens sums."""
-        with self._lock:
-            return super().newest_model() if self._opening is None else self._opening.opener.newest_model()
+        """Return what the next round starts from, where it holds the model.
 
-    def replace_model(self, model: GlobalModel) -> None:
-        """Begin the next round with another model, where this role opens sums."""
+        It does without a key authority, and where it opens sums itself. Raises ParameterError elsewhere.
+        """
         with self._lock:
             if self._opening is None:
-                super().replace_model(model)
-            else:
-                self._opening.opener.replace_model(model)
+                raise ParameterError("this aggregator does not see the model: ask the key authority for it")
+            return self._opening.opener.newest_model()
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
+
+        Raises ParameterError where this role does not see the model, or a round needs more of a model than its numbers,
+        and for a model of other sizes or with NaN.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise ParameterError("this aggregator does not see the model: it cannot step with it")
+            self._opening.opener.replace_model(model)
 
     def enrolment(self) -> Message:
-        """Return what asks for what opens the key authority's answers, where this role opens sums."""
+        """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
+
+        It has to come to it on a channel that tells who sent it.
+        """
         return Message() if self._opening is None else self._opening.enrolment()
 
     def enrolled(self, answer: Message) -> None:
-        """Take what opens them. Raises KeyMismatchError for what was granted to others."""
+        """Take what opens the key authority's answers. Raises KeyMismatchError for what was granted to others."""
         with self._lock:
             if self._opening is not None:
                 self._opening.granted(answer)
 
     def model_digest(self) -> bytes:
-        """Return the digest of the newest model, where this role opens sums."""
+        """Return the digest of the newest model, 32 bytes, for the key authority to sign; b"" where that has it."""
         with self._lock:
-            return super().model_digest() if self._opening is None else self._opening.model_digest()
+            return b"" if self._opening is None else self._opening.model_digest()
 
     def open(self, phase: str, answer: Message) -> Message:
-        """Open the total of the phase that was closed."""
+        """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
+
+        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
+        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        """
         with self._lock:
             if self._opening is None:
-                return super().open(phase, answer)
+                raise ParameterError("this aggregator opens nothing: pass the answer on")
             return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
 
     def opened_before(self, phase: str) -> Message | None:
-        """Return what a phase has opened to in an earlier round that is answered once in the whole run."""
+        """Return what a phase has opened to in an earlier round that is answered once in the whole run.
+
+        None for other phases, before it was answered, and where the aggregator opens nothing.
+        """
         with self._lock:
             if self._opening is None or phase not in self.context.answered_once:
                 return None
@@ -202,7 +220,11 @@ class CollectingAggregator(AggregatorSteps):
             return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
 
     def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys, where there are any: the phases of the round before are over then."""
+        """Take the round's public keys, where there are any: the phases of the round before are over then.
+
+        They are what :func:`shieldfl.roles.round_key_check.round_key_parts` returns: those parts of its first message
+        alone, never the model. Raises as :meth:`RoundKeyReader.begin_round` does.
+        """
         with self._lock:
             if self._round_keys is None:
                 return
@@ -217,6 +239,9 @@ class CollectingAggregator(AggregatorSteps):
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator knows what
+        their messages must look like, whichever of them comes first.
 
         Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
         after the plan's; what :meth:`RoleContext.check_answer` does.
@@ -266,7 +291,10 @@ class CollectingAggregator(AggregatorSteps):
                 self._missed.hear(client)
 
     def close(self, phase: str) -> Message:
-        """Return the phase's result. Raises ParameterError where nobody has sent anything."""
+        """Return the phase's result, the same when asked again: the answer to clients, or what the authority gets.
+
+        Raises ParameterError where nobody has sent anything.
+        """
         with self._lock:
             self._check_phase(phase)
             if not self._seen:
@@ -276,10 +304,15 @@ class CollectingAggregator(AggregatorSteps):
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return the list of participants and a digest of the phase's result."""
+        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
+
+        That is the list of participants and a digest of all of the phase's result, so that all clients open the same.
+        """
         with self._lock:
             if self._missed is None and self._opening is None:
-                return super().request(phase)
+                raise ParameterError(
+                    "neither clients nor aggregator open anything in this method: the key authority gets the total"
+                )
             closed = self._closed_result(phase)
             if self._asked is None:
                 parameters = self.context.keys.parameters[self._purpose(phase)]
@@ -302,19 +335,24 @@ class CollectingAggregator(AggregatorSteps):
         return purpose
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep a round's end for those that are not in it."""
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
+
+        ``request`` is what :meth:`request` returned, to which the authority has answered.
+        """
         with self._lock:
             if self._missed is None:
-                super().keep(answer, request, finished)
-            else:
-                self._missed.add(answer, request["request"], finished)
+                raise ParameterError(
+                    "clients open nothing in this method: each round's first message brings the model"
+                )
+            self._missed.add(answer, request["request"], finished)
 
     def missed(self, client: int, *, again: bool = False) -> Message:
-        """Return the ends of rounds that a client has not been sent, or is not known to have."""
+        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all.
+
+        ``again``: for a client that refuses the round for what it lacks: what it was sent before may have been lost.
+        """
         with self._lock:
-            if self._missed is None:
-                return super().missed(client)
-            return Message(self._missed.parts(client, again=again))
+            return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
         """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""

@@ -15,6 +15,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.opening_rule import OpeningRule
@@ -22,7 +23,8 @@ from shieldfl.methods.protocol.phase import TELL_OPENED, Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
@@ -34,7 +36,7 @@ from shieldfl.settings import TrainingSettings, plain_settings
 if TYPE_CHECKING:
     from torch import nn
 
-    from shieldfl.roles.joint_keys import JointKeys
+    from shieldfl.roles.authority_secrets import JointKeys
     from shieldfl.roles.round_keys import MakePair
     from shieldfl.roles.round_signer import RoundSigner
 
@@ -51,8 +53,13 @@ _NO_SECRET = bytes(32)
 """In the place of the secret of a client that only enrols."""
 
 
-class StatedFacts:
-    """The part of a method that readers, reports and whoever trains for it look at."""
+class Method(abc.ABC):
+    """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
+
+    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
+    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
+    sees: what a base class says was said of another method.
+    """
 
     names: ClassVar[tuple[NamedMethod, ...]] = ()
     """The names that it is found under, with what is said of each; a base class has none."""
@@ -87,6 +94,30 @@ class StatedFacts:
     """The share of the second of two kinds of rounds; None where all are alike."""
     delta: float = math.nan
     """What its epsilon belongs to; NaN for a method without noise."""
+
+    clients_can_open: bool = False
+    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
+    needs_shared_secret: ClassVar[bool] = False
+    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
+
+    phases: tuple[Phase, ...]
+    """Every phase that a round may have, in order; settings may leave some of the class's out."""
+    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
+        self.name = name
+        self.plan = plan
+        self.notes: list[str] = []
+        """What a reader of the results must know before the first round."""
+        self.own_settings = plain_settings(settings)
+        """Plain data, as a public set-up has them; none for a method without."""
+        if self.weighs_all_alike and plan.most_weight > 1:
+            self.notes.append(self._why_alike())
+
+    def _why_alike(self) -> str:
+        """Return a remark for readers where weights are given and do not count."""
+        return f"{self.name} weighs all clients alike, whatever their weights"
 
     @property
     def states_epsilon(self) -> bool:
@@ -136,22 +167,6 @@ class StatedFacts:
         a model that the method cannot train.
         """
         return model
-
-
-class WhoOpens:
-    """The part of a method that says who opens its sums, and what a round goes through then."""
-
-    clients_can_open: bool = False
-    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
-    needs_shared_secret: ClassVar[bool] = False
-    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
-
-    name: str
-    plan: FederationPlan
-    phases: tuple[Phase, ...]
-    """Every phase that a round may have, in order; settings may leave some of the class's out."""
-    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
-    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     @property
     def enrols(self) -> bool:
@@ -219,29 +234,6 @@ class WhoOpens:
             (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
         ]
         return (*(one for both in found for one in both), *phases[-1:])
-
-
-class Method(StatedFacts, WhoOpens, abc.ABC):
-    """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
-
-    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
-    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
-    sees: what a base class says was said of another method.
-    """
-
-    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
-        self.name = name
-        self.plan = plan
-        self.notes: list[str] = []
-        """What a reader of the results must know before the first round."""
-        self.own_settings = plain_settings(settings)
-        """Plain data, as a public set-up has them; none for a method without."""
-        if self.weighs_all_alike and plan.most_weight > 1:
-            self.notes.append(self._why_alike())
-
-    def _why_alike(self) -> str:
-        """Return a remark for readers where weights are given and do not count."""
-        return f"{self.name} weighs all clients alike, whatever their weights"
 
     @property
     def all_that_the_aggregator_sees(self) -> str:
@@ -374,7 +366,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-    ) -> ClientSteps:
+    ) -> TrainingClient:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
         Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
@@ -408,10 +400,10 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         index: int,
         weight: int,
         initial: GlobalModel,
-        enrolled: ClientSteps,
+        enrolled: TrainingClient,
         *,
         threads: int | None = None,
-    ) -> tuple[ClientSteps, bytes]:
+    ) -> tuple[TrainingClient, bytes]:
         """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
 
         The secret is :meth:`client_steps`'s from then on. Raises as that does, and PolicyError before the grant.
@@ -432,7 +424,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         *,
         initial: GlobalModel | None = None,
         threads: int | None = None,
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         """Make the aggregator for clients that count so much.
 
         ``initial`` is for methods in which it holds the model; the others must not see it. Raises as
@@ -463,13 +455,13 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         weight: int,
         initial: GlobalModel,
         shared_secret: bytes | None,
-    ) -> ClientSteps:
+    ) -> TrainingClient:
         """Make a client."""
 
     @abc.abstractmethod
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         """Make the aggregator."""
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
