@@ -34,8 +34,9 @@ from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -95,8 +96,8 @@ class Session:
     """All roles but the authority, of `full-he`, each client opening."""
 
     authority: RemoteAuthority
-    clients: list[ClientSteps]
-    aggregator: AggregatorSteps
+    clients: list[TrainingClient]
+    aggregator: CollectingAggregator
     round: int = 0
 
     @classmethod

@@ -22,7 +22,7 @@ from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -36,7 +36,7 @@ MessageOf = Callable[[int], Message]
 class SteppedClients:
     """How a round reaches its clients: here they are objects."""
 
-    def __init__(self, clients: list[ClientSteps]) -> None:
+    def __init__(self, clients: list[TrainingClient]) -> None:
         self.clients = clients
 
     def begin_round(
@@ -65,7 +65,7 @@ class SteppedClients:
 
 def enrolled_clients(
     method: Method, authority: RemoteAuthority, initial: GlobalModel, keys: list[Path]
-) -> list[ClientSteps]:
+) -> list[TrainingClient]:
     """Return clients that the authority knows, each by a key that its operator has enrolled under the file's name."""
     made = []
     for index, path in enumerate(keys):

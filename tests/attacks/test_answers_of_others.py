@@ -131,13 +131,13 @@ def test_methods_open_each_total_for_its_own_purpose(opener):
     total = sums.total()
     if opener == "authority":
         keys = run.authority.keys
-        assert keys.authority(1, "scores").open(total).shape == (run.initial.parameters.size,)
+        assert keys.opener(1, "scores").open(total).shape == (run.initial.parameters.size,)
         with pytest.raises(sf.PolicyError, match="not for 'update'"):
-            keys.authority(1, "update").open(total)
+            keys.opener(1, "update").open(total)
     else:
         keys = run.clients[0]._opening.keys
         keys.begin_round(1)
         for purpose, refusal in (("scores", "not signed"), ("update", "not for 'update'")):
             keys.take(purpose, b"", b"")
             with pytest.raises(sf.ShieldError, match=refusal):
-                keys.authority(1, purpose).open(total)
+                keys.opener(1, purpose).open(total)

@@ -11,7 +11,7 @@ from attacks.test_tampering_enrolled_client import ATTACKER, spoil
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.list_authority import ANSWER
+from shieldfl.methods.protocol.messages import ANSWER
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.granted_keys import GrantRequest
 from shieldfl.roles.message import Message
@@ -167,14 +167,14 @@ def test_clients_open_nothing_with_an_answer_that_is_passed_on_to_them():
     own = run.clients[0]
     assert own._opening is None
     own.end_round(Message({**result, **answer}))
-    opener = run.method._opener(run.initial, own.context, None)
-    opener.enter_round(1)
+    keys = run.method._granted_keys(own.context)
+    keys.begin_round(1)
     with pytest.raises(PolicyError, match="granted no answers"):
-        opener.keys.take("update", answer[ANSWER], b"")
+        keys.take("update", answer[ANSWER], b"")
     # Nor does the grant of the aggregator open itself to a client.
     grant = run.authority.grant(run.aggregator.enrolment())
     with pytest.raises(KeyMismatchError, match="another client or session"):
-        own._own_keys.granted(grant["grant"])
+        own._own_keys.enrolment.granted(grant["grant"])
     assert run.authority.grant(run.aggregator.enrolment()) == grant
 
 

@@ -37,7 +37,7 @@ def test_no_old_history_or_model_comes_with_a_later_round(parts):
     for client in (run.clients[0], run.new_client(0)):
         refused(client, 3, Message({**first, **{name: old[name] for name in parts}}))
         assert client.begin_round(3, CLIENTS, first).round == 3
-        assert client._active == run.authority._history.active_mask(3)
+        assert client._active == run.authority.opener.rule._history.active_mask(3)
 
 
 @every_variant

@@ -12,8 +12,8 @@ import pytest
 from methods.stored_run import KEY, asked_over, run_in_file, same_in_every_round, set_back
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.protocol import list_authority
-from shieldfl.methods.protocol.round_authority import RoundAuthority
+from shieldfl.methods.protocol import authorities
+from shieldfl.methods.protocol.authorities import RoundAuthority
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
@@ -184,7 +184,7 @@ def test_a_round_that_ended_in_an_error_alone_is_followed_by_the_next(monkeypatc
     first = run.authority.begin_round(1)
     asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
     with monkeypatch.context() as patch:
-        patch.setattr(list_authority, "next_history", lambda *_: 1 / 0)
+        patch.setattr(authorities, "next_history", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run.authority.answer("update", asked)
     assert run.authority.begin_round(2)

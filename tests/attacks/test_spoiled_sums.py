@@ -9,7 +9,7 @@ from core.wire_twin import reseal
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, labelled, opened_by_clients
 from shieldfl.errors import PolicyError, RangeError, ShieldError
-from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, ANSWERED_ROUND
+from shieldfl.methods.protocol.messages import ANSWERED_PHASE, ANSWERED_ROUND
 from shieldfl.roles.message import Message
 
 LABELS = ["full-he", "selective-shield/encrypted", "dict-pfl", "fedml-he", "mask-crypt"]

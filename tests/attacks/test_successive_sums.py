@@ -28,7 +28,7 @@ def test_tallies_of_two_rounds_tell_the_mask_of_who_came():
     run, tallies = run_of("selective-shield/encrypted"), []
     for participants in (FEW, ALL):
         run.run_round(participants)
-        tallies.append(run.clients[READER]._opening.opener._tallies)
+        tallies.append(run.clients[READER]._opening.opener.rule._tallies)
     mask = run.clients[VICTIM]._mask.to_bool()
     assert 0 < mask.sum() < mask.size
     np.testing.assert_array_equal(tallies[1] - tallies[0], mask)

@@ -207,7 +207,7 @@ def test_a_forged_weight_of_scores_does_not_decide_what_is_encrypted(forged_weig
 
     with pytest.raises(sf.RangeError, match="weight"):
         run.run_round(intrude=forge)
-    assert run.authority.zone is None
+    assert run.authority.opener.rule.zone is None
     run.run_round()
     chosen = sf.Mask.from_bytes(run.model["zone"]).to_bool()[: run.initial.parameters.size]
     assert not chosen[: int(chosen.sum())].all()

@@ -36,7 +36,7 @@ from shieldfl.errors import (
     PolicyError,
     UnreachableError,
 )
-from shieldfl.methods.protocol.client_opening import sum_request
+from shieldfl.methods.protocol.messages import sum_request
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, signed_answer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.roles import key_file, opened_totals, private_file
+from shieldfl.roles import key_authority, key_file, private_file
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -85,7 +85,7 @@ def test_opened_coefficients_are_counted_and_end_somewhere(parameters, monkeypat
     authority = sf.KeyAuthority(parameters, min_clients=2)
     totals = [total_of(authority, 2, round_number=number) for number in range(3)]
     degree = parameters._facts["ring_degree"]
-    monkeypatch.setattr(opened_totals, "MOST_OPENED_COEFFICIENTS", 2 * degree)
+    monkeypatch.setattr(key_authority, "MOST_OPENED_COEFFICIENTS", 2 * degree)
     opened = [authority.open(total) for total in totals[:2]]
     assert authority.opened_coefficients == 2 * degree
     authority.save(tmp_path / "k", "pass")
@@ -100,7 +100,7 @@ def test_opened_coefficients_are_counted_and_end_somewhere(parameters, monkeypat
 
 
 def test_the_budget_is_the_one_that_the_proof_is_for():
-    assert opened_totals.MOST_OPENED_COEFFICIENTS == 2**32
+    assert key_authority.MOST_OPENED_COEFFICIENTS == 2**32
 
 
 def test_second_different_total_of_a_round(parameters):

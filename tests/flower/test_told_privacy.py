@@ -15,8 +15,7 @@ from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.told_events import ToldEvents, UntoldEvents
 from shieldfl.flower.wire import ASK
-from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.account import Account, AccountState
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import (
     ClearUpload,

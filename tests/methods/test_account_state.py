@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.account import Account, AccountState
 from shieldfl.methods.protocol.reports import Note, Report, Tally
 from shieldfl.privacy.events import (
     ClearUpload,

@@ -81,7 +81,7 @@ def test_a_round_s_ciphertexts_are_under_its_own_keys_and_old_secrets_are_gone(v
         assert used[0]["ciphertexts"] == used[1]["ciphertexts"]
     for number in (1, 2):
         with pytest.raises(PolicyError, match="wiped"):
-            keys_of(run).authority(number)
+            keys_of(run).opener(number)
 
 
 @every_variant_with_round_keys
@@ -128,7 +128,7 @@ def test_a_round_that_was_given_up_leaves_no_secret():
     start = run.clients[0].begin_round(2, CLIENTS, run.begin_round(2))
     run.clients[0].finish_training(contraction(2, 0, start))
     with pytest.raises(PolicyError, match="wiped"):
-        keys_of(run).authority(1)
+        keys_of(run).opener(1)
     run.run_round()
     assert not np.array_equal(run.parameters, run.initial.parameters)
 

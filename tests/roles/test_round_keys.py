@@ -47,7 +47,7 @@ def test_a_round_has_a_key_of_its_own_which_opens_its_total(keys):
         reader.begin_round(number, first_of(keys, number))
         key = reader.key(number, "update")
         assert key.parameters == PARAMETERS
-        np.testing.assert_array_equal(keys.authority(number).open(total_under(key, number)), np.full(9, 2.0))
+        np.testing.assert_array_equal(keys.opener(number).open(total_under(key, number)), np.full(9, 2.0))
         seen.add(key.id)
     assert len(seen) == 3
 
@@ -192,7 +192,7 @@ def test_a_signed_frame_that_is_no_key_is_refused(keys):
 def test_an_old_secret_is_gone_even_where_somebody_kept_its_authority(keys, end):
     message = first_of(keys, 1)
     key = ckks.PublicKey.from_bytes(message[KEY])
-    authority = keys.authority(1)
+    authority = keys.opener(1)
     held = weakref.ref(authority._decryptor)
     assert held() is not None
     if end == "answered":
@@ -202,7 +202,7 @@ def test_an_old_secret_is_gone_even_where_somebody_kept_its_authority(keys, end)
         keys.begin_round(2)
     assert held() is None
     with pytest.raises(PolicyError, match="wiped"):
-        keys.authority(1)
+        keys.opener(1)
     with pytest.raises(PolicyError, match="wiped"):
         authority.open(total_under(key, 1))
     with pytest.raises(PolicyError, match="wiped"):
@@ -213,10 +213,10 @@ def test_the_wipe_of_a_round_that_is_over_leaves_the_newest_alone(keys):
     keys.begin_round(1)
     keys.begin_round(2)
     keys.wipe(1)
-    assert keys.authority(2)
+    assert keys.opener(2)
     for number, purpose in ((1, "update"), (3, "update"), (2, "votes"), (2, "nothing")):
         with pytest.raises(PolicyError, match="no secret key"):
-            keys.authority(number, purpose)
+            keys.opener(number, purpose)
 
 
 SCAN = '''
@@ -255,7 +255,7 @@ def rows_in_memory(masked):
 
 keys = RoundKeys({"update": ckks.Parameters(max_clients=4)}, 2)
 keys.begin_round(1)
-authority = keys.authority(1)
+authority = keys.opener(1)
 parameters = authority.public_key.parameters
 exported = authority._decryptor.export_secret()
 secret = [int(x) for x in np.frombuffer(exported, dtype=np.int8)[: parameters.ring_degree]]

@@ -16,7 +16,7 @@ from shieldfl.authority_service.identity import checked_public_key, signed_setup
 from shieldfl.authority_service.served_session import asked
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.methods.protocol.list_authority import ANSWERED_ROUND
+from shieldfl.methods.protocol.messages import ANSWERED_ROUND
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import method_of

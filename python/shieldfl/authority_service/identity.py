@@ -16,8 +16,7 @@ from typing import Any
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.installing import cryptographic
 from shieldfl.roles.held_file import sync_folder
-from shieldfl.roles.joined_parts import pieces_of_length
-from shieldfl.roles.message import Message, Part
+from shieldfl.roles.message import Message, Part, pieces_of_length
 from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 from shieldfl.scheme.enrolment import MOST_AUTHORITIES
 from shieldfl.stateful import Uncopied

@@ -18,7 +18,7 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError,
 from shieldfl.methods.protocol.public_setup import check_sizes
 from shieldfl.methods.protocol.reports import Note
 from shieldfl.methods.protocol.steps import AuthoritySteps
-from shieldfl.roles.joint_keys import JointKeys
+from shieldfl.roles.authority_secrets import JointKeys
 from shieldfl.roles.message import Message, Part
 
 __all__ = ["CALLS", "LEAST_BODY_BYTES", "LOG", "ServedSession", "answered", "asked"]

@@ -19,9 +19,8 @@ from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSe
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, ParameterError, PolicyError
-from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_secrets import AuthoritySecrets, JointKeys
 from shieldfl.roles.held_file import HeldFile
-from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.private_file import write_private_file
 from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity

@@ -11,7 +11,7 @@ from shieldfl.authority_service.authority_client import AuthorityClient, Authori
 from shieldfl.authority_service.identity import checked_public_keys
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.methods.protocol.list_authority import ANSWER
+from shieldfl.methods.protocol.messages import ANSWER
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, model_signature_name
 from shieldfl.scheme.enrolment import MOST_AUTHORITIES, AuthorityGroup

@@ -33,9 +33,9 @@ from shieldfl.flower.wire import (
     with_held,
 )
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.messages import missed_parts
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.missed_rounds import missed_parts
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload

@@ -16,7 +16,7 @@ from shieldfl.flower.clients import Exchange, GridClients, Participants, check_s
 from shieldfl.flower.run import BegunRun, Checkpoint, PlannedRun, Progress
 from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
-from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.account import AccountState
 from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
@@ -238,7 +238,7 @@ class ServerSession:
         self.replace_model(arrays)
 
     def replace_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with another model. Raises as :meth:`AggregatorSteps.replace_model` does."""
+        """Begin the next round with another model. Raises as :meth:`CollectingAggregator.replace_model` does."""
         self.aggregator.replace_model(self.layout.model_of(arrays))
         self.driver.model = self.aggregator.newest_model()
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.account import Account, AccountState
 from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import (

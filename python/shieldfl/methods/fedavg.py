@@ -18,7 +18,6 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.roles.message import Message
@@ -183,12 +182,12 @@ class FedAvg(Method):
         weight: int,
         initial: GlobalModel,
         shared_secret: bytes | None,
-    ) -> ClientSteps:
+    ) -> TrainingClient:
         return FedAvgClient(index, initial, weight, context)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         return FedAvgAggregator(context, weights, self._shared(initial))
 
     def _shared(self, initial: GlobalModel | None) -> GlobalModel:

@@ -9,7 +9,7 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.settings import MethodSettings
 
 __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.settings import MethodSettings

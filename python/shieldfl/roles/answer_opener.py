@@ -6,9 +6,8 @@ from typing import Any
 
 from shieldfl.array_view import Buffer, as_frame
 from shieldfl.errors import PolicyError
-from shieldfl.roles.joined_parts import piece_of_each
-from shieldfl.roles.opened_totals import Answer
-from shieldfl.roles.total_opener import TotalOpener
+from shieldfl.roles.message import piece_of_each
+from shieldfl.roles.total_opener import Answer, TotalOpener
 from shieldfl.scheme.answers import open_total, read_answer
 
 __all__ = ["AnswerOpener"]

@@ -5,16 +5,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.array_view import Buffer
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.installing import cryptographic
 from shieldfl.roles.store_records import ENROLMENT_HAS_ENDED
-from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityIdentity, EnrolmentRequest, hpke, hpke_suite
+from shieldfl.scheme.enrolment import (
+    SECRET_BYTES,
+    AuthorityGroup,
+    AuthorityIdentity,
+    EnrolmentRequest,
+    hpke,
+    hpke_suite,
+)
 from shieldfl.stateful import Uncopied
 
-__all__ = ["EXPORTED_BYTES", "AuthoritySecrets"]
+__all__ = ["EXPORTED_BYTES", "AuthoritySecrets", "JointKeys"]
 
 _SIGNING_BYTES = 32
 _PUBLIC_BYTES = 1216
@@ -128,6 +136,23 @@ class AuthoritySecrets(Uncopied):
                 "from this session's public key"
             )
         return asked.client, bytes(secret)
+
+
+@dataclass(frozen=True)
+class JointKeys:
+    """An authority's own secrets, and all those that have to answer beside it.
+
+    Raises ParameterError for a group that the authority is not in.
+    """
+
+    owner: AuthoritySecrets
+    """Drawn for this session alone: the others know what is public of them."""
+    group: AuthorityGroup
+    """In the order in which their parts of requests and answers stand."""
+
+    def __post_init__(self) -> None:
+        if self.owner.identity not in self.group.members:
+            raise ParameterError("the session is of other key authorities than this one")
 
 
 def _enrolment_modules() -> tuple[Any, Any]:

@@ -1,58 +1,144 @@
-"""What opens a round's totals at a client, or an aggregator: the key authority's answers, which it was granted."""
+"""What a client has: its own keys, and what opens the key authority's answers; an aggregator may have that as well."""
 
 from __future__ import annotations
 
 import hmac
+import secrets
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from shieldfl.array_view import Buffer, as_unsigned
-from shieldfl.errors import PolicyError
+from shieldfl.array_view import Buffer, as_frame, as_unsigned
+from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.roles.answer_opener import AnswerOpener
-from shieldfl.roles.message import Part
+from shieldfl.roles.message import piece_of_each
 from shieldfl.roles.round_key_check import RoundKeyCheck
-from shieldfl.roles.round_signer import RoundSigner
-from shieldfl.roles.shared_secrets import SharedSecrets, check_shared, read_grants
-from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES
+from shieldfl.scheme.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
-__all__ = ["GrantRequest", "GrantedKeys"]
+__all__ = ["ClientKeys", "GrantRequest", "GrantedKeys"]
 
 _SECRET_DOMAIN = b"shieldfl shared secret 1\0"
 _NOT_GRANTED = "this role was granted no answers: have it enrolled, and take what comes back"
 
 
 class GrantRequest(Stateful, Uncopied):
-    """How an aggregator that opens sums comes to what opens answers: by a secret that it seals to the key authority.
+    """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
+
+    Each key authority has one of its own, sealed to it alone.
 
     Parameters
     ----------
-    check : of the federation.
+    check : of the federation, with the session's digest.
+    client : the client's number, or the name in which an aggregator asks.
+    drawn : the secrets, 32 bytes for each authority; None draws them.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
 
     changes: ClassVar = {"request": bytes, "_grant_key": bytes}
 
-    def __init__(self, check: RoundKeyCheck) -> None:
+    def __init__(self, check: RoundKeyCheck, client: int | str = OPENER, drawn: bytes | None = None) -> None:
         self._check = check
-        shared = SharedSecrets(check, OPENER)
-        self._grant_key = shared.grant_key
-        self.request = shared.request
-        """For the key authority alone to read; of several each has a piece."""
+        self._client = client
+        session, members = check.manifest_digest, check.identity.members
+        drawn = drawn or secrets.token_bytes(SECRET_BYTES * len(members))
+        each = [bytes(secret) for secret in piece_of_each(drawn, len(members))]
+        self._grant_key = b"".join(grant_key(secret, session) for secret in each)
+        self.request = b"".join(
+            EnrolmentRequest.of(member, session, client, secret).to_bytes()
+            for member, secret in zip(members, each, strict=True)
+        )
+        """For each authority a piece that it alone can read."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a request in another name, and what is no key."""
+        """Raise WireFormatError for a request in another name, and for keys of other lengths."""
         super().check_changed()
-        check_shared(self._check, OPENER, self._grant_key, self.request)
+        count = len(self._check.identity.members)
+        refuse_unless(len(self._grant_key) == SECRET_BYTES * count)
+        pieces = piece_of_each(self.request, count)
+        refuse_unless(all(EnrolmentRequest.from_bytes(piece).client == self._client for piece in pieces))
 
     def granted(self, grant: Buffer) -> bytes:
-        """Return what opens the authority's answers; secret. Raises KeyMismatchError for another's grant."""
-        return read_grants(self._check, self._grant_key, grant)
+        """Return what opens the answers of each authority, 32 bytes for each; secret.
+
+        Raises KeyMismatchError for a grant of others, or one that was altered.
+        """
+        count, session = len(self._check.identity.members), self._check.manifest_digest
+        try:
+            given = piece_of_each(bytes(as_frame(grant)), count)
+        except WireFormatError as error:
+            raise KeyMismatchError(
+                "the grant is not of all key authorities of the session: ask each of them"
+            ) from error
+        keys = piece_of_each(self._grant_key, count)
+        return b"".join(
+            read_grant(bytes(key), session, piece) for key, piece in zip(keys, given, strict=True)
+        )
 
 
-class GrantedKeys(RoundSigner):
-    """In the place of an authority's keys: opens what the authority has answered, signs nothing.
+class ClientKeys(Stateful, Uncopied):
+    """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share.
+
+    Parameters
+    ----------
+    check : of the federation, with the session's digest.
+    client : the client's number.
+    """
+
+    _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
+
+    changes: ClassVar = {"enrolment": GrantRequest, "_held": dict[str, tuple[int, bytes]]}
+
+    def __init__(self, check: RoundKeyCheck, client: int) -> None:
+        self._check = check
+        self._client = client
+        drawn = secrets.token_bytes(SECRET_BYTES * len(check.identity.members))
+        self._keys: dict[str, Any] = {
+            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, drawn)
+            for purpose, own in check.parameters.items()
+        }
+        self.enrolment = GrantRequest(check, client, drawn)
+
+    @property
+    def _held(self) -> dict[str, tuple[int, bytes]]:
+        return {purpose: (key.round, bytes(key.export_secret())) for purpose, key in self._keys.items()}
+
+    @_held.setter
+    def _held(self, held: dict[str, tuple[int, bytes]]) -> None:
+        refuse_unless(held.keys() == self._check.parameters.keys())
+        try:
+            self._keys = {
+                purpose: scheme_of(self._check.parameters[purpose]).ClientKey(
+                    self._check.session_key(purpose), self._client, secret, round_number
+                )
+                for purpose, (round_number, secret) in held.items()
+            }
+        except ShieldError:
+            refuse_unless(False)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for keys at different rounds."""
+        super().check_changed()
+        refuse_unless(len({key.round for key in self._keys.values()}) == 1)
+
+    @property
+    def round(self) -> int:
+        """The round that the keys stand at; what opens earlier ones is overwritten."""
+        return max(int(key.round) for key in self._keys.values())
+
+    def begin_round(self, round_number: int) -> None:
+        """Move all keys on to a round. Raises PolicyError for one that is over or too far ahead."""
+        for key in self._keys.values():
+            key.advance_to(round_number)
+
+    def key(self, purpose: str) -> Any:
+        """Return the ``ClientKey`` for a purpose."""
+        return self._keys[purpose]
+
+
+class GrantedKeys(Stateful, Uncopied):
+    """Opens what the key authority has answered to one that it was granted to.
 
     Parameters
     ----------
@@ -62,7 +148,7 @@ class GrantedKeys(RoundSigner):
 
     _why_uncopied = "hold what opens answers and are neither copied nor pickled"
 
-    changes: ClassVar = {"_opening_key": bytes | None}
+    changes: ClassVar = {"_round": int, "_opening_key": bytes | None}
 
     def __init__(
         self,
@@ -72,7 +158,8 @@ class GrantedKeys(RoundSigner):
         weight_bounds: tuple[float, float],
         threads: int | None,
     ) -> None:
-        super().__init__(None, check)
+        self.check = check
+        self._round = -1
         self._opening_key: bytes | None = None
         self._min_clients = min_clients
         self._weight_bounds = weight_bounds
@@ -85,6 +172,11 @@ class GrantedKeys(RoundSigner):
         super().check_changed()
         expected = SECRET_BYTES * len(self.check.identity.members)
         refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
+
+    @property
+    def newest_round(self) -> int:
+        """The round that was begun last; -1 before the first."""
+        return self._round
 
     def grant(self, opening_key: bytes) -> None:
         """Take what opens the authority's answers, 32 bytes for each; secret.
@@ -114,19 +206,11 @@ class GrantedKeys(RoundSigner):
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round. Raises PolicyError for one before the newest."""
+        """Begin a round, of which no keys come along. Raises PolicyError for one before the newest."""
         number = as_unsigned(round_number, "round_number")
         if number < self._round:
             raise PolicyError(f"round {number} is over since round {self._round} began: begin a later round")
         self._round = number
-        return {}
-
-    def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
-        """Sign nothing: the authority alone does."""
-        return {}
-
-    def sign_answer(self, phase: str, digest: bytes) -> dict[str, bytes]:
-        """Sign nothing."""
         return {}
 
     def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
@@ -163,7 +247,7 @@ class GrantedKeys(RoundSigner):
         """What the last total that was opened, or looked at, was asked for with."""
         return self._newest_request
 
-    def authority(self, round_number: int, purpose: str = "update") -> AnswerOpener:
+    def opener(self, round_number: int, purpose: str = "update") -> AnswerOpener:
         """Return what opens the total that was answered for last."""
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]

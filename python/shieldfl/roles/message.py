@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.errors import ParameterError, WireFormatError
 
-__all__ = ["Message", "Part"]
+__all__ = ["Message", "Part", "piece_of_each", "pieces_of_length"]
 
 Part = bytes | memoryview
 """One named byte string: of a message that was read, a read-only view of its bytes."""
@@ -142,3 +142,16 @@ class Message(Mapping[str, Part]):
     def from_number(value: int) -> bytes:
         """Encode one unsigned 64-bit number as a part. Raises ParameterError for what is none."""
         return as_unsigned(value, "a message's number").to_bytes(8, "little")
+
+
+def piece_of_each(joined: Part, authorities: int) -> list[Part]:
+    """Return each authority's piece: all are of one length. Raises WireFormatError for a part without such pieces."""
+    length, rest = divmod(len(joined), authorities)
+    if rest:
+        raise WireFormatError(f"this is not something of each of {authorities} key authorities")
+    return [joined[number * length : (number + 1) * length] for number in range(authorities)]
+
+
+def pieces_of_length(joined: Part, length: int) -> list[Part]:
+    """Return pieces of a length, however many there are: the last may be shorter, and an empty part is one piece."""
+    return [joined[start : start + length] for start in range(0, len(joined), length)] or [joined]

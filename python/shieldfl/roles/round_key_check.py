@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.installing import how_to_install
-from shieldfl.roles.joined_parts import piece_of_each
-from shieldfl.roles.message import Message, Part
+from shieldfl.roles.message import Message, Part, piece_of_each
 from shieldfl.scheme.enrolment import VERIFYING_KEY_BYTES, AuthorityGroup, AuthorityIdentity
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters

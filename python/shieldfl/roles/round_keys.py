@@ -168,7 +168,7 @@ class RoundKeys(RoundSigner):
         signed = signed_bytes(self.check.session, self._round, purpose, frame)
         return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
-    def authority(self, round_number: int, purpose: str = "update") -> KeyAuthority:
+    def opener(self, round_number: int, purpose: str = "update") -> KeyAuthority:
         """Return the pair of a purpose."""
         with self._lock:
             authority = self._authorities.get(purpose)

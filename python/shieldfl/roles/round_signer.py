@@ -112,7 +112,7 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
         """
 
     @abc.abstractmethod
-    def authority(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
+    def opener(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
         """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:

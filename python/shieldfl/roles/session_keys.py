@@ -13,12 +13,10 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
-from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_secrets import AuthoritySecrets, JointKeys
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position
-from shieldfl.roles.joined_parts import piece_of_each
-from shieldfl.roles.joint_keys import JointKeys
 from shieldfl.roles.kept_messages import KeptMessage
-from shieldfl.roles.message import Part
+from shieldfl.roles.message import Part, piece_of_each
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.store_records import OPENER_HAS_GRANT
@@ -188,9 +186,14 @@ class SessionKeys(RoundSigner):
             raise PolicyError("this key authority has no keys: restore the state of the one that made them")
         return self._store
 
-    def _own_piece(self, request: Part) -> Part:
-        members = self.check.identity.members
-        return piece_of_each(request, len(members))[members.index(self._owner.identity)]
+    def _granted(self, request: Part, name: int | str, why: str) -> tuple[bytes, bytes]:
+        """Return the secret in a request and what is granted for it; KeyMismatchError for one in another name."""
+        session, members = self.check.manifest_digest, self.check.identity.members
+        own = piece_of_each(request, len(members))[members.index(self._owner.identity)]
+        named, secret = self._owner.unseal(own, session)
+        if named != name:
+            raise KeyMismatchError(why)
+        return secret, sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
 
     def enrol(self, client: int, request: Part) -> bytes:
         """Take what a client shares with the authority, for all purposes; return what lets it open answers.
@@ -205,11 +208,9 @@ class SessionKeys(RoundSigner):
             granted = store.grant(self._session_id, client)
             if granted is not None and granted.request_digest == digest:
                 return granted.grant
-            named, secret = self._owner.unseal(self._own_piece(request), self.check.manifest_digest)
-            if named != client:
-                raise KeyMismatchError(f"the request that client {client} sent is of another client")
-            session = self.check.manifest_digest
-            grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            secret, grant = self._granted(
+                request, client, f"the request that client {client} sent is of another client"
+            )
             keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
             grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
             waits = self._aggregator_opens and store.grant(self._session_id, None) is None
@@ -238,11 +239,9 @@ class SessionKeys(RoundSigner):
                 if granted.request_digest != digest:
                     raise PolicyError(OPENER_HAS_GRANT)
                 return granted.grant
-            named, secret = self._owner.unseal(self._own_piece(request), self.check.manifest_digest)
-            if named != OPENER:
-                raise KeyMismatchError("the request is a client's: the aggregator makes one of its own")
-            session = self.check.manifest_digest
-            grant = sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+            _, grant = self._granted(
+                request, OPENER, "the request is a client's: the aggregator makes one of its own"
+            )
             sessions = [one.public_key.id for one in self._authorities.values()]
             store.grant_opener(sessions, Grant(grant, digest), clients=self._clients)
             self._owner.take_enrolment_key(store.keep_enrolment_key(None))
@@ -297,7 +296,7 @@ class SessionKeys(RoundSigner):
         # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.
         self._known = max(self._known, store.row_of_message(reply))
 
-    def authority(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
+    def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
         """Return what opens the purpose's totals."""
         with self._lock:
             if round_number == self._round and purpose in self._begun:
@@ -309,7 +308,7 @@ class SessionKeys(RoundSigner):
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
         """Answer a list of the newest round. Raises as :meth:`SumKeyAuthority.sum_key_for` does."""
-        return self.authority(round_number, purpose).sum_key_for(round_number, purpose, request)
+        return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Do nothing: the memory has the answer, and gives no other one."""

@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import Any, Self
 
 from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.roles import key_file
-from shieldfl.roles.authority_secrets import AuthoritySecrets
+from shieldfl.roles.authority_secrets import EXPORTED_BYTES, AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore, Grant, Position, SessionRules
 from shieldfl.roles.authority_store import ClientKey as StoredKey
-from shieldfl.roles.opened_totals import Answer
 from shieldfl.roles.session import MOST_VALUES, session_key
 from shieldfl.roles.store_file import remove_file
 from shieldfl.roles.store_records import Keys
 from shieldfl.roles.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
+    Answer,
     Key,
     TotalOpener,
     checked_min_clients,
@@ -33,6 +33,7 @@ from shieldfl.scheme.answers import open_total, read_answer, sealed_answer
 from shieldfl.scheme.encryption import purpose_id
 from shieldfl.scheme.enrolment import (
     SECRET_BYTES,
+    AuthorityGroup,
     AuthorityIdentity,
     client_number,
     grant_key,
@@ -42,9 +43,9 @@ from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.scheme.sum_keys import sum_key as computed_sum_key
 
-__all__ = ["SETTLED", "SumKeyAuthority"]
+__all__ = ["SumKeyAuthority", "reopened_authority"]
 
-SETTLED = struct.Struct("<Q")
+_SETTLED = struct.Struct("<Q")
 """What follows the authority's own secrets in a key file: ``most_values``; then the group, where it is in one."""
 
 
@@ -307,7 +308,7 @@ class SumKeyAuthority(TotalOpener[Key]):
             )
         identity: Any = self._public_key
         group = identity.identity.to_bytes() if len(self._authorities) > 1 else b""
-        secret = bytearray(self._owner.export() + SETTLED.pack(self.most_values) + group)
+        secret = bytearray(self._owner.export() + _SETTLED.pack(self.most_values) + group)
         contents = key_file.Contents(
             public_key=self._public_key.to_bytes(),
             min_clients=self.min_clients,
@@ -335,6 +336,63 @@ class SumKeyAuthority(TotalOpener[Key]):
 
     def __repr__(self) -> str:
         return f"KeyAuthority(key_id={self._session.hex()}, min_clients={self.min_clients})"
+
+
+def reopened_authority(
+    contents: key_file.Contents,
+    public_key: Any,
+    store: str | PathLike[str],
+    *,
+    threads: int | None,
+    at_least: tuple[int, int],
+    restored: bool,
+) -> SumKeyAuthority[Any]:
+    """Return the authority that goes on from a store.
+
+    Parameters
+    ----------
+    contents, public_key : of its key file; the secret is overwritten.
+    store, at_least, restored : as :class:`AuthorityStore` has them. With a restored one it begins a new session.
+    threads : None for as many as the work is worth.
+
+    Raises WireFormatError for a key file without such secrets, PolicyError for one of several authorities with a store
+    that was restored and for a store that does not have the session, and what the store raises.
+    """
+    try:
+        owner = AuthoritySecrets(bytes(contents.secret[:EXPORTED_BYTES]))
+        (most_values,) = _SETTLED.unpack_from(contents.secret, EXPORTED_BYTES)
+        group = bytes(contents.secret[EXPORTED_BYTES + _SETTLED.size :])
+    except (ParameterError, ValueError, struct.error):
+        raise WireFormatError("the key file has no secrets of an authority that clients enrol with") from None
+    finally:
+        contents.secret[:] = bytes(len(contents.secret))
+    if group and restored:
+        raise PolicyError(
+            "several authorities begin a new session together: open the store with restored=True, and settle "
+            "one by session_key, in which the group says the new epoch"
+        )
+    identity = AuthorityGroup.from_bytes(group) if group else owner.identity
+    memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
+    try:
+        if not restored and not memory.has_session(public_key.id):
+            # A session that is begun here would forget what another copy of the store has answered in it.
+            raise PolicyError(
+                "the store does not have the session of this key file: open the store that it was saved beside, or, if "
+                "that is lost, begin a new session with restored=True"
+            )
+        return SumKeyAuthority(
+            public_key.parameters,
+            contents.min_clients,
+            threads=threads,
+            weight_bounds=contents.weight_bounds,
+            most_values=most_values,
+            owner=owner,
+            store=memory,
+            public_key=None if restored else public_key.with_identity(identity),
+        )
+    except BaseException:
+        memory.close()
+        raise
 
 
 def _stored(key: Any) -> StoredKey:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_real, as_threads, as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.roles.opened_totals import Answer
 from shieldfl.scheme.encryption import SchemeBatch, SchemeTotal
 from shieldfl.scheme.keys import SchemePublicKey
 from shieldfl.scheme.parameters import SchemeParameters
@@ -31,6 +30,7 @@ else:
 __all__ = [
     "LEAST_THAT_HIDES",
     "WEIGHT_BOUNDS",
+    "Answer",
     "Key",
     "TotalOpener",
     "checked_min_clients",
@@ -68,6 +68,17 @@ def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) ->
             "clients each learns the other's update from the sum: pass min_clients where that is meant"
         )
     return number
+
+
+class Answer(NamedTuple):
+    """What an opening gave: the sums, float64 (count,), and the sum of encrypted weights, if there are any."""
+
+    sums: NDArray[np.float64]
+    weight_sum: float | None
+
+    def copy(self) -> Answer:
+        """Return one whose sums are the receiver's own."""
+        return Answer(self.sums.copy(), self.weight_sum)
 
 
 class TotalOpener(Uncopied, abc.ABC, Generic[Key]):

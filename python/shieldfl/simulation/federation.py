@@ -14,8 +14,8 @@ from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.opened_together import OpenedTogether
-from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.opening import OpenedTogether
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message
 from shieldfl.simulation.training_processes import ClientTraining, Trained
 from shieldfl.torch_bridge import ParameterLayout
@@ -31,7 +31,7 @@ class _EmbeddedClients:
 
     def __init__(
         self,
-        steps: Sequence[ClientSteps],
+        steps: Sequence[TrainingClient],
         trainers: Sequence[LocalTrainer],
         seed: int,
         layout: ParameterLayout | None,

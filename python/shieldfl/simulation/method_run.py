@@ -15,7 +15,7 @@ from torch import nn
 
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.methods.model_adaptation import count_trained
-from shieldfl.methods.protocol.account_state import AccountState
+from shieldfl.methods.protocol.account import AccountState
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method

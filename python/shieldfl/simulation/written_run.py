@@ -232,7 +232,7 @@ class KeptMethod:
     shares: list[LabelledSamples | None]
     """By client, synthetic data: they are never made the same twice."""
     account: bytes
-    """An :class:`shieldfl.methods.protocol.account_state.AccountState`."""
+    """An :class:`shieldfl.methods.protocol.account.AccountState`."""
     federation: tuple[Message, bytes]
     """The parts of a federation, and the key that seals them."""
 

@@ -10,12 +10,13 @@ import numpy as np
 
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.list_authority import ANSWERED_PHASE, HISTORY
+from shieldfl.methods.protocol.messages import ANSWERED_PHASE, HISTORY
 from shieldfl.methods.protocol.plan import FederationPlan, Opener
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
+from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.message import Message
@@ -26,7 +27,7 @@ __all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]
-Intrude = Callable[[str, AggregatorSteps, Messages], None]
+Intrude = Callable[[str, CollectingAggregator, Messages], None]
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ class SteppedRun(EmbeddedRoles):
         authority = (
             None if self.authority is None else cast(AuthoritySteps, _Watched(self.authority, self.answers))
         )
-        aggregator = cast(AggregatorSteps, _Watched(self.aggregator, self.closed, self.answers))
+        aggregator = cast(CollectingAggregator, _Watched(self.aggregator, self.closed, self.answers))
         clients = _RoundClients(self, intrude)
         return RoundDriver(self.method, authority, aggregator, clients, self._account)
 

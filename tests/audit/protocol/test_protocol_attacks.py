@@ -17,7 +17,7 @@ from shieldfl.audit.result import Cell
 from shieldfl.audit.session import run_audit
 from shieldfl.audit.views.view import PARTIES, party_named
 from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.authority_store import AuthorityStore
 from shieldfl.roles.message import Message
@@ -145,12 +145,12 @@ def test_invented_clients_tell_an_update_wherever_anybody_may_encrypt(method):
 @pytest.mark.parametrize("opener", ["aggregator", "authority"])
 def test_invented_clients_tell_an_update_where_the_authority_enrols_whoever_asks(monkeypatch, opener):
     """In the place of clients that have not come yet: of the victims of five lies the first one alone has enrolled."""
-    honest = EnrollingClient.enrolment
+    honest = TrainingClient.enrolment
 
     def set_up(*how):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                EnrollingClient, "enrolment", lambda one: honest(one) if one.index == 0 else Message()
+                TrainingClient, "enrolment", lambda one: honest(one) if one.index == 0 else Message()
             )
             return PlayedFederation(*how)
 

@@ -8,8 +8,7 @@ import pytest
 from methods.method_conformance import SteppedRun
 from methods.variants import each_as_parameter, labelled, opened_by_clients, variants
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
-from shieldfl.methods.protocol.client_opening import OPENED
-from shieldfl.methods.protocol.list_authority import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND
+from shieldfl.methods.protocol.messages import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OPENED
 from shieldfl.roles.message import Message
 from shieldfl.scheme.enrolment import grant_key, sealed_grant
 

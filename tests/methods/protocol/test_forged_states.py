@@ -15,7 +15,7 @@ from shieldfl.errors import ShieldError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.reports import Tally, _Untold
+from shieldfl.methods.protocol.reports import Tally, named
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import pack_state
@@ -114,6 +114,8 @@ def moved(model: GlobalModel) -> GlobalModel:
 
 
 OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
+RULE = ("opener", "rule")
+"""Where an authority that opens has what sums move."""
 FORGED_OF_METHODS = [
     ("dict-pfl", "client", ("_held", "_unsent"), short),
     ("dict-pfl", "client", ("_held", "_update"), spoilt),
@@ -189,38 +191,48 @@ FORGED_OF_METHODS = [
     ("batch-crypt", "aggregator", ("_ranges",), lambda now: now * 9),
     ("full-he", "client", ("zone",), lambda now: Mask.empty(now.size)),
     ("full-he", "aggregator", ("zone",), lambda now: Mask.empty(now.size)),
-    ("full-he", "authority", ("zone",), lambda now: Mask.empty(now.size)),
+    ("full-he", "authority", (*RULE, "zone"), lambda now: Mask.empty(now.size)),
     ("full-he", "client", ("disclosure",), lambda _: Disclosure.of_nothing(7)),
     ("full-he", "client", ("disclosure",), lambda now: replace(now, clear=now.encrypted)),
     ("full-he", "client", ("disclosure",), lambda now: replace(now, buffers="nonsense")),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=0, client=0))]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(EncryptedUpload(round=1, client=1))]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold()]),
-    ("full-he", "client", ("_untold",), lambda _: [_Untold.of(Tally(3, 2, "values"))]),
-    ("full-he", "aggregator", ("_untold",), lambda _: [_Untold.of(SummedUploads(round=1, clients=99))]),
-    ("full-he", "authority", ("_untold",), lambda _: [_Untold.of(OpenedSum(round=10**6))]),
+    ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=0, client=0)])),
+    ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=1, client=1)])),
+    ("full-he", "client", ("_untold",), lambda _: [("nothing", {})]),
+    ("full-he", "client", ("_untold",), lambda _: named([Tally(3, 2, "values")])),
+    ("full-he", "aggregator", ("_untold",), lambda _: named([SummedUploads(round=1, clients=99)])),
+    ("full-he", "authority", ("_untold",), lambda _: named([OpenedSum(round=10**6)])),
     ("full-he", "client", ("_round_keys",), lambda _: None),
     ("full-he", "aggregator", ("_round_keys",), lambda _: None),
-    ("full-he", "authority", ("model",), lambda _: OTHER_SIZE),
-    ("full-he", "authority", ("model",), moved),
-    ("full-he", "authority", ("_replies", "_given"), lambda _: {}),
-    ("fedml-he", "authority", ("model",), moved),
-    ("fedml-he", "authority", ("zone",), lambda now: ~now),
-    ("dict-pfl", "authority", ("model",), moved),
-    ("selective-shield/encrypted", "authority", ("_model",), moved),
-    ("sense-crypt/clusters", "authority", ("_models",), lambda now: {one: moved(now[one]) for one in now}),
-    ("sense-crypt/clusters", "authority", ("_models",), lambda _: {}),
-    ("full-he", "authority", ("zone",), lambda _: Mask.full(7)),
-    ("full-he", "authority", ("_replies", "_given"), lambda now: {"other": now["update"]}),
-    ("full-he", "authority", ("_replies", "_given"), lambda now: {"update": (10**6, *now["update"][1:])}),
-    ("selective-shield/encrypted", "authority", ("_model",), lambda _: OTHER_SIZE),
-    ("selective-shield/encrypted", "authority", ("_tallies",), short),
-    ("selective-shield/encrypted", "authority", ("_voters",), lambda _: 99),
-    ("sense-crypt/clusters", "authority", ("_models",), lambda _: {0: OTHER_SIZE}),
-    ("sense-crypt/clusters", "authority", ("_clusters",), short),
-    ("dict-pfl", "authority", ("_history", "_streaks"), short),
-    ("dict-pfl", "authority", ("_history", "_probabilities"), spoilt),
-    ("dict-pfl", "authority", ("_history", "_observed"), lambda now: [*now[:-1], 10**6]),
+    ("full-he", "authority", (*RULE, "model"), lambda _: OTHER_SIZE),
+    ("full-he", "authority", (*RULE, "model"), moved),
+    ("full-he", "authority", ("opener", "_replies", "_given"), lambda _: {}),
+    ("fedml-he", "authority", (*RULE, "model"), moved),
+    ("fedml-he", "authority", (*RULE, "zone"), lambda now: ~now),
+    ("dict-pfl", "authority", (*RULE, "model"), moved),
+    ("selective-shield/encrypted", "authority", (*RULE, "_model"), moved),
+    (
+        "sense-crypt/clusters",
+        "authority",
+        (*RULE, "_models"),
+        lambda now: {one: moved(now[one]) for one in now},
+    ),
+    ("sense-crypt/clusters", "authority", (*RULE, "_models"), lambda _: {}),
+    ("full-he", "authority", (*RULE, "zone"), lambda _: Mask.full(7)),
+    ("full-he", "authority", ("opener", "_replies", "_given"), lambda now: {"other": now["update"]}),
+    (
+        "full-he",
+        "authority",
+        ("opener", "_replies", "_given"),
+        lambda now: {"update": (10**6, *now["update"][1:])},
+    ),
+    ("selective-shield/encrypted", "authority", (*RULE, "_model"), lambda _: OTHER_SIZE),
+    ("selective-shield/encrypted", "authority", (*RULE, "_tallies"), short),
+    ("selective-shield/encrypted", "authority", (*RULE, "_voters"), lambda _: 99),
+    ("sense-crypt/clusters", "authority", (*RULE, "_models"), lambda _: {0: OTHER_SIZE}),
+    ("sense-crypt/clusters", "authority", (*RULE, "_clusters"), short),
+    ("dict-pfl", "authority", (*RULE, "_history", "_streaks"), short),
+    ("dict-pfl", "authority", (*RULE, "_history", "_probabilities"), spoilt),
+    ("dict-pfl", "authority", (*RULE, "_history", "_observed"), lambda now: [*now[:-1], 10**6]),
 ]
 
 
@@ -241,7 +253,7 @@ def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(la
         ("full-he", "client", ("disclosure",), lambda mask, now: replace(now, clear=mask)),
         ("selective-shield/clear", "aggregator", ("_masks",), lambda mask, now: dict.fromkeys(now, mask)),
         ("sense-crypt/clusters", "aggregator", ("_masks",), lambda mask, now: dict.fromkeys(now, mask)),
-        ("dict-pfl", "authority", ("_history", "_drawn"), lambda mask, _: (1, mask)),
+        ("dict-pfl", "authority", (*RULE, "_history", "_drawn"), lambda mask, _: (1, mask)),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

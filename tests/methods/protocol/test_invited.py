@@ -7,7 +7,7 @@ import pytest
 from methods.method_conformance import run_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.invited import Invitations
+from shieldfl.methods.protocol.authorities import Invitations
 
 
 @pytest.fixture(scope="module")

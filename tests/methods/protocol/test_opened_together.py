@@ -8,8 +8,8 @@ import pytest
 from methods.method_conformance import SteppedRun
 from methods.variants import each_as_parameter, labelled, opened_by_clients
 from shieldfl.errors import KeyMismatchError, ShieldError
-from shieldfl.methods.protocol.list_authority import ANSWER
-from shieldfl.methods.protocol.opened_together import OpenedTogether
+from shieldfl.methods.protocol.messages import ANSWER
+from shieldfl.methods.protocol.opening import OpenedTogether
 from shieldfl.roles.answer_opener import AnswerOpener
 from shieldfl.roles.message import Message
 
@@ -78,10 +78,10 @@ def test_the_seconds_of_the_first_one_count_for_all(monkeypatch):
     run = full_he()
     monkeypatch.setattr(type(run.clients[0]._opening.opener), "repeat", lambda *arguments: None)
     clock = iter((0.0, 5.0, 10.0, 11.0))  # begin and end of each
-    monkeypatch.setattr("shieldfl.methods.protocol.opened_together.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("shieldfl.methods.protocol.opening.time.perf_counter", lambda: next(clock))
     for client in run.clients[:2]:
         run.together.open(
-            b"history", Message(), "update", 1, Message(), client._opening.opener, lambda: (Message(), b"")
+            b"history", Message(), "update", 1, Message(), client._opening, lambda: (Message(), b"")
         )
     monkeypatch.undo()
     assert run.together.take_saved() == 4.0
@@ -108,7 +108,7 @@ def test_what_others_have_opened_lets_nobody_take_an_altered_end():
 def test_an_opener_that_stands_elsewhere_opens_by_itself(openings):
     run = full_he()
     run.run_round([0, 1, 2])
-    late = run.clients[3]._opening.opener
+    late = run.clients[3]._opening.opener.rule
     late.model = late.model.moved(np.ones(run.merged(0).parameters.size + run.merged(0).buffers.size), 1.0)
     run.clients[3].end_round(run.answers["update"])
     assert len(openings) == 2

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.messages import Replies
 from shieldfl.roles.message import Message
 
 

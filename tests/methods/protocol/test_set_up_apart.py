@@ -21,13 +21,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 import shieldfl
 import shieldfl._core as _core
 from methods.method_conformance import SteppedRun, run_of
-from methods.variants import every_variant, variants
+from methods.variants import every_variant, labelled, opened_by_aggregator, opened_by_clients, variants
 from shieldfl import kahe
-from shieldfl.methods.discovery import BUILT_IN, method_class
-from shieldfl.methods.protocol.steps import AuthoritySteps, ClientSteps
+from shieldfl.methods.discovery import BUILT_IN
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.authority_secrets import AuthoritySecrets
 from shieldfl.roles.authority_store import AuthorityStore
-from shieldfl.roles.client_keys import ClientKeys
+from shieldfl.roles.granted_keys import ClientKeys
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.roles.sum_key_authority import SumKeyAuthority
@@ -36,7 +37,7 @@ from shieldfl.scheme.registry import REGISTRY
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)
 SECRETS = (
     AuthoritySteps,
-    ClientSteps,
+    TrainingClient,
     KeyAuthority,
     RoundSigner,
     AuthoritySecrets,
@@ -59,18 +60,15 @@ HOLDERS = (
     "shieldfl.roles.key_file",
     "shieldfl.roles.session_keys",
     "shieldfl.roles.sum_key_authority",
-    "shieldfl.methods.protocol.authority_keys",
+    "shieldfl.methods.protocol.authorities",
     "shieldfl.roles.authority_secrets",
     "shieldfl.roles.authority_store",
-    "shieldfl.roles.reopened_authority",
     *(scheme.opening for scheme in REGISTRY.values()),
 )
 
 
-SET_UP = {("shieldfl.methods.protocol.method", "Method", "_made_round_keys")} | {
-    (one.__module__, one.__qualname__, "_authority_steps")
-    for name in BUILT_IN
-    for one in method_class(name).__mro__
+SET_UP = {
+    ("shieldfl.methods.protocol.method", "Method", name) for name in ("_made_round_keys", "_bound_authority")
 }
 """What makes secrets, and so may import what holds them: functions by module and class."""
 
@@ -117,7 +115,7 @@ def own_keys(role: object) -> list[object]:
 def bytes_of_keys(client: object) -> list[bytes]:
     """The secrets in a client's own keys."""
     keys = getattr(client, "_own_keys", None)
-    return [] if keys is None else [keys._grant_key, *(secret for _, secret in keys._held.values())]
+    return [] if keys is None else [keys.enrolment._grant_key, *(secret for _, secret in keys._held.values())]
 
 
 def secrets_in(role: object, run: SteppedRun, own_weight: int | None) -> list[str]:
@@ -158,6 +156,16 @@ def test_clients_and_aggregator_reach_no_secret_of_others(variant):
     assert secrets_in(run.aggregator, run, None) == []
 
 
+@pytest.mark.parametrize("opened_by", [opened_by_clients, opened_by_aggregator])
+def test_who_opens_sums_has_no_part_of_a_key_authority(opened_by):
+    run = SteppedRun(opened_by([labelled("full-he")])[0])
+    run.run_round()
+    for role in (run.clients[0], run.aggregator):
+        names = {type(one).__name__ for one in reachable(role)}
+        assert {name for name in names if "Authority" in name} <= {"AuthorityIdentity", "AuthorityGroup"}
+        assert not any(isinstance(one, RoundSigner) for one in reachable(role))
+
+
 def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
     """They are the only secrets that it may hold, and no secret of the authority's is among them."""
     run = run_of("selective-shield/encrypted", weights=WEIGHTS)
@@ -175,7 +183,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
         (other._own_keys.key("update"), "ClientKey"),
         (other._own_keys.key("update")._cores[0], "ClientKey"),
         (other._own_keys._held, "client's key"),
-        (b"more" + other._own_keys._grant_key, "client's key"),
+        (b"more" + other._own_keys.enrolment._grant_key, "client's key"),
         (owner, "AuthoritySecrets"),
         (run.authority.keys._store, "AuthorityStore"),
         (run.authority.keys._authorities, "SumKeyAuthority"),
@@ -271,14 +279,14 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
             waiting |= module_imports(files[name], name) if name in files else set()
     assert "shieldfl.methods.selective_shield.client" in named
     assert "shieldfl.methods.masked_average.aggregator" in named
-    assert not [name for name in named if name in HOLDERS or name.endswith((".authority", ".KeyAuthority"))]
+    assert not [name for name in named if name in HOLDERS or name.endswith(".KeyAuthority")]
     # The search would find them: where keys are made, they are imported.
     assert set(HOLDERS[:1]) < module_imports(files["shieldfl.roles.round_keys"], "shieldfl.roles.round_keys")
 
 
 def test_an_import_within_a_function_is_found(tmp_path):
     source = tmp_path / "client.py"
-    module, kind, name = "shieldfl.methods.masked_average.method", "MaskedAverage", "_authority_steps"
+    module, kind, name = "shieldfl.methods.protocol.method", "Method", "_made_round_keys"
     for where, outer, function, exempt in (
         (module, kind, name, True),
         (module, kind, "step", False),
@@ -301,7 +309,7 @@ from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 def held():
-    return (name for name in sys.modules if name in holders or name.endswith(".authority"))
+    return (name for name in sys.modules if name in holders)
 for data, digest, *initial in setups:
     model = GlobalModel(*initial)
     setup = PublicSetup.from_bytes(data, digest)

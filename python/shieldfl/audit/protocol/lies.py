@@ -19,8 +19,7 @@ from shieldfl.audit.protocol.ckks_frames import (
 from shieldfl.audit.protocol.lying_aggregator import LyingAggregator, PlayedFederation
 from shieldfl.audit.protocol.protocol_attack import ProtocolAttack
 from shieldfl.errors import ParameterError, ShieldError
-from shieldfl.methods.protocol.client_opening import OPENED
-from shieldfl.methods.protocol.steps import ClientSteps
+from shieldfl.methods.protocol.messages import OPENED
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message
 from shieldfl.training.drawn_update import contraction
@@ -131,7 +130,7 @@ class InventedClients(ProtocolAttack):
         return count * liar.answer(liar.question(phase, messages), victim) - sum(own)
 
     @staticmethod
-    def _message_of(client: ClientSteps, liar: LyingAggregator, index: int) -> tuple[Message, FloatVector]:
+    def _message_of(client: TrainingClient, liar: LyingAggregator, index: int) -> tuple[Message, FloatVector]:
         authority, method = liar.roles.authority, liar.roles.method
         assert authority is not None
         request = client.enrolment()
@@ -142,8 +141,6 @@ class InventedClients(ProtocolAttack):
         start = client.begin_round(liar.round, len(liar.sent), model)
         update = contraction(liar.round, len(liar.sent) + index, start)
         replaced = liar.roles.clients[index]
-        assert isinstance(client, TrainingClient)
-        assert isinstance(replaced, TrainingClient)
         if replaced.trained_scores.size:
             # Where each client chooses what it encrypts, that is public, and the same is chosen in its place.
             update = replace(update, scores=replaced.trained_scores)

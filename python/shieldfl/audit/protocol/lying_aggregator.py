@@ -16,12 +16,10 @@ from shieldfl.methods.discovery import method_class
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.driver import RoundDriver
 from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.list_authority import HISTORY
+from shieldfl.methods.protocol.messages import HISTORY
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Note, Reporter
-from shieldfl.methods.protocol.steps import AggregatorSteps, ClientSteps
 from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -180,9 +178,9 @@ class Question:
     asked: Message
     model: Message
     """The global model that the round has begun with."""
-    aggregator: AggregatorSteps
+    aggregator: CollectingAggregator
     """That closed the phase: where the aggregator opens, it alone opens the answer."""
-    reader: ClientSteps
+    reader: TrainingClient
     """A client as it was then: where clients open, it opens the answer."""
 
 
@@ -328,14 +326,12 @@ class LyingAggregator:
         method, phase = self.roles.method, question.phase
         if method.aggregator_opens:
             opener = question.aggregator
-            assert isinstance(opener, CollectingAggregator)
             assert opener._opening is not None
-            opener._opening._keys._min_clients = 1  # its own policy, which a liar does not keep
+            opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
             return opener.open(phase, answer)
         if not method.clients_open:
             return answer
         reader = question.reader
-        assert isinstance(reader, EnrollingClient)
         assert reader._opening is not None
         reader._opening.keys._min_clients = 1
         reader.report()

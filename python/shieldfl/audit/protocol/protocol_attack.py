@@ -16,7 +16,7 @@ from shieldfl.audit.protocol.lying_aggregator import LyingAggregator, PlayedFede
 from shieldfl.audit.result import FEWEST_TRIES, UNDEFENDED, Cell
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.protocol.steps import AggregatorSteps
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import FloatVector
 
@@ -163,10 +163,11 @@ class ProtocolAttack(FederationAttack):
 
     def _liar(
         self, federation: PlayedFederation, lie: Callable[[LyingAggregator, str], None]
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         reader = len(federation.clients) - 1
         return cast(
-            AggregatorSteps, LyingAggregator(federation, reader, lambda: federation.changes, lie, self.alter)
+            CollectingAggregator,
+            LyingAggregator(federation, reader, lambda: federation.changes, lie, self.alter),
         )
 
     def _told(self, made: Callable[[], PlayedFederation]) -> list[_Try]:

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.methods.distributed_noise.client import NoiseSharing
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.key_authority import KeyAuthority
 from shieldfl.roles.key_file import Contents
 from shieldfl.roles.message import Message
@@ -170,7 +172,7 @@ class RecordedFederation(EmbeddedFederation):
                 record.own_updates[client, record.round] = one.copied()
         return own(*arguments, **options)
 
-    def new_client(self, index: int) -> ClientSteps:
+    def new_client(self, index: int) -> TrainingClient:
         """Make a client, as every embedded federation does, and record what it gets."""
         client = super().new_client(index)
         if isinstance(client, NoiseSharing):
@@ -186,7 +188,7 @@ class RecordedFederation(EmbeddedFederation):
 
         client.tell_vectors(keep)
 
-    def new_aggregator(self) -> AggregatorSteps:
+    def new_aggregator(self) -> CollectingAggregator:
         """Make the aggregator, and record what it gets."""
         return self._recorded(super().new_aggregator(), AGGREGATOR)
 

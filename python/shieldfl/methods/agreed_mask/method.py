@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
+from shieldfl.methods.agreed_mask.rule import AgreedMaskRule
 from shieldfl.methods.encrypted_sum.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
@@ -24,8 +25,9 @@ from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.list_authority import newest_answer
+from shieldfl.methods.protocol.messages import newest_answer
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -36,10 +38,6 @@ from shieldfl.scheme.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named
 from shieldfl.selection import positions_in_budget
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import StartingPoint
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = [
     "SCORES",
@@ -279,14 +277,12 @@ class AgreedMask(MaskedAverage):
             else super()._aggregator(context, weights, initial)
         )
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
         if not self.agrees:
-            return super()._authority_steps(initial, context, keys, shared_secret)
-        from shieldfl.methods.agreed_mask.authority import AgreedMaskAuthority
-
-        return AgreedMaskAuthority(context, initial, keys, self.ratio)
+            return super()._opening_rule(initial, context, shared_secret)
+        return AgreedMaskRule(context, initial, self.ratio)
 
 
 def is_agreed(model: Message) -> bool:

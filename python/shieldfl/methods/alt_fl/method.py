@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
+from shieldfl.methods.agreed_mask.rule import AgreedMaskRule
 from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient, NoiseSharingAltFlClient
 from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.distributed_noise.average import SumNoised
+from shieldfl.methods.distributed_noise.rule import noisy_mean
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.masked_average.rule import Mean, weighted_mean
 from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
@@ -27,10 +32,6 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]
 
@@ -191,12 +192,22 @@ class AltFl(SumNoised, AgreedMask):
     ) -> AltFlAggregator:
         return AltFlAggregator(context, weights, self._zones)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.alt_fl.authority import AltFlAuthority
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> AgreedMaskRule:
+        mean = None
+        if self.noise is not None:
+            noisy, plain = (
+                partial(noisy_mean, self.noise, context),
+                partial(weighted_mean, context, initial.buffers.size),
+            )
+            mean = partial(_mean_by_kind, self._zones, noisy, plain)
+        return AgreedMaskRule(context, initial, self.ratio, self._zones, mean)
 
-        return AltFlAuthority(context, initial, keys, self.ratio, self._zones, self.noise)
+
+def _mean_by_kind(zones: ZonesOfRounds, noisy: Mean, plain: Mean, claim: MixedTotal, *opened: Any) -> Any:
+    """Open the sum of a round that encrypts, which has noise, or of one of the other kind."""
+    return (noisy if zones.rounds.kind(claim.total.round).encrypts else plain)(claim, *opened)
 
 
 class AltFlWithoutEncryption(DpSgdAveraging):

@@ -6,7 +6,8 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from msgspec import Meta
@@ -17,16 +18,20 @@ from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import (
     Quantisation,
     clip_bounds,
+    dequantise,
     layer_ranges,
     paillier_parameters,
     quantise,
 )
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.reports import Tally
@@ -37,10 +42,6 @@ from shieldfl.scheme.encryption import MOST_LOST
 from shieldfl.scheme.interface import KeyBits
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["BatchCrypt", "BatchCryptSettings"]
 
@@ -272,12 +273,11 @@ class BatchCrypt(MaskedAverage):
             context, weights, self._everything, self._quantisation, self._largest_update
         )
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.batch_crypt.authority import BatchCryptAuthority
-
-        return BatchCryptAuthority(context, initial, keys, self._everything, self._quantisation)
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
+        mean = partial(_dequantised_mean, self._quantisation)
+        return MaskedAverageRule(context, initial, self._everything, sends_rest=False, mean=mean)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""
@@ -286,3 +286,13 @@ class BatchCrypt(MaskedAverage):
             "bits_of_a_value": self.update_parameters.value_bits,
             "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }
+
+
+def _dequantised_mean(
+    agreed: Quantisation, claim: MixedTotal, sums: RoundSums, message: Message
+) -> NDArray[np.float64]:
+    """Open whole numbers, and only then make an update of them."""
+    bounds = agreed.read_bounds(message)
+    claim.check_weights(1)
+    opened = claim.union.scatter(sums.open(claim.total))
+    return dequantise(opened, agreed.offsets, bounds, agreed.width, agreed.parties) / claim.total.clients

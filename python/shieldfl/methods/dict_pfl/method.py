@@ -13,6 +13,7 @@ from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.client import DictPflClient, NoiseSharingDictPflClient
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
+from shieldfl.methods.dict_pfl.rule import DictPflRule
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, SumNoised
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
@@ -30,8 +31,6 @@ from shieldfl.scheme.registry import weighing_encryptions
 if TYPE_CHECKING:
     from torch import nn
 
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["DictPfl"]
 
@@ -151,13 +150,11 @@ class DictPfl(SumNoised):
     ) -> DictPflAggregator:
         return DictPflAggregator(context, weights)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.dict_pfl.authority import DictPflAuthority
-
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> DictPflRule:
         history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
-        return DictPflAuthority(context, initial, keys, history, self.noise)
+        return DictPflRule(context, initial, history, self.noise)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import Any, Literal
 
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
+from shieldfl.methods.distributed_noise.rule import noisy_mean
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.masked_average.method import MaskedAverage
+from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.scheme.registry import DEFAULT_KEY_BITS
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["OF_NOISY_SUMS", "NoisySumAverage", "SumNoised"]
 
@@ -180,11 +180,11 @@ class NoisySumAverage(SumNoised):
             return super()._client(context, index, weight, initial, shared_secret)
         return NoiseSharingClient(index, initial, context, self.zone, self.noise)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
         if self.noise is None or self.zone is None:
-            return super()._authority_steps(initial, context, keys, shared_secret)
-        from shieldfl.methods.distributed_noise.authority import NoisySumAuthority
-
-        return NoisySumAuthority(context, initial, keys, self.zone, self.noise)
+            return super()._opening_rule(initial, context, shared_secret)
+        shared = GlobalModel(initial.parameters, initial.buffers[:0])  # which stay with the clients
+        mean = partial(noisy_mean, self.noise, context)
+        return MaskedAverageRule(context, shared, self.zone, sends_rest=False, mean=mean)

@@ -11,8 +11,8 @@ from shieldfl.masks import Mask
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.training_client import LocalBuffers
 from shieldfl.privacy import draws
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share

@@ -11,25 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.adaptive_client import AdaptiveClient
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, NoisySumAverage
+from shieldfl.methods.distributed_noise.rule import AdaptiveSumRule
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.masked_average.client import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.clip_rule import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import SumNoise
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["DdpFedAvg"]
 
@@ -101,14 +99,12 @@ class DdpFedAvg(NoisySumAverage):
             return super()._client(context, index, weight, initial, shared_secret)
         return AdaptiveClient(index, initial, context, self.zone, self.noise, rule=self._rule)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
         if self._rule is None or self.zone is None:
-            return super()._authority_steps(initial, context, keys, shared_secret)
-        from shieldfl.methods.distributed_noise.adaptive_authority import AdaptiveSumAuthority
-
-        return AdaptiveSumAuthority(context, initial, keys, self.zone, self.noise, rule=self._rule)
+            return super()._opening_rule(initial, context, shared_secret)
+        return AdaptiveSumRule(context, initial, self.zone, self.noise, self._rule)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings that decide something, with what they come to."""

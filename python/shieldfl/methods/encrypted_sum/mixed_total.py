@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
+from shieldfl.methods.protocol.opening_rule import RoundSums
 from shieldfl.roles.message import Message
-from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.interface import Positions
 from shieldfl.scheme.parameters import SchemeParameters
@@ -84,13 +84,13 @@ class MixedTotal:
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
 
-    def open_mean(self, keys: TotalOpener[Any], most_weight: int) -> NDArray[np.float64]:
+    def open_mean(self, sums: RoundSums, most_weight: int) -> NDArray[np.float64]:
         """Open the total and return the weighted mean (N,), zero where nothing was sent.
 
         Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.
         """
         stated = self.weight / most_weight if self.check_weights(most_weight) else self.weight
-        mean: NDArray[np.float64] = self.union.scatter(keys.open_mean(self.total, stated_weight=stated))
+        mean: NDArray[np.float64] = self.union.scatter(sums.open_mean(self.total, stated_weight=stated))
         if self.sums.size:
             (~self.positions).scatter(self.sums / self.weight, mean)
         return mean

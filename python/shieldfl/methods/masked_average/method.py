@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings, update_parameters
 from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
 from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
+from shieldfl.methods.protocol.opening_rule import OpeningRule
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.scheme.parameters import SchemeParameters
 from shieldfl.scheme.registry import encryptions
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["UPDATE", "MaskedAverage"]
 
@@ -103,12 +101,10 @@ class MaskedAverage(Method):
     ) -> MaskedAverageAggregator:
         return MaskedAverageAggregator(context, weights, self.zone, sends_rest=self.sends_rest)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.masked_average.authority import MaskedAverageAuthority
-
-        return MaskedAverageAuthority(context, initial, keys, self.zone, sends_rest=self.sends_rest)
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
+        return MaskedAverageRule(context, initial, self.zone, sends_rest=self.sends_rest)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings, with what they come to."""

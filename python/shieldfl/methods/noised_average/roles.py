@@ -6,8 +6,8 @@ import abc
 
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.local_buffers import LocalBuffers
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.training_client import LocalBuffers
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import FloatVector
 

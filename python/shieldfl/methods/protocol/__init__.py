@@ -1,1 +1,1 @@
-"""What every method is made of: plan, public set-up, steps of the three roles, reports."""
+"""A round of any method: roles and what they send; read ``driver.py`` first, then ``opening_rule.py``."""

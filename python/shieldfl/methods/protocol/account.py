@@ -4,17 +4,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self, get_args
 
-from shieldfl.errors import PolicyError
+import msgspec
+
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.installing import require
-from shieldfl.methods.protocol.account_state import AccountState
-from shieldfl.methods.protocol.reports import Note, Report, Tally
+from shieldfl.methods.protocol.reports import Note, Report, Tally, named, told_of
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
-from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent
 from shieldfl.profiling.stages import StageClock
 
-__all__ = ["Account"]
+__all__ = ["Account", "AccountState"]
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
+
+
+@dataclass(frozen=True)
+class AccountState:
+    """What an account has come to, as plain data, of which its figures follow."""
+
+    told: list[tuple[str, Any]]
+    """Events in their order, each after the name of its kind."""
+    remarks: dict[str, str]
+    rounds_of_remarks: dict[str, int]
+    tallies: dict[str, tuple[int, int]]
+    seconds: dict[str, float]
+
+    @staticmethod
+    def named(events: Iterable[PrivacyEvent]) -> list[tuple[str, Any]]:
+        """Return what ``told`` is."""
+        return named(events)
+
+    @staticmethod
+    def events_of(named: Iterable[tuple[str, Any]]) -> list[PrivacyEvent]:
+        """Return what :meth:`named` was given. Raises WireFormatError for what is none."""
+        return told_of(named, _KINDS)
+
+    def to_bytes(self) -> bytes:
+        """Encode."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Read what :meth:`to_bytes` wrote. Raises WireFormatError."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise WireFormatError("these bytes are no account that this version can read") from error
 
 
 class Account:
@@ -148,7 +186,7 @@ class Account:
         Raises WireFormatError for events of no kind, ParameterError as :meth:`PrivacyBook.add`; then nothing has
         changed.
         """
-        self.book = PrivacyBook(state.events())
+        self.book = PrivacyBook(AccountState.events_of(state.told))
         self._remarks = dict(state.remarks)
         self._rounds_of_remarks = dict(state.rounds_of_remarks)
         self._tallies = dict(state.tallies)

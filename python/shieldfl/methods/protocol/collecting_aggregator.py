@@ -3,29 +3,100 @@
 from __future__ import annotations
 
 import abc
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.aggregator_opening import AggregatorOpening
-from shieldfl.methods.protocol.client_opening import OPENED, most_told, sum_request
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.missed_rounds import MissedRounds
-from shieldfl.methods.protocol.reports import Note, Report
+from shieldfl.methods.protocol.messages import (
+    HISTORY_BYTES,
+    MISSED,
+    OPENED,
+    most_told,
+    next_history,
+    sum_request,
+)
+from shieldfl.methods.protocol.opening import AggregatorOpening
+from shieldfl.methods.protocol.opening_rule import OpeningRule
+from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.round_authority import RoundAuthority
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
-from shieldfl.privacy.events import OpenedSum, ReadSum
-from shieldfl.roles.message import Message
+from shieldfl.roles.granted_keys import GrantedKeys
+from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import RoundKeyReader
+from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["CollectingAggregator"]
+__all__ = ["CollectingAggregator", "MissedRounds"]
 
 
-class CollectingAggregator(AggregatorSteps):
-    """Refuses second messages and those of other rounds, phases and clients.
+class MissedRounds(Stateful):
+    """The ends of rounds that some client is not known to have; each is kept once.
+
+    A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
+
+    Parameters
+    ----------
+    clients : how many there are.
+    """
+
+    changes: ClassVar = {
+        "history": bytes,
+        "_dropped": int,
+        "_ends": list[bytes],
+        "_sent": list[int],
+        "_known": list[int],
+    }
+
+    def __init__(self, clients: int) -> None:
+        self.history = bytes(HISTORY_BYTES)
+        """Of all answers so far, see :func:`next_history`."""
+        self._dropped = 0
+        self._ends: list[bytes] = []
+        # By client: how many ends it was sent, and how many it is known to have.
+        self._sent = [0] * clients
+        self._known = [0] * clients
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clients that have been sent what there is not."""
+        super().check_changed()
+        there = range(self._dropped, self._dropped + len(self._ends) + 1)
+        refuse_unless(len(self.history) == HISTORY_BYTES)
+        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
+        refuse_unless(all(count in there for count in (*self._sent, *self._known)))
+
+    def is_of(self, clients: int) -> bool:
+        """Say whether it is for so many clients."""
+        return len(self._sent) == clients
+
+    def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
+        """Keep the end of a round that this request was answered for, which these clients are sent at once."""
+        self.history = next_history(self.history, bytes(request))
+        self._ends.append(end.to_bytes())
+        for client in finished:
+            if self._sent[client] == self._newest - 1:
+                self._sent[client] += 1
+
+    def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
+        """Return what a client was not sent as parts of a message; ``again``: what it is not known to have."""
+        since = self._known[client] if again else self._sent[client]
+        self._sent[client] = self._newest
+        missing = self._ends[since - self._dropped :]
+        return {f"{MISSED}{number:08}": end for number, end in enumerate(missing)}
+
+    def hear(self, client: int) -> None:
+        """Take note that a client has everything: it has sent something that comes of it."""
+        self._known[client] = self._sent[client] = self._newest
+        gone = min(self._known) - self._dropped
+        del self._ends[:gone]
+        self._dropped += gone
+
+    @property
+    def _newest(self) -> int:
+        return self._dropped + len(self._ends)
+
+
+class CollectingAggregator(Reporter, abc.ABC):
+    """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
 
     The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
 
@@ -82,61 +153,66 @@ class CollectingAggregator(AggregatorSteps):
         ):
             raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
 
-    def open_by(self, opener: AuthoritySteps) -> None:
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
         """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
-        assert isinstance(opener, RoundAuthority)
-        self._opening = AggregatorOpening(opener)
+        self._opening = AggregatorOpening(rule, keys, self)
         self.needs_sealing = True
 
-    def report(self) -> Report:
-        """Return what there is to tell, with what was opened here, which this role then reads, and the time it took."""
-        own = super().report()
-        if self._opening is None:
-            return own
-        told = self._opening.opener.report()
-        remarks = tuple(note for note in told.notes if isinstance(note, Note))
-        read = tuple(ReadSum(one.round) for one in told.events if isinstance(one, OpenedSum))
-        seconds = Counter(own.seconds)
-        seconds.update(told.seconds)
-        return Report(own.events + read, own.notes + remarks, seconds)
-
     def newest_model(self) -> Message:
-        """Return the newest model, where this role opens sums."""
-        with self._lock:
-            return super().newest_model() if self._opening is None else self._opening.opener.newest_model()
+        """Return what the next round starts from, where it holds the model.
 
-    def replace_model(self, model: GlobalModel) -> None:
-        """Begin the next round with another model, where this role opens sums."""
+        It does without a key authority, and where it opens sums itself. Raises ParameterError elsewhere.
+        """
         with self._lock:
             if self._opening is None:
-                super().replace_model(model)
-            else:
-                self._opening.opener.replace_model(model)
+                raise ParameterError("this aggregator does not see the model: ask the key authority for it")
+            return self._opening.opener.newest_model()
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
+
+        Raises ParameterError where this role does not see the model, or a round needs more of a model than its numbers,
+        and for a model of other sizes or with NaN.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise ParameterError("this aggregator does not see the model: it cannot step with it")
+            self._opening.opener.replace_model(model)
 
     def enrolment(self) -> Message:
-        """Return what asks for what opens the key authority's answers, where this role opens sums."""
+        """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
+
+        It has to come to it on a channel that tells who sent it.
+        """
         return Message() if self._opening is None else self._opening.enrolment()
 
     def enrolled(self, answer: Message) -> None:
-        """Take what opens them. Raises KeyMismatchError for what was granted to others."""
+        """Take what opens the key authority's answers. Raises KeyMismatchError for what was granted to others."""
         with self._lock:
             if self._opening is not None:
                 self._opening.granted(answer)
 
     def model_digest(self) -> bytes:
-        """Return the digest of the newest model, where this role opens sums."""
+        """Return the digest of the newest model, 32 bytes, for the key authority to sign; b"" where that has it."""
         with self._lock:
-            return super().model_digest() if self._opening is None else self._opening.model_digest()
+            return b"" if self._opening is None else self._opening.model_digest()
 
     def open(self, phase: str, answer: Message) -> Message:
-        """Open the total of the phase that was closed."""
+        """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
+
+        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
+        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        """
         with self._lock:
             if self._opening is None:
-                return super().open(phase, answer)
+                raise ParameterError("this aggregator opens nothing: pass the answer on")
             return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
 
     def opened_before(self, phase: str) -> Message | None:
-        """Return what a phase has opened to in an earlier round that is answered once in the whole run."""
+        """Return what a phase has opened to in an earlier round that is answered once in the whole run.
+
+        None for other phases, before it was answered, and where the aggregator opens nothing.
+        """
         with self._lock:
             if self._opening is None or phase not in self.context.answered_once:
                 return None
@@ -144,7 +220,11 @@ class CollectingAggregator(AggregatorSteps):
             return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
 
     def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys, where there are any: the phases of the round before are over then."""
+        """Take the round's public keys, where there are any: the phases of the round before are over then.
+
+        They are what :func:`shieldfl.roles.round_key_check.round_key_parts` returns: those parts of its first message
+        alone, never the model. Raises as :meth:`RoundKeyReader.begin_round` does.
+        """
         with self._lock:
             if self._round_keys is None:
                 return
@@ -159,6 +239,9 @@ class CollectingAggregator(AggregatorSteps):
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator knows what
+        their messages must look like, whichever of them comes first.
 
         Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
         after the plan's; what :meth:`RoleContext.check_answer` does.
@@ -208,7 +291,10 @@ class CollectingAggregator(AggregatorSteps):
                 self._missed.hear(client)
 
     def close(self, phase: str) -> Message:
-        """Return the phase's result. Raises ParameterError where nobody has sent anything."""
+        """Return the phase's result, the same when asked again: the answer to clients, or what the authority gets.
+
+        Raises ParameterError where nobody has sent anything.
+        """
         with self._lock:
             self._check_phase(phase)
             if not self._seen:
@@ -218,10 +304,15 @@ class CollectingAggregator(AggregatorSteps):
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return the list of participants and a digest of the phase's result."""
+        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
+
+        That is the list of participants and a digest of all of the phase's result, so that all clients open the same.
+        """
         with self._lock:
             if self._missed is None and self._opening is None:
-                return super().request(phase)
+                raise ParameterError(
+                    "neither clients nor aggregator open anything in this method: the key authority gets the total"
+                )
             closed = self._closed_result(phase)
             if self._asked is None:
                 parameters = self.context.keys.parameters[self._purpose(phase)]
@@ -244,19 +335,24 @@ class CollectingAggregator(AggregatorSteps):
         return purpose
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep a round's end for those that are not in it."""
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
+
+        ``request`` is what :meth:`request` returned, to which the authority has answered.
+        """
         with self._lock:
             if self._missed is None:
-                super().keep(answer, request, finished)
-            else:
-                self._missed.add(answer, request["request"], finished)
+                raise ParameterError(
+                    "clients open nothing in this method: each round's first message brings the model"
+                )
+            self._missed.add(answer, request["request"], finished)
 
     def missed(self, client: int, *, again: bool = False) -> Message:
-        """Return the ends of rounds that a client has not been sent, or is not known to have."""
+        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all.
+
+        ``again``: for a client that refuses the round for what it lacks: what it was sent before may have been lost.
+        """
         with self._lock:
-            if self._missed is None:
-                return super().missed(client)
-            return Message(self._missed.parts(client, again=again))
+            return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
         """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""

@@ -1,70 +1,52 @@
-"""The loop that moves a round's messages between a method's roles, wherever the clients are."""
+"""A round, from its first message to the next model: where reading starts.
+
+:meth:`RoundDriver.run_round` moves messages between a method's roles, wherever the clients are, and reads none:
+
+- *plan*: ``Method.authority_setup`` makes the key authority and a public set-up, by which all other roles are made;
+- *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
+- *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
+- *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
+- *open*: the authority opens the total or answers who took part, and clients or aggregator open it (``opening.py``);
+- *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shieldfl.errors import RangeError, ShieldError
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.list_authority import HISTORY
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.messages import HISTORY
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps
+from shieldfl.methods.protocol.steps import AuthoritySteps, Clients
 from shieldfl.privacy.events import ClearUpload
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import digest_of_parts, round_key_parts
 
-__all__ = ["Clients", "RoundDriver", "RoundTraffic"]
+__all__ = ["RoundDriver", "RoundTraffic"]
 
 
-class Clients(Protocol):
-    """How a round reaches its clients: in this process, in processes of their own or over a network.
-
-    The driver holds no client. ``message_of`` returns what a client is sent; it is called once for each client, when
-    that client is reached.
-    """
-
-    def begin_round(
-        self,
-        clients: Sequence[int],
-        round_number: int,
-        participants: int,
-        message_of: Callable[[int], Message],
-    ) -> None:
-        """Give each client the round's first message; it trains, and nobody waits for it."""
-
-    def step(
-        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
-    ) -> Iterable[tuple[int, bytes | RangeError]]:
-        """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
-
-        In any order, as they arrive, each with the index of its client. A client whose training or update is refused
-        yields the RangeError instead, and one that is gone yields nothing.
-        """
-
-    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
-        """Give each client the answer to the last phase: the new global model."""
-
-
+@dataclass
 class RoundTraffic:
     """What one round moved and measured, summed over its participants."""
 
-    def __init__(self, participants: int) -> None:
-        self.participants = participants
-        """Clients that began the round."""
-        self.finished: list[int] = []
-        """Clients that went through the whole round: none where it was given up."""
-        self.senders: list[int] = []
-        """Clients that sent something in any phase."""
-        self.bytes_up = 0
-        self.bytes_down = 0
-        self.losses: list[float] = []
-        """Training losses of the clients that finished their training, where whoever trains them knows."""
-        self.saved_seconds = 0.0
-        """That clients, each for itself and one after another, would have taken longer: for what was computed once for
-        several, or beside each other."""
+    participants: int
+    """Clients that began the round."""
+    finished: list[int] = field(default_factory=list)
+    """Clients that went through the whole round: none where it was given up."""
+    senders: list[int] = field(default_factory=list)
+    """Clients that sent something in any phase."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    losses: list[float] = field(default_factory=list)
+    """Training losses of the clients that finished their training, where whoever trains them knows."""
+    saved_seconds: float = 0.0
+    """That clients, each for itself and one after another, would have taken longer: for what was computed once for
+    several, or beside each other."""
 
 
 class RoundDriver:
@@ -82,7 +64,7 @@ class RoundDriver:
         self,
         method: Method,
         authority: AuthoritySteps | None,
-        aggregator: AggregatorSteps,
+        aggregator: CollectingAggregator,
         clients: Clients,
         account: Account,
         leaves_on: type[ShieldError] = RangeError,
@@ -116,14 +98,10 @@ class RoundDriver:
         go on.
         """
         with naming_own_method(self._method.name, type(self._method)):
-            return self._run_round(round_number, participants, min_clients, leaving)
+            return self._run_round(round_number, participants, min_clients, leaving or {})
 
     def _run_round(
-        self,
-        round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
-        leaving: Mapping[int, str] | None,
+        self, round_number: int, participants: Sequence[int], min_clients: int, leaving: Mapping[int, str]
     ) -> RoundTraffic:
         traffic = RoundTraffic(len(participants))
         self._refusals = []
@@ -131,9 +109,7 @@ class RoundDriver:
 
         def sent(client: int) -> Message:
             model = self._method.message_for(client, first)
-            missed = self._aggregator.missed(client)
-            if missed:
-                model = Message({**model, **missed})
+            model = Message({**model, **self._aggregator.missed(client)})
             traffic.bytes_down += model.nbytes
             return model
 
@@ -141,49 +117,55 @@ class RoundDriver:
         left = list(participants)
         answer: Message | None = None
         for phase in self._method.round_phases(first, round_number):
-            left = [index for index in left if (leaving or {}).get(index) != phase.name]
+            left = [index for index in left if leaving.get(index) != phase.name]
             if answer is not None:
-                traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
-            answer, left = self._run_phase(phase, round_number, left, min_clients, answer, traffic)
-            if answer is None:
+                traffic.bytes_down += self._size_for(left, answer)
+            left = self._collect(phase, round_number, left, answer, traffic)
+            if len(left) < min_clients:
                 if self._refusals and len(participants) - len(self._refusals) < min_clients:
                     raise self._refusals[-1]
                 self._account.note(
                     f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
                 )
                 return traffic
+            answer = self._close(phase, round_number, left)
         assert answer is not None
         self.model = answer if self._authority is None else self._newest_model()
         traffic.finished = left
         if self._method.clients_open:
             # What clients open travels at the end of a round; a model would with the next one's first message.
-            traffic.bytes_down += sum(self._method.message_for(index, answer).nbytes for index in left)
+            traffic.bytes_down += self._size_for(left, answer)
         self._clients.end_round(left, self._part_of(answer))
         return traffic
 
     def _opened_by_clients(self, phase: Phase, result: Message, told: Sequence[int]) -> Message:
         """Return what clients get to open: the phase's result, and what the authority says to the list of clients."""
-        assert self._authority is not None
         if phase.opens is None:
             return result
         asked = self._aggregator.request(phase.name)
-        answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
-        both = Message({**result, HISTORY: asked[HISTORY], **answer})
+        both = Message({**result, HISTORY: asked[HISTORY], **self._answered(phase, asked)})
         self._aggregator.keep(both, asked, told)
         return both
 
     def _opened_by_aggregator(self, phase: Phase, round_number: int) -> Message:
         """Return what the aggregator opens a phase's total to, signed where others go on by it."""
-        assert self._authority is not None
         opened = self._aggregator.opened_before(phase.name)
         if opened is None:
-            asked = self._aggregator.request(phase.name)
-            answer = self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+            answer = self._answered(phase, self._aggregator.request(phase.name))
             opened = self._aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
         if not self._method.signs_answer(phase):
             return opened
+        assert self._authority is not None
         signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
         return Message({**opened, **signed})
+
+    def _answered(self, phase: Phase, asked: Message) -> Message:
+        assert self._authority is not None
+        return self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+
+    def _size_for(self, clients: Sequence[int], message: Message) -> int:
+        """Return the bytes that these clients get of a message."""
+        return sum(self._method.message_for(index, message).nbytes for index in clients)
 
     def _part_of(self, message: Message) -> Callable[[int], Message]:
         return lambda client: self._method.message_for(client, message)
@@ -208,24 +190,19 @@ class RoundDriver:
         self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
         return first
 
-    def _leave(self, round_number: int, index: int, error: ShieldError) -> None:
-        self._refusals.append(error)
-        self._account.note(f"client {index} left round {round_number}: {error}")
-
-    def _run_phase(
+    def _collect(
         self,
         phase: Phase,
         round_number: int,
-        participants: Sequence[int],
-        min_clients: int,
+        asked: Sequence[int],
         answer: Message | None,
         traffic: RoundTraffic,
-    ) -> tuple[Message | None, list[int]]:
-        """Return the phase's answer and who is left; no answer where too few are."""
+    ) -> list[int]:
+        """Let the aggregator add each client's message of a phase; return who is left."""
         self._aggregator.begin_phase(phase.name, round_number, answer)
         left = []
         message_of = None if answer is None else self._part_of(answer)
-        for index, found in self._clients.step(participants, phase.name, message_of):
+        for index, found in self._clients.step(asked, phase.name, message_of):
             try:
                 if isinstance(found, RangeError):
                     # Its data decided that it sends nothing, and no noise covers that: all see that it is missing.
@@ -238,17 +215,19 @@ class RoundDriver:
                     traffic.senders.append(index)
                 self._aggregator.receive(phase.name, index, received)
             except self._leaves_on as error:
-                self._leave(round_number, index, error)
+                self._refusals.append(error)
+                self._account.note(f"client {index} left round {round_number}: {error}")
                 continue
             left.append(index)
-        if len(left) < min_clients:
-            return None, left
+        return left
+
+    def _close(self, phase: Phase, round_number: int, left: Sequence[int]) -> Message:
+        """Return the phase's answer: what the aggregator closes it with, opened where it has a total."""
         result = self._aggregator.close(phase.name)
-        if phase.answered_by_authority:
-            assert self._authority is not None
-            if self._method.clients_open:
-                return self._opened_by_clients(phase, result, left), left
-            if self._method.aggregator_opens:
-                return self._opened_by_aggregator(phase, round_number), left
-            result = self._authority.answer(phase.name, Message.from_bytes(result.to_bytes()))
-        return result, left
+        if not phase.answered_by_authority:
+            return result
+        if self._method.clients_open:
+            return self._opened_by_clients(phase, result, left)
+        if self._method.aggregator_opens:
+            return self._opened_by_aggregator(phase, round_number)
+        return self._answered(phase, result)

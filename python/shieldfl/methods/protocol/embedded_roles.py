@@ -9,15 +9,16 @@ from typing import Any, TypeVar, cast
 
 from shieldfl.array_view import Buffer
 from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.opened_together import OpenedTogether
-from shieldfl.methods.protocol.own_method import naming_own_method
+from shieldfl.methods.protocol.named_method import naming_own_method
+from shieldfl.methods.protocol.opening import OpenedTogether
 from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.protocol.reports import Reporter
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import SEALING_KEY_BYTES
 
@@ -65,8 +66,8 @@ class EmbeddedRoles:
         self._together = together
         self.authority: AuthoritySteps | None
         self.setup: PublicSetup
-        self.clients: list[ClientSteps]
-        self.aggregator: AggregatorSteps
+        self.clients: list[TrainingClient]
+        self.aggregator: CollectingAggregator
         with naming_own_method(method.name, type(method)):
             if kept is None:
                 self._set_up()
@@ -126,7 +127,7 @@ class EmbeddedRoles:
             parts["authority"] = _state_of(self.authority, key)
         return Message(parts)
 
-    def new_client(self, index: int) -> ClientSteps:
+    def new_client(self, index: int) -> TrainingClient:
         """Make a client, from the public set-up alone."""
         client = self.method.client_steps(
             self.setup,
@@ -136,7 +137,7 @@ class EmbeddedRoles:
             threads=self._threads,
             shared_secret=self.shared_secret,
         )
-        if self._together is not None and isinstance(client, EnrollingClient):
+        if self._together is not None:
             client.open_together(self._together)
         return client
 
@@ -146,7 +147,7 @@ class EmbeddedRoles:
             self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
         )
 
-    def new_aggregator(self) -> AggregatorSteps:
+    def new_aggregator(self) -> CollectingAggregator:
         """Make an aggregator, from the public set-up, and the model where it holds that."""
         initial = self.initial if self.method.aggregator_has_model else None
         return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)

@@ -3,44 +3,107 @@
 from __future__ import annotations
 
 import abc
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
 from shieldfl.methods.protocol.account import Account
+from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.phase import Phase
+from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.methods.protocol.opening_rule import OpeningRule
+from shieldfl.methods.protocol.phase import TELL_OPENED, Phase, SyntheticDemand
 from shieldfl.methods.protocol.plan import FederationPlan, checked_weights
 from shieldfl.methods.protocol.public_setup import PublicSetup, check_sizes
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.stated_facts import StatedFacts
-from shieldfl.methods.protocol.steps import AggregatorSteps, AuthoritySteps, ClientSteps
-from shieldfl.methods.protocol.who_opens import WhoOpens
+from shieldfl.methods.protocol.steps import AuthoritySteps
+from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.privacy.events import PrivacyReading
+from shieldfl.roles.granted_keys import GrantedKeys
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
-from shieldfl.settings import plain_settings
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
+from shieldfl.settings import TrainingSettings, plain_settings
 
 if TYPE_CHECKING:
-    from shieldfl.roles.joint_keys import JointKeys
+    from torch import nn
+
+    from shieldfl.roles.authority_secrets import JointKeys
     from shieldfl.roles.round_keys import MakePair
     from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["Method"]
 
+_IN_WORDS = {
+    None: "nobody",
+    "aggregator": "the aggregator",
+    "authority": "the key authority",
+    "clients": "each client",
+}
+
 _NO_SECRET = bytes(32)
 """In the place of the secret of a client that only enrols."""
 
 
-class Method(StatedFacts, WhoOpens, abc.ABC):
+class Method(abc.ABC):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
     class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
     sees: what a base class says was said of another method.
     """
+
+    names: ClassVar[tuple[NamedMethod, ...]] = ()
+    """The names that it is found under, with what is said of each; a base class has none."""
+    privacy_reading: PrivacyReading
+    """For whom, against whom and between which neighbours its epsilon is, if it has one: on the class under its default
+    settings, and see ``reading_with``."""
+    aggregator_sees: str
+    """What the aggregator can read, in words; on the class under its default settings."""
+
+    weighs_all_alike: bool = False
+    """Whether clients count alike whatever their weights are."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
+    averages_all: ClassVar[bool] = True
+    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    hides_all: bool = False
+    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
+    clients_keep_nothing: ClassVar[bool] = False
+    """Whether what clients send in a round follows from the model that they get and their data, and not from which
+    rounds they were in before: of the method, whatever the model keeps. Only then is there an epsilon against outsiders
+    alone."""
+
+    scores: str | None = None
+    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    trained: Mask | None = None
+    """Those of the P parameters that training changes; None for all."""
+    buffer_factor: float = 1.0
+    """What buffers are multiplied by before they are encrypted, a power of two."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
+    delta: float = math.nan
+    """What its epsilon belongs to; NaN for a method without noise."""
+
+    clients_can_open: bool = False
+    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
+    needs_shared_secret: ClassVar[bool] = False
+    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
+
+    phases: tuple[Phase, ...]
+    """Every phase that a round may have, in order; settings may leave some of the class's out."""
+    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         self.name = name
@@ -55,6 +118,122 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
     def _why_alike(self) -> str:
         """Return a remark for readers where weights are given and do not count."""
         return f"{self.name} weighs all clients alike, whatever their weights"
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether it has an epsilon, so that nothing may leave clients that is not counted."""
+        return not math.isnan(self.delta)
+
+    @classmethod
+    def named(cls, name: str) -> NamedMethod:
+        """Return what the class says of one of its names."""
+        return next(one for one in cls.names if one.name == name)
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: Any) -> bool:
+        """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
+        return False
+
+    @classmethod
+    def why_no_sum_noise(cls, name: str) -> str | None:
+        """Say why the sums of a method of this name cannot have noise, as what follows its name; None where they can.
+
+        They can where its settings ask for noise, by ``asked_noise``.
+        """
+        if hasattr(cls.named(name).settings, "asked_noise"):
+            return None
+        return "has no setting for noise on sums: leave it out, or take full-he or ddp-fedavg"
+
+    @classmethod
+    def reading_with(cls, settings: Any) -> PrivacyReading:
+        """Return how its figures are to be read under these settings: that of the class where they decide nothing."""
+        return cls.privacy_reading
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
+
+        What has a share of a sum's noise alone is not meant: its client states it for each round.
+
+        Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
+        from how many clients take part.
+        """
+        return 0.0
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
+        """Return the module that clients train: here the model itself.
+
+        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
+        a model that the method cannot train.
+        """
+        return model
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each client shares a key of its own with the key authority."""
+        return any(scheme_of(own).enrols for own in self.purposes.values())
+
+    @property
+    def clients_open(self) -> bool:
+        """Whether each client opens sums itself."""
+        return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
+
+    @property
+    def aggregator_can_open(self) -> bool:
+        """Whether a plan may have the aggregator open sums."""
+        return self.enrols and self.clients_can_open and not self.needs_shared_secret
+
+    @property
+    def aggregator_opens(self) -> bool:
+        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
+        return self.plan.opener == "aggregator" and self.aggregator_can_open
+
+    @property
+    def aggregator_has_model(self) -> bool:
+        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
+        return self.aggregator_opens or not self.purposes
+
+    @property
+    def opener(self) -> str | None:
+        """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
+        if not self.purposes:
+            return None
+        if self.aggregator_opens:
+            return "aggregator"
+        return "clients" if self.clients_open else "authority"
+
+    @property
+    def opened_by(self) -> str:
+        """Who opens sums, in words; "nobody" for a method without keys."""
+        return _IN_WORDS[self.opener]
+
+    def check_opener(self) -> None:
+        """Raise ParameterError where the plan has those open sums who cannot, as the method is set."""
+        if self.plan.opener == "clients" and not self.clients_open:
+            raise ParameterError(
+                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
+            )
+        if self.plan.opener == "aggregator" and not self.aggregator_opens:
+            why = "as it is set"
+            if self.needs_shared_secret:
+                why = "without the secret that clients keep from it"
+            raise ParameterError(
+                f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
+            )
+
+    def signs_answer(self, phase: Phase) -> bool:
+        """Whether the key authority signs the answer to a phase: not where each client works it out itself."""
+        signs = phase.answered_by_authority and phase.signs_answer and phase != self.phases[-1]
+        return signs and not self.clients_open
+
+    def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        if not self.clients_open:
+            return phases
+        tells = [phase.answered_by_authority for phase in phases[:-1]]
+        found = [
+            (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
+        ]
+        return (*(one for both in found for one in both), *phases[-1:])
 
     @property
     def all_that_the_aggregator_sees(self) -> str:
@@ -142,7 +321,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
     def _made_round_keys(self, *how: Any) -> RoundSigner:
-        from shieldfl.methods.protocol.authority_keys import made_authority_keys  # holds secrets: only here
+        from shieldfl.methods.protocol.authorities import made_authority_keys  # holds secrets: only here
 
         return made_authority_keys(self.purposes, self.plan, self.positions, self.most_weight, *how)
 
@@ -154,30 +333,28 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         threads: int | None,
         shared_secret: bytes | None,
     ) -> AuthoritySteps:
-        context = self._context(setup, threads)
+        from shieldfl.methods.protocol import authorities
+
+        context, secret = self._context(setup, threads), None
         steps: AuthoritySteps
         if self.clients_open:
-            from shieldfl.methods.protocol.list_authority import ListAuthority
-
-            steps, secret = ListAuthority(context, keys), None
-        elif self.aggregator_opens:
-            from shieldfl.methods.protocol.model_signing_authority import ModelSigningAuthority
-
-            first = self._authority_steps(initial, context, keys, shared_secret).newest_model()
-            steps, secret = ModelSigningAuthority(context, keys, digest_of_parts(first)), None
+            steps = authorities.ListAuthority(context, keys)
         else:
-            steps = self._authority_steps(initial, context, keys, shared_secret)
-            secret = self._bound_secret(shared_secret)
+            rule = self._opening_rule(initial, context, shared_secret)
+            if self.aggregator_opens:
+                steps = authorities.ModelSigningAuthority(context, keys, digest_of_parts(rule.first_model()))
+            else:
+                steps, secret = authorities.RoundAuthority(rule, keys), self._bound_secret(shared_secret)
         steps.bind(setup.digest, "key authority", self.positions, secret)
         return steps
 
     def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
         return shared_secret if self.needs_shared_secret else None
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        """Make the key authority's steps; for methods with keys alone."""
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
+        """Say what opened sums make of the initial model; for methods with keys alone."""
         raise NotImplementedError
 
     def client_steps(
@@ -189,7 +366,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-    ) -> ClientSteps:
+    ) -> TrainingClient:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
         Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
@@ -212,7 +389,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         steps = self._client(context, index, own, initial, shared_secret)
         steps.awaits_secret = awaits_secret
         if self.clients_open:
-            steps.open_by(self._opener(initial, context, shared_secret))
+            steps.open_by(self._opening_rule(initial, context, shared_secret), self._granted_keys(context))
         secret = self._bound_secret(shared_secret)
         steps.bind(setup.digest, f"client {index} of weight {own}", self.positions, secret)
         return steps
@@ -223,10 +400,10 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         index: int,
         weight: int,
         initial: GlobalModel,
-        enrolled: ClientSteps,
+        enrolled: TrainingClient,
         *,
         threads: int | None = None,
-    ) -> tuple[ClientSteps, bytes]:
+    ) -> tuple[TrainingClient, bytes]:
         """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
 
         The secret is :meth:`client_steps`'s from then on. Raises as that does, and PolicyError before the grant.
@@ -236,15 +413,9 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         steps.go_on_from(enrolled)
         return steps, secret
 
-    def _opener(
-        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        """Make what turns totals into models for a client or the aggregator: an authority's steps, without its keys."""
-        from shieldfl.roles.granted_keys import GrantedKeys
-
+    def _granted_keys(self, context: RoleContext) -> GrantedKeys:
         bounds = (1 / self.most_weight, 1.0)
-        keys = GrantedKeys(context.keys, self.plan.min_clients, weight_bounds=bounds, threads=context.threads)
-        return self._authority_steps(initial, context, keys, shared_secret)
+        return GrantedKeys(context.keys, self.plan.min_clients, weight_bounds=bounds, threads=context.threads)
 
     def aggregator_steps(
         self,
@@ -253,7 +424,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         *,
         initial: GlobalModel | None = None,
         threads: int | None = None,
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         """Make the aggregator for clients that count so much.
 
         ``initial`` is for methods in which it holds the model; the others must not see it. Raises as
@@ -272,7 +443,7 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
                 raise ParameterError(
                     "this aggregator opens sums and begins rounds: give it the initial model"
                 )
-            steps.open_by(self._opener(initial, context, None))
+            steps.open_by(self._opening_rule(initial, context, None), self._granted_keys(context))
         steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
         return steps
 
@@ -284,13 +455,13 @@ class Method(StatedFacts, WhoOpens, abc.ABC):
         weight: int,
         initial: GlobalModel,
         shared_secret: bytes | None,
-    ) -> ClientSteps:
+    ) -> TrainingClient:
         """Make a client."""
 
     @abc.abstractmethod
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> AggregatorSteps:
+    ) -> CollectingAggregator:
         """Make the aggregator."""
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:

@@ -1,14 +1,16 @@
-"""What a method's class says of each name that it is found under, and what it must say of itself."""
+"""What a method's class says of each name that it is found under, and of itself; its errors name it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.privacy.events import PrivacyReading
 
-__all__ = ["Masks", "NamedMethod", "check_declarations"]
+__all__ = ["Masks", "NamedMethod", "check_declarations", "naming_own_method"]
 
 Masks = Literal["nothing", "everything", "one share", "budgets"]
 """How much clients encrypt: the same share at all of them, or a share by each one's budget."""
@@ -66,3 +68,26 @@ def check_declarations(name: str, method: Any) -> None:
         raise ParameterError(
             f"{method.__name__} does not say what the aggregator sees: declare aggregator_sees on the class itself"
         )
+
+
+@contextmanager
+def naming_own_method(name: str, kind: type, *, refuses: bool = False) -> Iterator[None]:
+    """Let what another package's method raises name it; this package's own methods' errors pass as they are.
+
+    An error of shieldfl says it in its message, any other one in a note, below its traceback. ``refuses``: before
+    anything runs, any other one is a ParameterError.
+    """
+    try:
+        yield
+    except Exception as error:
+        if kind.__module__.partition(".")[0] == "shieldfl":
+            raise
+        whose = f"the method {name!r}, {kind.__module__}:{kind.__qualname__}"
+        if isinstance(error, ShieldError):
+            if whose not in str(error):
+                error.args = (f"{whose}: {error}",)
+        elif refuses:
+            raise ParameterError(f"{whose}: {type(error).__name__}: {error}") from error
+        elif whose not in getattr(error, "__notes__", ()):
+            error.add_note(whose)
+        raise

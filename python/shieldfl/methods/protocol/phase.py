@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shieldfl.methods.protocol.client_opening import OPENED
+from shieldfl.methods.protocol.messages import OPENED
 
 __all__ = ["TELL_OPENED", "Phase", "SyntheticDemand"]
 

@@ -9,29 +9,27 @@ from __future__ import annotations
 import hmac
 import math
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from shieldfl.array_view import Buffer
-from shieldfl.errors import DataError, KeyMismatchError, PolicyError, ShieldError, WireFormatError
-from shieldfl.masks import Mask
-from shieldfl.privacy.events import (
-    ClearUpload,
-    EncryptedUpload,
-    NoisedUpload,
-    NoiseShareUpload,
-    OpenedSum,
-    PrivacyEvent,
-    ReadSum,
-    SummedUploads,
+from shieldfl.errors import (
+    DataError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
 )
+from shieldfl.masks import Mask
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, PrivacyEvent, SummedUploads
 from shieldfl.profiling.stages import StageClock
 from shieldfl.roles.role_state import pack_state, unpack_state
 from shieldfl.stateful import Stateful, decode_record, encode_record, refuse_unless
 
-__all__ = ["Note", "Report", "Reporter", "Tally"]
+__all__ = ["Note", "Report", "Reporter", "Tally", "named", "told_of"]
 
 
 @dataclass(frozen=True)
@@ -66,46 +64,26 @@ class Report:
     """By stage."""
 
 
-@dataclass(frozen=True)
-class _Untold:
-    """One event or remark, under its kind."""
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (*get_args(PrivacyEvent), Note, Tally)
+    if kind not in (ClientsDrawn, DataRelease)  # which no role tells, but who draws and who releases
+}
 
-    clear: ClearUpload | None = None
-    encrypted: EncryptedUpload | None = None
-    shared: NoiseShareUpload | None = None
-    noised: NoisedUpload | None = None
-    opened: OpenedSum | None = None
-    summed: SummedUploads | None = None
-    read: ReadSum | None = None
-    note: Note | None = None
-    tally: Tally | None = None
 
-    @classmethod
-    def of(cls, one: PrivacyEvent | Note | Tally) -> _Untold:
-        """Find its kind."""
-        kinds = (
-            ClearUpload,
-            EncryptedUpload,
-            NoiseShareUpload,
-            NoisedUpload,
-            OpenedSum,
-            SummedUploads,
-            ReadSum,
-            Note,
-            Tally,
-        )
-        named: dict[str, Any] = {
-            field.name: one for field, kind in zip(fields(cls), kinds, strict=True) if type(one) is kind
-        }
-        return cls(**named)
+def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
+    """Return events and remarks, each after the name of its kind."""
+    return [(type(one).__name__, one) for one in told]
 
-    def told(self) -> PrivacyEvent | Note | Tally:
-        """Return it."""
-        found: list[Any] = [one for field in fields(self) if (one := getattr(self, field.name)) is not None]
-        if len(found) != 1:
-            raise WireFormatError("a state holds an event that is of no kind, or of several")
-        told: PrivacyEvent | Note | Tally = found[0]
-        return told
+
+def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[Any]:
+    """Return what :func:`named` was given, from plain data. Raises WireFormatError for what is of none of the kinds."""
+    import msgspec
+
+    try:
+        return [msgspec.convert(fields, type=kinds[kind]) for kind, fields in named]
+    except (KeyError, msgspec.MsgspecError, ParameterError) as error:
+        raise WireFormatError("a state holds an event that is of no kind") from error
 
 
 class Reporter(Stateful):
@@ -121,7 +99,7 @@ class Reporter(Stateful):
     that does opens a second total of one round. Sent again as it was, an update is encrypted anew, which shows nothing.
     """
 
-    changes: ClassVar[Mapping[str, object]] = {"_untold": list[_Untold]}
+    changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
 
     needs_sealing: bool = False
     """Whether a state holds secret keys, and is given under a key alone."""
@@ -142,12 +120,12 @@ class Reporter(Stateful):
             return Report(tuple(events), tuple(notes), self.clock.take())
 
     @property
-    def _untold(self) -> list[_Untold]:
-        return [_Untold.of(one) for one in (*self._events, *self._notes)]
+    def _untold(self) -> list[tuple[str, Any]]:
+        return named((*self._events, *self._notes))
 
     @_untold.setter
-    def _untold(self, untold: list[_Untold]) -> None:
-        told = [one.told() for one in untold]
+    def _untold(self, untold: list[tuple[str, Any]]) -> None:
+        told = told_of(untold, _KINDS)
         self._notes = [one for one in told if isinstance(one, Note | Tally)]
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.array_view import as_threads
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import RoundKeyCheck
@@ -81,3 +81,16 @@ class RoleContext:
     def parameters(self) -> SchemeParameters[Any, Any]:
         """How updates are encrypted."""
         return self.keys.parameters["update"]
+
+    def stage_of(self, phase: str) -> str:
+        """Return the stage that the answer to a phase takes its time in."""
+        return "open" if phase == self.phases[-1] else "negotiate"
+
+    def check_new_round(self, round_number: int, answered: int) -> None:
+        """Raise PolicyError for a round that the plan does not have, and for one up to the last that was answered."""
+        if not 1 <= round_number <= self.plan.rounds:
+            raise PolicyError(
+                f"round {round_number} is none of the plan's {self.plan.rounds:,}: it is not begun"
+            )
+        if round_number <= answered:
+            raise PolicyError(f"round {round_number} has been answered: begin a later round")

@@ -1,9 +1,9 @@
-"""A client's side of a round: it sends what it has trained in this round, each message once."""
+"""A client: what it enrols by and may open, and its side of a round, in which it sends each message once."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -11,20 +11,23 @@ import numpy as np
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.protocol.client_opening import OPENED
+from shieldfl.masks import Mask
 from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.enrolling_client import EnrollingClient
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.invited import check_invited
-from shieldfl.methods.protocol.replies import Replies
+from shieldfl.methods.protocol.messages import OPENED, Replies
+from shieldfl.methods.protocol.opening import ClientOpening, OpenedTogether
+from shieldfl.methods.protocol.opening_rule import OpeningRule
+from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import INVITED
+from shieldfl.roles.granted_keys import ClientKeys, GrantedKeys
+from shieldfl.roles.message import Message, Part
+from shieldfl.roles.round_key_check import INVITED, RoundKeyReader
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
-__all__ = ["PUBLIC_PARTS", "TrainingClient"]
+__all__ = ["PUBLIC_PARTS", "LocalBuffers", "TrainingClient", "check_invited"]
 
 PUBLIC_PARTS = ("weight", "capability")
 """Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
@@ -32,8 +35,30 @@ PUBLIC_PARTS = ("weight", "capability")
 _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 
 
-class TrainingClient(EnrollingClient):
-    """Sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
+def check_invited(
+    frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
+) -> None:
+    """Look, at a client, whether it is among those whom the authority signed, and told of as many as these are.
+
+    Noise follows from how many take part, so whoever passes the message on must not say another number. Raises
+    PolicyError; WireFormatError for what is no mask of the plan's clients.
+    """
+    invited = Mask.from_bytes(frame, expected_size=plan.clients)
+    if client not in invited.to_indices():
+        raise PolicyError(
+            f"client {client} is not invited to round {round_number}: it trains and sends nothing in it"
+        )
+    if invited.count != participants:
+        raise PolicyError(
+            f"round {round_number} is said to have {participants} participants, but the key authority signed that "
+            f"{invited.count} are invited: nothing is trained or sent"
+        )
+
+
+class TrainingClient(Reporter, abc.ABC):
+    """One client: its own data's update, its own model, the public keys; where clients enrol, its own keys.
+
+    It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
 
     Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
     later: a mask that was chosen for one must not decide what of another leaves in the clear.
@@ -47,6 +72,9 @@ class TrainingClient(EnrollingClient):
     """
 
     changes: ClassVar[Mapping[str, Any]] = {
+        "_round_keys": RoundKeyReader | None,
+        "_own_keys": ClientKeys | None,
+        "_opening": ClientOpening | None,
         "disclosure": Disclosure,
         "round": int,
         "start": GlobalModel,
@@ -63,6 +91,8 @@ class TrainingClient(EnrollingClient):
 
     merges_update: ClassVar[bool] = False
     """Whether the next round begins from something of the last update."""
+    awaits_secret = False
+    """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
 
     def __init__(
         self,
@@ -72,10 +102,19 @@ class TrainingClient(EnrollingClient):
         *,
         shares_buffers: bool = True,
     ) -> None:
-        super().__init__(index, context)
+        super().__init__()
+        self.index = index
+        self.context = context
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+        self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
+        self.needs_sealing = self._own_keys is not None
+        self._opening: ClientOpening | None = None
         self._initial = initial
         self.disclosure = Disclosure.of_nothing(initial.parameters.size)
+        """What has left the client in its round, and how: each message adds to it, and the begin of another round
+        starts from nothing. A round that is begun again goes on with what it had."""
         self.round = 0
+        """That it is in."""
         self.start = initial
         """The global model that the round began with."""
         self.update = initial
@@ -93,8 +132,11 @@ class TrainingClient(EnrollingClient):
         self._replies = Replies()
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a round, sizes, scores or an update that no client of the plan has."""
+        """Raise WireFormatError for keys, a round, sizes, scores or an update that no client of the plan has."""
         super().check_changed()
+        refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
+        refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
+        refuse_unless((self._opening is not None) == self.context.clients_open)
         self._check_untold(self.context.plan.rounds, {self.index})
         refuse_unless(self.disclosure.is_of(self._size))
         count, buffers = self._size, (0, self._buffer_count)
@@ -120,8 +162,71 @@ class TrainingClient(EnrollingClient):
         ):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
 
+    def enrolment(self) -> Message:
+        """Return what the key authority has to get from this client before its first round, where clients enrol.
+
+        It has to come to it on a channel that tells who sent it.
+        """
+        return (
+            Message() if self._own_keys is None else Message({"enrolment": self._own_keys.enrolment.request})
+        )
+
+    def enrolled(self, answer: Message) -> None:
+        """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
+        if self._opening is not None and self._own_keys is not None:
+            with self._lock:
+                self._opening.keys.grant(self._own_keys.enrolment.granted(answer["grant"]))
+
+    def granted_secret(self) -> bytes:
+        """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
+
+        Raises PolicyError where clients are granted nothing, or this one was not yet.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise PolicyError(
+                    "this client is granted nothing that others have: the key authority opens sums"
+                )
+            return self._opening.keys.shared_secret()
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that the client was not in, where clients open sums: in order, each once.
+
+        They are parts of what :meth:`CollectingAggregator.missed` returned, which a round's first message brings by
+        itself.
+        """
+        with self._lock:
+            if self._opening is not None:
+                self._opening.catch_up(missed)
+            elif missed:
+                raise PolicyError("this client opens nothing: it needs no ends of rounds that it was not in")
+
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the client open sums itself."""
+        self._opening = ClientOpening(rule, keys, self)
+
+    def open_together(self, together: OpenedTogether) -> None:
+        """Share with other clients of this process what they open alike, where clients open sums."""
+        if self._opening is not None:
+            self._opening.together = together
+
+    def global_model(self, model: Message) -> Message:
+        """Return the newest global model: what a message brings, or what this client has opened."""
+        with self._lock:
+            return model if self._opening is None else self._opening.opener.newest_model()
+
+    def _round_key(self, purpose: str) -> Any:
+        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
+
+        Raises PolicyError where the round's first message did not bring it.
+        """
+        assert self._round_keys is not None
+        if self._own_keys is not None:
+            return self._own_keys.key(purpose)
+        return self._round_keys.key(self.round, purpose)
+
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the client's own model, given the global one.
+        """Take the round's first message, :meth:`AuthoritySteps.begin_round`'s: train from the client's own model.
 
         Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
         participants would be missing. So it does for one of more than it may have, for rounds after the plan's, over
@@ -203,7 +308,11 @@ class TrainingClient(EnrollingClient):
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Keep what training gave. What is refused changes nothing."""
+        """Take what training gave, whose vectors may be written over afterwards. What is refused changes nothing.
+
+        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
+        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        """
         with self._lock:
             if self._begun is None or update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
@@ -236,7 +345,7 @@ class TrainingClient(EnrollingClient):
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message; the same bytes when asked again.
+        """Make this phase's message from the answer to the one before; the same bytes, and noise, when asked again.
 
         Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
         for another answer than before; what :meth:`RoleContext.check_answer` does.
@@ -311,7 +420,7 @@ class TrainingClient(EnrollingClient):
             return joined(parameters, self.update.buffers - self.start.buffers)
 
     def end_round(self, answer: Message) -> None:
-        """Take the answer to the last phase."""
+        """Take the answer to the last phase: the new global model."""
         with self._lock:
             opened = answer if self._opening is None else self._opening.open(answer)
             if opened is not None:  # else the model stays
@@ -321,7 +430,10 @@ class TrainingClient(EnrollingClient):
         """Nothing is kept from round to round."""
 
     def forget_round(self) -> None:
-        """Let go of the update and all that was sent of it; whoever merges with an update keeps that."""
+        """Let go of what only the round's messages need, where they have arrived and the next round will be another.
+
+        What is asked again of this round is refused, and nothing of the next one changes.
+        """
         with self._lock:
             if self._begun is None or self._begun_with is None:
                 return
@@ -337,7 +449,7 @@ class TrainingClient(EnrollingClient):
             self._begun_with = self._begun_with[0], Message()  # which no round begins with
 
     def merged_model(self, model: Message) -> StartingPoint:
-        """Return the client's own model, given the global one."""
+        """Return the client's own model, given the global one: what it would use for inference."""
         with self._lock:
             return self._merged_model(self._read_model(self.global_model(model)))
 
@@ -347,3 +459,28 @@ class TrainingClient(EnrollingClient):
 
     def _read_model(self, model: Message) -> GlobalModel:
         return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)
+
+
+class LocalBuffers(TrainingClient):
+    """Goes on from round to round with the buffers of its own training, beside the global parameters.
+
+    Whoever derives sets ``_buffers`` to those of the model before the first round.
+    """
+
+    changes: ClassVar = {"_buffers": FloatVector}
+
+    _buffers: FloatVector
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for buffers of another model, or that are not finite."""
+        super().check_changed()
+        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
+
+    def _end_round(self, answer: Message) -> None:
+        """Go on with the buffers of this round's training."""
+        super()._end_round(answer)
+        self._buffers = self.update.buffers
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """The global parameters with the client's own buffers."""
+        return current.starting_point(self._buffers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
@@ -22,16 +22,13 @@ from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
 from shieldfl.methods.selective_shield.client import SelectiveShieldClient
+from shieldfl.methods.selective_shield.rule import SelectiveShieldRule
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise, PrivacyReading
 from shieldfl.scheme.registry import weighing_encryptions
 from shieldfl.settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["SelectiveShield"]
 
@@ -156,13 +153,11 @@ class SelectiveShield(Method):
     ) -> SelectiveShieldAggregator:
         return SelectiveShieldAggregator(context, self._shared_buffers, self._settings)
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.selective_shield.authority import SelectiveShieldAuthority
-
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> SelectiveShieldRule:
         shared = GlobalModel(initial.parameters, initial.buffers[: self._shared_buffers])
-        return SelectiveShieldAuthority(shared, self._settings, context, keys)
+        return SelectiveShieldRule(shared, self._settings, context)
 
     def account(self) -> Account:
         """Return an account that charges eq. 22's sigma for every draw, one that is repeated as well."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,16 +23,13 @@ from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
 from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient, cluster_model
 from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.methods.sense_crypt.rule import SenseCryptRule
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.roles.message import Message
 from shieldfl.roles.round_key_check import INVITED, model_signature_name, round_key_parts
 from shieldfl.scheme.registry import encryptions
-
-if TYPE_CHECKING:
-    from shieldfl.methods.protocol.steps import AuthoritySteps
-    from shieldfl.roles.round_signer import RoundSigner
 
 __all__ = ["SenseCrypt"]
 
@@ -131,12 +128,10 @@ class SenseCrypt(Method):
             ),
         )
 
-    def _authority_steps(
-        self, initial: GlobalModel, context: RoleContext, keys: RoundSigner, shared_secret: bytes | None
-    ) -> AuthoritySteps:
-        from shieldfl.methods.sense_crypt.authority import SenseCryptAuthority
-
-        return SenseCryptAuthority(initial, context, keys)
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> SenseCryptRule:
+        return SenseCryptRule(initial, context)
 
     def message_for(self, client: int, message: Message) -> Message:
         """Return what concerns the client's cluster; no model for a client that is in none: it has the initial one.

@@ -1,8 +1,10 @@
-"""The key authority of methods in which all clients encrypt the same positions."""
+"""What an opened sum makes of the model where all clients encrypt the same positions."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,26 +14,35 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_signer import RoundSigner
-from shieldfl.roles.total_opener import TotalOpener
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["MaskedAverageAuthority"]
+__all__ = ["MaskedAverageRule", "Mean", "weighted_mean"]
+
+Mean = Callable[[MixedTotal, RoundSums, Message], NDArray[np.float64]]
+"""Opens a total, whose message comes along, and returns the mean update, float64 (N,)."""
 
 
-class MaskedAverageAuthority(RoundAuthority):
-    """Opens the round's total and keeps the global model.
+def weighted_mean(
+    context: RoleContext, buffers: int, claim: MixedTotal, sums: RoundSums, message: Message
+) -> NDArray[np.float64]:
+    """Open the weighted mean (N,) of plain updates, whose last values are buffers."""
+    mean = claim.open_mean(sums, context.most_weight)
+    return with_buffers_times(mean, buffers, 1.0 / context.buffer_factor)
+
+
+class MaskedAverageRule(OpeningRule):
+    """The global model moves by the mean.
 
     Parameters
     ----------
     context : what all roles of the federation know.
     initial : the model before the first round.
-    keys : the rounds' keys, which open the totals.
     zone : the N positions that every total must cover; None where the aggregator says which.
     sends_rest : whether clients send the values outside of it.
+    mean : what opens a total; None for :func:`weighted_mean`.
     """
 
     changes: ClassVar = {"model": GlobalModel, "zone": Mask | None, "_is_replaced": bool}
@@ -40,17 +51,18 @@ class MaskedAverageAuthority(RoundAuthority):
         self,
         context: RoleContext,
         initial: GlobalModel,
-        keys: RoundSigner,
         zone: Mask | None,
         *,
         sends_rest: bool = True,
+        mean: Mean | None = None,
     ) -> None:
-        super().__init__(context, keys)
+        super().__init__(context)
         self.zone = self._settled = zone
         self.model = self._initial = initial
         self._size = context.plan.update_size if zone is None else zone.size
         self._learning_rate = context.plan.server_learning_rate
         self._sends_rest = sends_rest
+        self._mean = mean or partial(weighted_mean, context, initial.buffers.size)
         self._is_replaced = False
         """Whether the model is another one than the last answer."""
 
@@ -61,39 +73,32 @@ class MaskedAverageAuthority(RoundAuthority):
         refuse_unless(self.zone is None or self.zone.size == self._size)
         refuse_unless(self._settled is None or self.zone == self._settled)
 
-    def _first_model(self) -> Message:
+    def first_model(self) -> Message:
+        """Return the initial model."""
         return self._initial.to_message()
 
-    def _keeps(self, model: Message) -> bool:
+    def keeps(self, model: Message) -> bool:
+        """Say whether a newest model is the one that is moved."""
         return model == self._kept_message()
 
     def _kept_message(self) -> Message:
         """Return what is kept, as the next round starts from it: the model."""
         return self.model.to_message()
 
-    def newest_model(self) -> Message:
+    def next_model(self, newest: Message | None) -> Message:
         """Return what the next round starts from."""
-        with self._lock:
-            newest = super().newest_model()
-            return Message({**newest, **self.model.to_message()}) if self._is_replaced else newest
+        model = super().next_model(newest)
+        return Message({**model, **self.model.to_message()}) if self._is_replaced else model
 
-    def replace_model(self, model: GlobalModel) -> None:
+    def replace_model(self, model: GlobalModel, newest: Message) -> None:
         """Go on from another model than the last sum came to."""
         kept = model.kept_in_place_of(self._initial)
-        with self._lock:
-            if self.newest_model().keys() != GlobalModel.parts:
-                super().replace_model(model)
-            self.model, self._is_replaced = kept, True
+        if newest.keys() != GlobalModel.parts:
+            super().replace_model(model, newest)
+        self.model, self._is_replaced = kept, True
 
-    def _answer(self, phase: str, message: Message) -> Message:
-        """Answer a total with the new global model."""
-        with self.clock.stage("open" if phase == "update" else "negotiate"):
-            # A phase is named as the purpose of what it encrypts.
-            number = message.number("round")
-            return self._reply(phase, number, message, phase, lambda: self._decide(phase, message))
-
-    def _decide(self, phase: str, message: Message) -> Message:
-        """Open the total of the update; other phases are for methods that agree on the zone."""
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        """Return the new global model for the total of the update."""
         number = message.number("round")
         parameters, has_rest = self.context.parameters, self._sends_rest
         claim = MixedTotal.read(message, "", parameters, self._size, number, has_rest=has_rest)
@@ -103,9 +108,7 @@ class MaskedAverageAuthority(RoundAuthority):
         # What came in the clear is looked at before anything is opened.
         if claim.sums.size:
             self.model.moved_finite(claim.clear_mean(), self._learning_rate)
-        keys = self.keys.authority(number)
-        with self._recording(number, keys, claim.total):
-            mean = self._open_mean(claim, keys, message)
+        mean = self._opened_mean(claim, sums, message)
         self.model = self.model.moved_finite(mean, self._learning_rate)
         self._is_replaced = False
         return self._kept_message()
@@ -114,7 +117,6 @@ class MaskedAverageAuthority(RoundAuthority):
         """Return the positions that the round's total must cover."""
         return self.zone
 
-    def _open_mean(self, claim: MixedTotal, keys: TotalOpener[Any], message: Message) -> NDArray[np.float64]:
+    def _opened_mean(self, claim: MixedTotal, sums: RoundSums, message: Message) -> NDArray[np.float64]:
         """Return the mean update, float64 (N,)."""
-        mean = claim.open_mean(keys, self.context.most_weight)
-        return with_buffers_times(mean, self.model.buffers.size, 1.0 / self.context.buffer_factor)
+        return self._mean(claim, sums, message)

@@ -1,7 +1,8 @@
-"""SenseCrypt, the key authority: opens the clusters' sums and keeps their models (its algorithm 3)."""
+"""SenseCrypt: what the clusters' opened sums make of their models (its algorithm 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -11,26 +12,23 @@ from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts
-from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["SenseCryptAuthority"]
+__all__ = ["SenseCryptRule"]
 
 
-class SenseCryptAuthority(RoundAuthority):
-    """Opens one total for each cluster and moves that cluster's model.
+class SenseCryptRule(OpeningRule):
+    """One total for each cluster moves that cluster's model.
 
     Parameters
     ----------
     initial : the model that every cluster starts from.
     context : what all roles of the federation know.
-    keys : the rounds' keys, which open the totals.
     """
 
     changes: ClassVar = {
@@ -38,8 +36,8 @@ class SenseCryptAuthority(RoundAuthority):
         "_clusters": NDArray[np.int64],
     }
 
-    def __init__(self, initial: GlobalModel, context: RoleContext, keys: RoundSigner) -> None:
-        super().__init__(context, keys)
+    def __init__(self, initial: GlobalModel, context: RoleContext) -> None:
+        super().__init__(context)
         self._initial = initial
         self._models: dict[int, GlobalModel] = {}
         self._clusters: NDArray[np.int64] = np.full(context.plan.clients, -1)
@@ -55,31 +53,26 @@ class SenseCryptAuthority(RoundAuthority):
         refuse_unless(all(0 <= cluster < self._clients for cluster in self._models))
         refuse_unless(all(model.is_like(self._initial) for model in self._models.values()))
 
-    def _first_model(self) -> Message:
+    def first_model(self) -> Message:
+        """Return the initial model, of every cluster."""
         return self._initial.to_message()
 
-    def _keeps(self, model: Message) -> bool:
+    def keeps(self, model: Message) -> bool:
+        """Say whether a newest model is the clusters' as they are moved."""
         return model == (self._models_of_clusters() if "clusters" in model else self._initial.to_message())
 
-    def _signatures(self, model: Message, invited: bytes) -> dict[str, bytes]:
-        """Sign for each client its cluster's model, and to be in none where it is."""
+    def digests(self, model: Message) -> Mapping[int | None, bytes]:
+        """Return for each client the digest of its cluster's model, and that it is in none where it is."""
         if "clusters" not in model:
-            return super()._signatures(model, invited)
+            return super().digests(model)
         digests = {
             int(cluster): digest_of_parts(cluster_model(model, int(cluster)))
             for cluster in np.unique(self._clusters)
         }
-        signatures: dict[str, bytes] = {}
-        for client, cluster in enumerate(self._clusters):
-            signatures |= self.keys.sign_model(digests[int(cluster)], invited, client)
-        return signatures
+        return {client: digests[int(cluster)] for client, cluster in enumerate(self._clusters)}
 
-    def _answer(self, phase: str, message: Message) -> Message:
-        """Answer the clusters' sums with their models; a cluster of too few clients keeps its own, which is noted."""
-        with self.clock.stage("open"):
-            return self._reply(phase, message.number("round"), message, "update", lambda: self._open(message))
-
-    def _open(self, message: Message) -> Message:
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        """Return the clusters' models; a cluster of too few clients keeps its own, which is noted."""
         clusters = message.vector("clusters", np.int64, self._clients)
         if clusters.min() < -1 or clusters.max() >= self._clients:
             raise WireFormatError("there is no cluster of this number")
@@ -100,14 +93,14 @@ class SenseCryptAuthority(RoundAuthority):
             for client in claim.total.named_clients
         ):
             raise PolicyError("the total of a cluster has an update of a client that is not in it")
-        keys = self.keys.authority(round_number)
+        least = sums.min_clients
         notes = [
             f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too few to "
             "open: its model stays"
             for cluster, claim in claims.items()
-            if claim.total.clients < keys.min_clients
+            if claim.total.clients < least
         ]
-        large = {cluster: one for cluster, one in claims.items() if one.total.clients >= keys.min_clients}
+        large = {cluster: one for cluster, one in claims.items() if one.total.clients >= least}
         # What came in the clear is looked at, of all clusters, before anything is opened.
         for cluster, claim in large.items():
             claim.check_weights(self._most_weight)
@@ -115,13 +108,12 @@ class SenseCryptAuthority(RoundAuthority):
                 self._model_of(cluster).moved_finite(claim.clear_mean(), self._learning_rate)
         moved = {}
         for cluster, claim in large.items():
-            with self._recording(round_number, keys, claim.total):
-                mean = claim.open_mean(keys, self._most_weight)
+            mean = claim.open_mean(sums, self._most_weight)
             mean = with_buffers_times(mean, self._initial.buffers.size, 1.0 / self.context.buffer_factor)
             moved[cluster] = self._model_of(cluster).moved_finite(mean, self._learning_rate)
         self._models = self._models | moved
         for text in notes:
-            self.note(Note(text))
+            sums.note(text)
         self._clusters = clusters
         return self._models_of_clusters()
 
@@ -135,7 +127,7 @@ class SenseCryptAuthority(RoundAuthority):
     def _read(self, message: Message, round_number: int, cluster: int) -> MixedTotal:
         size = self._initial.parameters.size + self._initial.buffers.size
         number = cluster_round(self.context, round_number, cluster)
-        return MixedTotal.read(message, f" {cluster}", self.keys.check.parameters["update"], size, number)
+        return MixedTotal.read(message, f" {cluster}", self.context.parameters, size, number)
 
     def _model_of(self, cluster: int) -> GlobalModel:
         return self._models.get(cluster, self._initial)

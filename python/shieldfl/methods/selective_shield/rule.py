@@ -1,4 +1,4 @@
-"""SelectiveShield, the key authority: opens sums and keeps the global model (its section 4.5, step 2)."""
+"""SelectiveShield: what opened sums make of the global model (its section 4.5, step 2)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,25 @@ from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.reports import Note
+from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.round_authority import RoundAuthority
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.roles.message import Message
-from shieldfl.roles.round_signer import RoundSigner
 from shieldfl.scheme.encryption import SchemeTotal
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["SelectiveShieldAuthority"]
+__all__ = ["SelectiveShieldRule"]
 
 
-class SelectiveShieldAuthority(RoundAuthority):
-    """Opens the round's totals, divides, and moves the global model.
+class SelectiveShieldRule(OpeningRule):
+    """Tallies of votes say what is encrypted; sums, divided, move the global model.
 
     Parameters
     ----------
     initial : the global model; its buffers are empty where buffers stay local.
     settings : the method's settings.
     context : what all roles of the federation know.
-    keys : the rounds' keys, which open the totals of updates and, in an encrypted negotiation, those of votes.
     """
 
     changes: ClassVar = {
@@ -50,12 +47,11 @@ class SelectiveShieldAuthority(RoundAuthority):
         initial: GlobalModel,
         settings: SelectiveShieldSettings,
         context: RoleContext,
-        keys: RoundSigner,
     ) -> None:
-        super().__init__(context, keys)
+        super().__init__(context)
         self._model = self._initial = initial
         self._settings = settings
-        self._votes_in_clear = "votes" not in keys.check.parameters
+        self._votes_in_clear = not context.encrypts("votes")
         self._learning_rate = context.plan.server_learning_rate
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
@@ -71,33 +67,40 @@ class SelectiveShieldAuthority(RoundAuthority):
         refuse_unless(self._tallies.size in (0, size))
         refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
 
-    def _first_model(self) -> Message:
+    def first_model(self) -> Message:
+        """Return the initial model."""
         return self._initial.to_message()
 
-    def _keeps(self, model: Message) -> bool:
+    def keeps(self, model: Message) -> bool:
+        """Say whether a newest model is the one that is moved."""
         return model == self._model.to_message()
 
-    def _purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+    def purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        """Return what a round encrypts: votes, too, in an encrypted negotiation."""
         return tuple(self.context.keys.parameters)
 
-    def _answer(self, phase: str, message: Message) -> Message:
-        """Answer votes with the encrypted zone, sums with the new global model."""
-        voting = phase == "negotiate"
-        with self.clock.stage("negotiate" if voting else "open"):
-            purpose = "votes" if voting else "update"
-            total = scheme_of(self.keys.check.parameters[purpose]).Total.from_bytes(message["total"])
-            return self._reply(
-                phase,
-                total.round,
-                message,
-                purpose,
-                lambda: self._open_votes(total) if voting else self._open_update(total, message),
-            )
+    def _total(self, phase: str, message: Message) -> SchemeTotal:
+        purpose = "votes" if phase == "negotiate" else "update"
+        total: SchemeTotal = scheme_of(self.context.keys.parameters[purpose]).Total.from_bytes(
+            message["total"]
+        )
+        return total
 
-    def _open_votes(self, total: SchemeTotal) -> Message:
+    def round_of(self, phase: str, message: Message) -> int:
+        """Return the round of the total."""
+        return self._total(phase, message).round
+
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        """Return the encrypted zone for votes, the new global model for sums."""
+        total = self._total(phase, message)
+        if phase == "negotiate":
+            return self._open_votes(total, sums)
+        return self._open_update(total, message, sums)
+
+    def _open_votes(self, total: SchemeTotal, sums: RoundSums) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
-        tallies = self.keys.authority(total.round, "votes").open(total)
+        tallies = sums.open(total)
         if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
             raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
         self._tallies = tallies
@@ -107,7 +110,7 @@ class SelectiveShieldAuthority(RoundAuthority):
         self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
         return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
 
-    def _open_update(self, total: SchemeTotal, message: Message) -> Message:
+    def _open_update(self, total: SchemeTotal, message: Message, opened_sums: RoundSums) -> Message:
         size, buffers = self._model.parameters.size, self._model.buffers.size
         if not self._votes_in_clear and total.round != self._voted_round:
             raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
@@ -127,16 +130,14 @@ class SelectiveShieldAuthority(RoundAuthority):
         mean = joined(sums / divisors, np.zeros(buffers))
         zone.scatter(np.zeros(zone.count), mean[:size])
         self._model.moved_finite(mean, self._learning_rate)
-        keys = self.keys.authority(total.round)
-        with self._recording(total.round, keys, total):
-            opened = keys.open(total) / total.clients
+        opened = opened_sums.open(total) / total.clients
         zone.scatter(opened[: zone.count], mean[:size])
         mean[size:] = opened[zone.count :] / self.context.buffer_factor
         self._model = self._model.moved_finite(mean, self._learning_rate)
         self._encrypted_zone = zone
         if self._settings.hide_personalised and total.clients != self._voters:
-            self.note(
-                Note("clients dropped out after voting: the number of contributors was scaled, not counted")
+            opened_sums.note(
+                "clients dropped out after voting: the number of contributors was scaled, not counted"
             )
         return self._model.to_message()
 

@@ -1,16 +1,101 @@
-"""What a role has answered, so that it answers the same again and nothing else."""
+"""What roles ask each other where sums are opened by answers to lists, and what was answered before."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 from shieldfl.errors import PolicyError
-from shieldfl.roles.message import Message
+from shieldfl.roles.message import Message, Part
+from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.scheme.parameters import SchemeParameters
+from shieldfl.scheme.registry import scheme_of
 from shieldfl.stateful import Stateful
 
-__all__ = ["Replies"]
+__all__ = [
+    "ANSWER",
+    "ANSWERED_PHASE",
+    "ANSWERED_ROUND",
+    "HISTORY",
+    "HISTORY_BYTES",
+    "MISSED",
+    "OPENED",
+    "TOTAL",
+    "Replies",
+    "beside_total",
+    "is_digest",
+    "missed_parts",
+    "most_told",
+    "newest_answer",
+    "next_history",
+    "sum_request",
+]
+
+OPENED = "opened"
+"""The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
+
+HISTORY = "earlier answers"
+"""The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
+HISTORY_BYTES = _DIGEST_BYTES = 32
+
+ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
+"""Parts of an answer, which clients get beside the phase's result."""
+
+TOTAL = "total"
+MISSED = "missed round "
+"""What the names of parts begin with that are the ends of rounds that a client was not in."""
+
+
+def newest_answer(phase: str) -> str:
+    """Return the name of the part of a round's first message that says which round was last answered in a phase."""
+    return f"newest answer {phase}"
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value is a SHA-256: 32 bytes."""
+    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES
+
+
+def next_history(history: bytes, request: bytes) -> bytes:
+    """Return the digest of all answered requests, in their order, once one more is answered."""
+    return hashlib.sha256(b"shieldfl history 1\0" + history + hashlib.sha256(request).digest()).digest()
+
+
+def beside_total(result: Message) -> bytes:
+    """Return the digest of what an aggregator sends beside a total, to which the answer is bound; 32 bytes."""
+    return digest_of_parts(result, but=[TOTAL])
+
+
+def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
+    """Return what asks the key authority for what opens a phase's total.
+
+    The answer is bound to all of the phase's result and, where several open, to the history of what was answered
+    before, without which nobody opens it.
+    """
+    total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
+    follows = {} if history is None else {HISTORY: history}
+    bound = beside_total(Message({**result, **follows}))
+    return Message({"round": Message.from_number(total.round), "request": total.request(bound), **follows})
+
+
+def most_told(told: Mapping[int, Message]) -> Message:
+    """Return what most clients say that a sum opened to; of several, what the first of them says."""
+    said = Counter(message.to_bytes() for message in told.values())
+    (most, _), *_ = said.most_common(1)
+    return Message.from_bytes(most)
+
+
+def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Message, list[Message]]:
+    """Divide a round's first message into what the authority signed and the ends of rounds that were missed.
+
+    ``read`` makes messages of these ends.
+    """
+    missed = sorted(name for name in message if name.startswith(MISSED))
+    first = Message({name: part for name, part in message.items() if name not in missed})
+    return first, [read(message[name]) for name in missed]
 
 
 class Replies(Stateful):
