@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from shieldfl._core import (
-    add_gaussian,
-    clip_and_add_discrete_gaussian_vartime,
-    clip_and_add_gaussian,
-    noise_share_vartime,
-)
+import shieldfl._core as _core
 
 __all__ = [
     "add_gaussian",
@@ -22,6 +17,15 @@ __all__ = [
     "noise_share_vartime",
     "rotation_seed",
 ]
+
+add_gaussian = _core.add_gaussian
+"""Continuous noise on float32 values, in place."""
+clip_and_add_gaussian = _core.clip_and_add_gaussian
+"""The same on clipped values, which are new."""
+clip_and_add_discrete_gaussian_vartime = _core.clip_and_add_discrete_gaussian_vartime
+"""Discrete noise on clipped values of a grid."""
+noise_share_vartime = _core.noise_share_vartime
+"""A share of a sum's noise on an update that is clipped, rotated and rounded."""
 
 
 def rotation_seed(session: bytes, round_number: int) -> bytes:
