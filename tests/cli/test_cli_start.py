@@ -40,7 +40,7 @@ def test_every_command_is_where_it_is_imported_from():
     commands = dict(typer.main.get_command(app).commands)
     for group in ("profile", "authority", "flower"):
         commands |= {f"{group} {name}": one for name, one in commands.pop(group).commands.items()}
-    assert len(commands) == 18
+    assert len(commands) == 17
     for name, one in commands.items():
         assert one.name == name.split()[-1]
         assert one.help, name

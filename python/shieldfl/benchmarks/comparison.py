@@ -48,21 +48,17 @@ UpdateScheme = Literal["ckks", "kahe", "pads"]
 """Of ours, that encrypts whole updates."""
 
 
-@dataclass(frozen=True)
-class _Own:
-    """What of one of our schemes is measured."""
-
-    schemes: Callable[[int], Sequence[Scheme]]
-    """With so many threads; the first one is its default parameters."""
-    lines: Callable[[int, int], Iterable[Target]] = lambda threads, repetitions: ()
-    """What its roles take that is no matter of values, with so many threads, so many times."""
-
-
-_OWN: dict[UpdateScheme, _Own] = {
-    "ckks": _Own(own_ckks),
-    "kahe": _Own(own_kahe, kahe_authority_lines),
-    "pads": _Own(own_pads, pads_authority_lines),
+_SCHEMES: dict[UpdateScheme, Callable[[int], Sequence[Scheme]]] = {
+    "ckks": own_ckks,
+    "kahe": own_kahe,
+    "pads": own_pads,
 }
+"""Of ours, with so many threads; the first one is its default parameters."""
+_LINES: dict[UpdateScheme, Callable[[int, int], Iterable[Target]]] = {
+    "kahe": kahe_authority_lines,
+    "pads": pads_authority_lines,
+}
+"""What its authority takes, with so many threads, so many times."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class UpdateCase(Settings):
 
     def measure(self, baselines: bool, effort: Effort) -> Measured:
         """Time our schemes, SEAL, TenSEAL, Flower and a plain copy. Raises WrongSumError."""
-        schemes = [scheme for name in self.schemes for scheme in _OWN[name].schemes(self.threads)]
+        schemes = [scheme for name in self.schemes for scheme in _SCHEMES[name](self.threads)]
         missing: list[str] = []
         if baselines:
             most = effort.baseline_values
@@ -98,7 +94,12 @@ class UpdateCase(Settings):
         # Each once, in the order in which the cases have them.
         named = dict.fromkeys((name, case.threads) for case in cases for name in case.schemes)
         return [
-            *(line for name, threads in named for line in _OWN[name].lines(threads, repetitions)),
+            *(
+                line
+                for name, threads in named
+                if name in _LINES
+                for line in _LINES[name](threads, repetitions)
+            ),
             negotiation_over_reading(effort.mask_positions, repetitions),
         ]
 

@@ -147,8 +147,7 @@ app.add_typer(
     typer.Typer(
         name="profile",
         cls=_ProfileCommands,
-        help="Calibrate this machine, simulate and measure rounds of a fleet of clients, and plan what they can "
-        "encrypt.",
+        help="Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
         no_args_is_help=True,
     )
 )

@@ -1,1 +1,1 @@
-"""Which clients hold a round up, and what would stop it: costs, simulated and measured rounds."""
+"""Which clients hold a round up, and what would stop it: costs, simulated rounds, plans."""

@@ -6,7 +6,6 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from shieldfl.errors import ParameterError
 from shieldfl.fleet.simulate.encryption_plan import SecurityFloor, SensitivityCurve
 
 
@@ -47,30 +46,3 @@ def test_ratios_are_clamped_between_the_constraints():
     lax = SecurityFloor(exposed_share=1.0, exposure_decay=0.0)
     np.testing.assert_allclose(curve.mask_ratios(budgets, lax)[0], [0.1, 0.1, 0.05], atol=1e-3)
     np.testing.assert_allclose(curve.mask_ratios(budgets, lax, cost_weight=math.inf)[0], 0.0)
-
-
-@pytest.mark.parametrize(
-    ("positions", "shares"),
-    [
-        ((0.0,), (0.0,)),
-        ((0.0, 1.0), (0.0, 0.5, 1.0)),
-        ((0.0, 0.5), (0.0, 1.0)),
-        ((0.0, 0.6, 0.5, 1.0), (0.0, 0.1, 0.2, 1.0)),
-        ((0.0, math.nan, 1.0), (0.0, 0.5, 1.0)),
-    ],
-)
-def test_no_curve(positions, shares):
-    with pytest.raises(ParameterError):
-        SensitivityCurve(positions, shares)
-
-
-@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan])
-def test_no_cost_weight(weight):
-    with pytest.raises(ParameterError, match="cost_weight"):
-        SensitivityCurve.log_normal(1.0).best_ratio(weight)
-
-
-@pytest.mark.parametrize("deviation", [-1.0, math.nan, math.inf])
-def test_no_deviation(deviation):
-    with pytest.raises(ParameterError, match="deviation"):
-        SensitivityCurve.log_normal(deviation)

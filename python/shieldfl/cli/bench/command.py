@@ -108,13 +108,6 @@ class SchemeName(StrEnum):
     PAILLIER = "paillier"
 
 
-# What each encrypts whole updates with; where none is named, all are measured side by side.
-_OF_UPDATES: dict[SchemeName | None, tuple[UpdateScheme, ...]] = {
-    None: ("ckks", "kahe", "pads"),
-    SchemeName.CKKS: ("ckks",),
-    SchemeName.KAHE: ("kahe",),
-    SchemeName.PADS: ("pads",),
-}
 # Options that mean nothing for Paillier, and those that mean something for it alone.
 _FOR_UPDATES, _FOR_PAILLIER = ("values", "share"), ("key_bits",)
 
@@ -146,19 +139,19 @@ def bench(
 
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
-    of_updates = _OF_UPDATES.get(scheme)
-    for option in _FOR_PAILLIER if of_updates else _FOR_UPDATES:
+    paillier = scheme == SchemeName.PAILLIER
+    for option in _FOR_UPDATES if paillier else _FOR_PAILLIER:
         if is_given(context, option):
             name = option.replace("_", "-")
             raise typer.BadParameter(
-                f"--{name} is {'' if of_updates else 'not '}for --scheme {SchemeName.PAILLIER}"
+                f"--{name} is {'not ' if paillier else ''}for --scheme {SchemeName.PAILLIER}"
             )
     effort = QUICK if quick else _SHORT
-    if of_updates:
-        asked = given_grid(context, settings | {"schemes": of_updates}, quick)
-        run_bench(asked.cases(), baselines, effort, json_file)
-    else:
+    if paillier:
         run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
+    else:
+        named = {} if scheme is None else {"schemes": (scheme.value,)}
+        run_bench(given_grid(context, settings | named, quick).cases(), baselines, effort, json_file)
 
 
 def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> UpdateGrid:

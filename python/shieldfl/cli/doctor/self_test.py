@@ -258,24 +258,21 @@ class _Trial:
 
     def frames(self, round_number: int, threads: int) -> list[bytes]:
         """Encrypt each client's update."""
-        encryptors = [self.scheme.encryptor(key, threads, "update") for key in self._keys]
         return [
-            self.scheme.encrypt(encryptor, update, self._mask, self._positions, None, round_number)[0]
-            for encryptor, update in zip(encryptors, self._updates, strict=True)
+            self._encrypted(client, update, round_number, threads)
+            for client, update in enumerate(self._updates)
         ]
+
+    def _encrypted(
+        self, client: int, update: NDArray[np.float32], round_number: int, threads: int = 1
+    ) -> bytes:
+        encryptor = self.scheme.encryptor(self._keys[client], threads, "update")
+        return self.scheme.encrypt(encryptor, update, self._mask, self._positions, None, round_number)[0]
 
     def likenesses(self) -> tuple[float, float]:
         """Return the share of equal bytes of two frames of the same values: by round, and by client."""
         frames = [
-            self.scheme.encrypt(
-                self.scheme.encryptor(self._keys[client], 1, "update"),
-                self._updates[0],
-                self._mask,
-                self._positions,
-                None,
-                round_number,
-            )[0]
-            for client, round_number in ((0, 3), (0, 4), (1, 4))
+            self._encrypted(client, self._updates[0], number) for client, number in ((0, 3), (0, 4), (1, 4))
         ]
         # The first bytes are a head, much of which is the same for all.
         first, second, other = (np.frombuffer(frame, np.uint8)[len(frame) // 4 :] for frame in frames)

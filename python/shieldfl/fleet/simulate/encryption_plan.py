@@ -77,15 +77,6 @@ class SensitivityCurve:
     position_shares: tuple[float, ...]
     sensitivity_shares: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        positions, held = np.asarray(self.position_shares), np.asarray(self.sensitivity_shares)
-        if positions.shape != held.shape or positions.size < 2:
-            raise ParameterError("a sensitivity curve needs two or more points, with both shares for each")
-        for shares in (positions, held):
-            ends = shares[0] == 0.0 and shares[-1] == 1.0
-            if not (np.isfinite(shares).all() and ends and (np.diff(shares) >= 0.0).all()):
-                raise ParameterError("both shares of a sensitivity curve must rise from 0 to 1")
-
     @classmethod
     def log_normal(cls, deviation: float = 2.0) -> SensitivityCurve:
         """Return the curve of log-normal scores, for where no model is at hand.
@@ -93,8 +84,6 @@ class SensitivityCurve:
         ``deviation`` is that of the natural logarithm: 0 for equal scores, larger for more in few positions. The
         share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
         """
-        if not (math.isfinite(deviation) and deviation >= 0.0):
-            raise ParameterError("deviation must be finite and not negative")
         normal = NormalDist()
         at = _grid()
         inner = [normal.cdf(deviation - normal.inv_cdf(1.0 - share)) for share in at[1:-1].tolist()]
@@ -115,8 +104,6 @@ class SensitivityCurve:
         ----------
         cost_weight : beta_1 / beta_2, positive; infinite to encrypt as little as the constraints allow.
         """
-        if not cost_weight > 0.0:
-            raise ParameterError("cost_weight must be positive")
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum()) if math.isfinite(cost_weight) else 0.0
 
