@@ -106,8 +106,3 @@ def test_few_and_equal_values():
     assert bootstrap_interval([3.0], "mean", seed=0).high == math.inf
     with pytest.raises(ParameterError, match="no values"):
         bootstrap_interval([], "mean", seed=0)
-
-
-def test_an_impossible_confidence_is_refused():
-    with pytest.raises(ParameterError, match="confidence"):
-        bootstrap_interval([1.0, 2.0], "mean", seed=0, confidence=1.0)

@@ -1,4 +1,4 @@
-"""By this path packages outside of this one know :class:`FederationAttack`."""
+"""The path by which packages outside of this one may know :class:`FederationAttack`."""
 
 from shieldfl.audit.attack import FederationAttack
 

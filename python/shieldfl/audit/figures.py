@@ -148,41 +148,32 @@ _RESAMPLES = 9999
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval, both ends included."""
+    """An interval of 95 % confidence, both ends included."""
 
     low: float
     high: float
-    confidence: float
 
 
-def bootstrap_interval(
-    values: Sequence[float], statistic: Literal["mean", "median"], seed: int, confidence: float = 0.95
-) -> Interval:
+def bootstrap_interval(values: Sequence[float], statistic: Literal["mean", "median"], seed: int) -> Interval:
     """Return the percentile bootstrap interval of a mean or median. Raises ParameterError for no values.
 
     One value says nothing of how far others lie from it: its interval has no ends.
     """
-    _check_confidence(confidence)
     if not len(values):
         raise ParameterError("no values have no interval: try the attack at least once")
     if len(values) == 1:
-        return Interval(-np.inf, np.inf, confidence)
+        return Interval(-np.inf, np.inf)
     found = bootstrap(
         (np.asarray(values, dtype=np.float64),),
         {"mean": np.mean, "median": np.median}[statistic],
         n_resamples=_RESAMPLES,
         batch=1000,
-        confidence_level=confidence,
+        confidence_level=0.95,
         # The others divide by the spread, which is zero where all values are the same.
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return Interval(float(found.low), float(found.high), confidence)
-
-
-def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ParameterError(f"a confidence lies between 0 and 1, got {confidence}")
+    return Interval(float(found.low), float(found.high))
 
 
 FIGURES = {"labels": "LnAcc", "images": "IIP"}

@@ -158,7 +158,6 @@ class InferenceFigures:
     above 0."""
     correlation: tuple[float, float, float]
     """Of what is predicted with what is true, both without the guess, and its interval; 0 is chance."""
-    confidence: float
 
     @classmethod
     def of(
@@ -167,7 +166,6 @@ class InferenceFigures:
         truth: Floats,
         guess: Floats,
         seed: int,
-        confidence: float = 0.95,
         drawn_together: int = 1,
     ) -> InferenceFigures:
         """Compare distributions (n, classes) with the true ones and with a guess (classes,).
@@ -192,7 +190,7 @@ class InferenceFigures:
                 lambda drawn: statistic(clients[drawn].ravel()),
                 n_resamples=1000,
                 vectorized=False,
-                confidence_level=confidence,
+                confidence_level=0.95,
                 method="percentile",
                 rng=np.random.default_rng(seed),
             ).confidence_interval
@@ -204,7 +202,6 @@ class InferenceFigures:
             float(without.mean()),
             with_interval(gain),
             with_interval(correlation),
-            confidence,
         )
 
 

@@ -44,6 +44,7 @@ TrainShadow = Callable[[torch.Tensor, int], nn.Module]
 _FEWEST_FOR_OWN_DEVIATION = 32
 """Shadow models with, or without, a sample from which a deviation of its own is better than one for all samples."""
 _LEAST_DEVIATION = 1e-6
+_CONFIDENCE = 0.95
 
 
 def confidence_scores(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> Scores:
@@ -184,7 +185,6 @@ def membership_figures(
     scores: NDArray[np.float64],
     members: NDArray[np.bool_],
     false_positives: tuple[float, ...] = (0.01, 0.001),
-    confidence: float = 0.95,
 ) -> MembershipFigures:
     """Measure scores (n,), higher for likelier members, beside the truth (n,).
 
@@ -197,22 +197,22 @@ def membership_figures(
         raise ParameterError(f"give 2 members and 2 others or more, got {inside} and {outside}")
     false_rates, true_rates, _ = roc_curve(members, scores, drop_intermediate=False)
     at = {
-        share: _share(round(float(true_rates[false_rates <= share].max()) * inside), inside, confidence)
+        share: _share(round(float(true_rates[false_rates <= share].max()) * inside), inside)
         for share in false_positives
         if share * outside >= 1
     }
     difference = float((true_rates - false_rates).max())
-    off = sum(math.sqrt(math.log(4 / (1 - confidence)) / (2 * count)) for count in (inside, outside))
+    off = sum(math.sqrt(math.log(4 / (1 - _CONFIDENCE)) / (2 * count)) for count in (inside, outside))
     advantage = Rate(difference, max(0.0, difference - off), min(1.0, difference + off))
-    return MembershipFigures(inside, outside, _area(scores, members, confidence), at, advantage)
+    return MembershipFigures(inside, outside, _area(scores, members), at, advantage)
 
 
-def _share(count: int, total: int, confidence: float) -> Rate:
-    interval = binomtest(count, total).proportion_ci(confidence, method="exact")
+def _share(count: int, total: int) -> Rate:
+    interval = binomtest(count, total).proportion_ci(_CONFIDENCE, method="exact")
     return Rate(count / total, float(interval.low), float(interval.high))
 
 
-def _area(scores: NDArray[np.float64], members: NDArray[np.bool_], confidence: float) -> Rate:
+def _area(scores: NDArray[np.float64], members: NDArray[np.bool_]) -> Rate:
     """Return Mann and Whitney's statistic; its variance is that of each sample's share of the other kind it beats."""
     ranks = rankdata(scores)
     inside, outside = scores[members], scores[~members]
@@ -220,7 +220,7 @@ def _area(scores: NDArray[np.float64], members: NDArray[np.bool_], confidence: f
     beating = 1 - (ranks[~members] - rankdata(outside)) / len(inside)
     area = float(beaten.mean())
     deviation = math.sqrt(beaten.var(ddof=1) / len(inside) + beating.var(ddof=1) / len(outside))
-    off = float(norm.ppf((1 + confidence) / 2)) * deviation
+    off = float(norm.ppf((1 + _CONFIDENCE) / 2)) * deviation
     return Rate(area, max(0.0, area - off), min(1.0, area + off))
 
 
