@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 import shieldfl as sf
 from core.paillier_keys import authority_for
 from core.scheme_conformance import SchemeConformance
+from shieldfl.scheme.answers import open_total
 
 
 class TestExact(SchemeConformance):
@@ -90,3 +94,30 @@ class TestPaillierOfTheDefaultSecurity(Paillier):
     @staticmethod
     def parameters(**changes):
         return sf.paillier.Parameters(**changes)
+
+
+def test_the_key_says_the_scheme_and_what_is_not_its_own_is_refused():
+    assert sf.kahe.Encryptor is sf.pads.Encryptor is sf.ckks.Encryptor
+    key = sf.KeyAuthority(sf.ckks.Parameters()).public_key
+    for make in (sf.kahe.Encryptor, sf.kahe.Aggregator):
+        with pytest.raises(sf.ParameterError, match="leave part out"):
+            make(key, part=1)
+    totals, sessions = [], []
+    for scheme in (sf.kahe, sf.pads):
+        sessions.append(scheme.PublicKey.of_session(scheme.Parameters(), bytes(32), bytes(16)))
+        aggregator = sf.ckks.Aggregator(sessions[-1])
+        aggregator.add(
+            sf.ckks.Encryptor(scheme.ClientKey.of_secret(sessions[-1], 0, bytes(32))).encrypt(np.ones(9))
+        )
+        totals.append(aggregator.total())
+        assert type(totals[-1]) is scheme.Total
+        with pytest.raises(sf.ParameterError, match="encrypts nothing"):
+            scheme.Encryptor(sessions[-1])
+    for session, total in zip(sessions, reversed(totals), strict=True):
+        with pytest.raises(sf.KeyMismatchError, match="another scheme"):
+            open_total(session, total, [bytes(32)])
+    aggregator = sf.ckks.Aggregator(key)
+    aggregator.add(sf.ckks.Encryptor(key).encrypt(np.ones(9)))
+    with pytest.raises(sf.ParameterError, match="holder of the secret key"):
+        aggregator.total().request()
+    assert aggregator.total().named_clients == ()

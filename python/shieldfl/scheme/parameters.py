@@ -212,8 +212,10 @@ class SchemeParameters(Generic[Core, Key]):
         if goal is None and count is not None and "ring_degree" in cls._SETTINGS:
             raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
         settings |= {"value_bits": scale.value_bits, "fraction_bits": scale.fraction_bits}
-        unplanned = goal is None and count is None
-        chosen = cls(**settings) if unplanned else cls.plan(goal=goal or "speed", count=count, **settings)
+        if goal is None and count is None:
+            chosen = cls(**settings)
+        else:
+            chosen = cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
         chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
         return chosen
 
