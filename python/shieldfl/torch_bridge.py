@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 FloatVector = npt.NDArray[np.float32]
+_Named = Sequence[tuple[str, torch.Tensor]]
 
 
 def parameter_layout(model: nn.Module) -> ParameterLayout:
@@ -40,18 +41,12 @@ def parameter_layout(model: nn.Module) -> ParameterLayout:
     ArrayTypeError
         If a parameter is not float32.
     """
-    return ParameterLayout.of(
-        (name, tuple(tensor.shape)) for name, tensor in zip(*_named_parameters(model), strict=True)
-    )
+    return _layout_of(_named_parameters(model))
 
 
 def update_layout(model: nn.Module) -> ParameterLayout:
     """Describe the vector of an update: that of parameters, and the floating-point buffers behind it."""
-    pairs = (
-        *zip(*_named_parameters(model), strict=True),
-        *zip(*_named_float_buffers(model), strict=True),
-    )
-    return ParameterLayout.of((name, tuple(tensor.shape)) for name, tensor in pairs)
+    return _layout_of([*_named_parameters(model), *_named_float_buffers(model)])
 
 
 def exact_dtype(device: torch.device) -> torch.dtype:
@@ -65,7 +60,7 @@ def flatten(model: nn.Module) -> FloatVector:
     Raises ``ParameterError`` for a model with no parameters and ``ArrayTypeError`` for one that is not
     float32.
     """
-    return _gather(_named_parameters(model)[1])
+    return _gather(_named_parameters(model))
 
 
 def load_flat(model: nn.Module, vector: FloatVector) -> None:
@@ -87,7 +82,7 @@ def load_flat(model: nn.Module, vector: FloatVector) -> None:
     ParameterError
         If the vector has another size, or the model has no parameters.
     """
-    _scatter(_named_parameters(model)[1], vector, "parameters")
+    _scatter(_named_parameters(model), vector, "parameters")
 
 
 def flatten_buffers(model: nn.Module) -> FloatVector:
@@ -95,46 +90,47 @@ def flatten_buffers(model: nn.Module) -> FloatVector:
 
     Integer buffers such as BatchNorm's batch counter are left out. B is 0 for a model without such buffers.
     """
-    return _gather(_named_float_buffers(model)[1])
+    return _gather(_named_float_buffers(model))
 
 
 def load_flat_buffers(model: nn.Module, vector: FloatVector) -> None:
     """Copy a vector made by :func:`flatten_buffers` back into the buffers; errors as :func:`load_flat`."""
-    _scatter(_named_float_buffers(model)[1], vector, "buffer values")
+    _scatter(_named_float_buffers(model), vector, "buffer values")
 
 
-def _named_parameters(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Tensor]]:
-    pairs = list(model.named_parameters())
-    if sum(tensor.numel() for _, tensor in pairs) == 0:
+def _layout_of(named: _Named) -> ParameterLayout:
+    return ParameterLayout.of((name, tuple(tensor.shape)) for name, tensor in named)
+
+
+def _named_parameters(model: nn.Module) -> _Named:
+    named = _checked(list(model.named_parameters()))
+    if sum(tensor.numel() for _, tensor in named) == 0:
         raise ParameterError("the model has no parameters: there is nothing to train or protect")
-    for name, tensor in pairs:
-        _require_float32(name, tensor)
-    return tuple(name for name, _ in pairs), [tensor for _, tensor in pairs]
+    return named
 
 
-def _named_float_buffers(model: nn.Module) -> tuple[tuple[str, ...], list[torch.Tensor]]:
-    pairs = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
-    for name, buffer in pairs:
-        _require_float32(name, buffer)
-    return tuple(name for name, _ in pairs), [buffer for _, buffer in pairs]
+def _named_float_buffers(model: nn.Module) -> _Named:
+    return _checked([(name, one) for name, one in model.named_buffers() if one.is_floating_point()])
 
 
-def _require_float32(name: str, tensor: torch.Tensor) -> None:
-    if tensor.dtype != torch.float32:
-        raise ArrayTypeError(
-            f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
-        )
+def _checked(named: _Named) -> _Named:
+    for name, tensor in named:
+        if tensor.dtype != torch.float32:
+            raise ArrayTypeError(
+                f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
+            )
+    return named
 
 
-def _gather(tensors: Sequence[torch.Tensor]) -> FloatVector:
-    if not tensors:
+def _gather(named: _Named) -> FloatVector:
+    if not named:
         return np.empty(0, dtype=np.float32)
-    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    flat = torch.cat([tensor.detach().reshape(-1) for _, tensor in named])
     vector: FloatVector = flat.cpu().numpy()
     return vector
 
 
-def _scatter(tensors: Sequence[torch.Tensor], vector: FloatVector, what: str) -> None:
+def _scatter(named: _Named, vector: FloatVector, what: str) -> None:
     if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
         kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
         raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
@@ -142,12 +138,12 @@ def _scatter(tensors: Sequence[torch.Tensor], vector: FloatVector, what: str) ->
         raise ArrayTypeError(
             "expected a one-dimensional contiguous array: pass np.ascontiguousarray(a.ravel())"
         )
-    size = sum(tensor.numel() for tensor in tensors)
+    size = sum(tensor.numel() for _, tensor in named)
     if vector.size != size:
         raise ParameterError(f"the model holds {size} {what}, the vector {vector.size}")
     start = 0
     with torch.no_grad():
-        for tensor in tensors:
+        for _, tensor in named:
             stop = start + tensor.numel()
             piece = vector[start:stop].reshape(tuple(tensor.shape))
             if tensor.device.type == "cpu":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp, mod
+from flwr.app import ConfigRecord
+from flwr.clientapp import mod
 from flwr.clientapp.mod import LocalDpMod
 
-from flower.vector_app import SHAPES, VectorRun, as_arrays, moves
+from flower.vector_app import SHAPES, VectorRun, moves
 from shieldfl.errors import PolicyError
 from shieldfl.flower.mod import ShieldMod
 
@@ -48,37 +48,8 @@ def test_a_mod_before_the_shield_sees_what_leaves(name):
         run.check({1: ALL})
 
 
-class _Functions(VectorRun):
-    """An app whose functions have mods of their own beside the app's."""
-
-    train_mods = evaluate_mods = ()
-
-    def app(self):
-        app = ClientApp(mods=self.mods)
-
-        @app.train(mods=list(self.train_mods))
-        def train(message, context):
-            client = context.node_config["partition-id"]
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
-            moved = {name: one + moves(client, 1, one.shape) for name, one in arrays.items()}
-            content = {
-                "arrays": ArrayRecord(as_arrays(moved)),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-            self.trained.append((client, 1))
-            return Message(RecordDict(content), reply_to=message)
-
-        @app.evaluate(mods=list(self.evaluate_mods))
-        def evaluate(message, context):
-            arrays = {name: one.numpy() for name, one in message.content["arrays"].items()}
-            self.evaluated[context.node_config["partition-id"]] = arrays
-            return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
-
-        return app
-
-
 def functions(mods=(), train=(), evaluate=()):
-    run = _Functions(mods=list(mods), rounds=1)
+    run = VectorRun(mods=list(mods), rounds=1)
     run.train_mods, run.evaluate_mods = train, evaluate
     return run
 

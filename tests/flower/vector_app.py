@@ -43,6 +43,9 @@ class VectorRun:
     settings : of the run, without ``shieldfl.``; clients open sums, where they can, unless another opener is set.
     """
 
+    train_mods = evaluate_mods = ()
+    """Of the app's functions, beside the app's own."""
+
     def __init__(
         self,
         *,
@@ -78,7 +81,7 @@ class VectorRun:
     def app(self):
         app = ClientApp(mods=self.mods)
 
-        @app.train()
+        @app.train(mods=list(self.train_mods))
         def train(message, context):
             client, number = context.node_config["partition-id"], message.content["config"]["server-round"]
             self.trained.append((client, number))
@@ -93,7 +96,7 @@ class VectorRun:
                 content["shieldfl.scores"] = ArrayRecord(as_arrays(scores))
             return Message(RecordDict(content), reply_to=message)
 
-        @app.evaluate()
+        @app.evaluate(mods=list(self.evaluate_mods))
         def evaluate(message, context):
             arrays = {name: one.numpy() for name, one in message.content[self.arrays_key].items()}
             self.evaluated[context.node_config["partition-id"]] = arrays

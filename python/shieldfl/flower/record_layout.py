@@ -77,12 +77,12 @@ class RecordLayout:
     @property
     def layout(self) -> ParameterLayout:
         """Of the vector of parameters."""
-        return ParameterLayout.of((one.name, one.shape) for one in self.parameters)
+        return _laid_out(self.parameters)
 
     @property
     def of_updates(self) -> ParameterLayout:
         """Of the vector of an update: parameters, and buffers behind them."""
-        return ParameterLayout.of((one.name, one.shape) for one in (*self.parameters, *self.buffers))
+        return _laid_out((*self.parameters, *self.buffers))
 
     def digest(self, apart: Message) -> str:
         """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
@@ -118,7 +118,7 @@ class RecordLayout:
 
     def check(self, parameters: int, buffers: int, apart: Mapping[str, Array]) -> None:
         """Raise WireFormatError unless vectors of these sizes, and what stays apart, are all of a record."""
-        sizes = [sum(math.prod(one.shape) for one in places) for places in (self.parameters, self.buffers)]
+        sizes = [_laid_out(places).size for places in (self.parameters, self.buffers)]
         names = [one.name for one in (*self.parameters, *self.buffers)]
         if sizes != [parameters, buffers] or sorted([*names, *apart]) != sorted(self.order):
             raise WireFormatError(
@@ -140,8 +140,7 @@ class RecordLayout:
 
     def model_in(self, message: Message) -> GlobalModel:
         """Return the model that a role's message brings. Raises WireFormatError for one of other sizes."""
-        buffers = ParameterLayout.of((one.name, one.shape) for one in self.buffers)
-        return GlobalModel.from_message(message, self.layout.size, buffers.size)
+        return GlobalModel.from_message(message, self.layout.size, _laid_out(self.buffers).size)
 
     def scores_of(self, record: ArrayRecord) -> FloatVector:
         """Return one score for each parameter, float32 (P,). Raises as :meth:`model_of`."""
@@ -175,8 +174,7 @@ class RecordLayout:
         """Return vectors as the arrays of an app, with those that stay apart."""
         found: dict[str, Array] = dict(apart)
         for places, vector in ((self.parameters, parameters), (self.buffers, buffers)):
-            lying = ParameterLayout.of((one.name, one.shape) for one in places)
-            for place, (_, part) in zip(places, lying.slices(), strict=True):
+            for place, (_, part) in zip(places, _laid_out(places).slices(), strict=True):
                 found[place.name] = Array(vector[part].reshape(place.shape).astype(place.dtype))
         return ArrayRecord({name: found[name] for name in self.order})
 
@@ -210,6 +208,10 @@ class RecordLayout:
             if not _is_readable(array):
                 raise WireFormatError(f"the bytes of the array {name!r} are not of its type and shape")
         return arrays
+
+
+def _laid_out(places: Iterable[_Place]) -> ParameterLayout:
+    return ParameterLayout.of((one.name, one.shape) for one in places)
 
 
 def _has_arrays(dtype: np.dtype[Any] | str, shape: tuple[int, ...]) -> bool:

@@ -56,7 +56,10 @@ class ServerSession:
             self._told,
             clients_open=begun.method.clients_open,
         )
-        self._driver: RoundDriver | None = None
+        self.driver: RoundDriver
+        """Runs rounds, once all have enrolled, or the aggregator has what it had."""
+        self.strategy_state = Message()
+        """What the app's strategy had at the checkpoint."""
         self.done = 0
         """The last round that ended, or was given up."""
         self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
@@ -134,6 +137,7 @@ class ServerSession:
         ends = Message.from_bytes(parts["ends"])
         for index, ended in progress.ended.items():
             session.clients.ends[index] = ended, Message.from_bytes(ends[str(index)])
+        session.strategy_state = Message.from_bytes(parts["strategy"])
         session.clients.hear_again()
         session._make_driver()
         log(INFO, "shieldfl: the run goes on after round %s", session.done)
@@ -158,16 +162,14 @@ class ServerSession:
                 self.participants.by_index[index].grant = granted if granted else None
 
     def _make_driver(self) -> None:
-        begun = self._begun
-        self._driver = RoundDriver(
-            begun.method, begun.authority, self.aggregator, self.clients, self._account, leaves_on=ShieldError
+        self.driver = RoundDriver(
+            self.method,
+            self._begun.authority,
+            self.aggregator,
+            self.clients,
+            self._account,
+            leaves_on=ShieldError,
         )
-
-    @property
-    def driver(self) -> RoundDriver:
-        """Runs rounds."""
-        assert self._driver is not None
-        return self._driver
 
     def run_round(self, number: int, nodes: Iterable[int]) -> RoundTraffic | None:
         """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
@@ -329,12 +331,6 @@ class ServerSession:
         }
         self._checkpoint.keep(progress, parts)
         self._told.keep()
-
-    def strategy_state(self) -> Message:
-        """Return what the app's strategy had at the checkpoint."""
-        assert self._checkpoint is not None
-        _, parts = self._checkpoint.kept()
-        return Message.from_bytes(parts["strategy"])
 
 
 def server_sees_model(method: Method) -> bool:

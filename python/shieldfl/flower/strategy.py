@@ -14,27 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import (
-    Bulyan,
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedMedian,
-    FedTrimmedAvg,
-    FedXgbBagging,
-    FedXgbCyclic,
-    FedYogi,
-    Krum,
-    MultiKrum,
-    QFedAvg,
-    Result,
-    Strategy,
-)
+from flwr.serverapp import strategy as flowers
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
 from shieldfl.authority_service.authority_client import AuthorityConnection
@@ -147,7 +128,7 @@ class ShieldStrategy(Strategy):
         try:
             if settings.resume:
                 self._session = ServerSession.resume(exchange, planned, connection)
-                self._inner.restore(self._session.strategy_state())
+                self._inner.restore(self._session.strategy_state)
             else:
                 self._session = ServerSession.begin(
                     exchange,
@@ -225,12 +206,12 @@ class ShieldStrategy(Strategy):
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
         """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
         own = inspect.signature(self._inner.strategy.start)
-        flowers = inspect.signature(super().start)
+        usual_start = inspect.signature(super().start)
         name = f"{type(self._inner.strategy).__name__}.start"
         try:
             given = own.bind(*arguments, **named)
-            handed_on = {key: value for key, value in named.items() if key in flowers.parameters}
-            usual = flowers.bind_partial(*arguments, **handed_on)
+            handed_on = {key: value for key, value in named.items() if key in usual_start.parameters}
+            usual = usual_start.bind_partial(*arguments, **handed_on)
         except TypeError as error:
             raise ParameterError(f"{name} does not take what it is called with: {error}") from error
         hands_on = {one.kind for one in own.parameters.values()} & {
@@ -360,26 +341,26 @@ def _remedy_for(method: Method) -> str:
     return 'Take a method whose sums the server can open: shieldfl.method = "full-he", under its default encryption'
 
 
-_STEPPING = (FedAdagrad, FedAdam, FedAvgM, FedYogi)
+_STEPPING = (flowers.FedAdagrad, flowers.FedAdam, flowers.FedAvgM, flowers.FedYogi)
 _REFUSED = {
     "compares single clients' updates, which nobody sees here: take a strategy that needs their mean": (
-        Bulyan,
-        FedMedian,
-        FedTrimmedAvg,
-        Krum,
-        MultiKrum,
-        QFedAvg,
+        flowers.Bulyan,
+        flowers.FedMedian,
+        flowers.FedTrimmedAvg,
+        flowers.Krum,
+        flowers.MultiKrum,
+        flowers.QFedAvg,
     ),
     "joins single clients' trees, which nobody sees here: take a strategy that needs a mean": (
-        FedXgbBagging,
-        FedXgbCyclic,
+        flowers.FedXgbBagging,
+        flowers.FedXgbCyclic,
     ),
     "adds noise that is scaled for clients whose single updates are clipped, and gets their mean alone: take "
     "shieldfl.method = 'ddp-fedavg', whose clients clip and add noise, with FedAvg": (
-        DifferentialPrivacyClientSideAdaptiveClipping,
-        DifferentialPrivacyClientSideFixedClipping,
-        DifferentialPrivacyServerSideAdaptiveClipping,
-        DifferentialPrivacyServerSideFixedClipping,
+        flowers.DifferentialPrivacyClientSideAdaptiveClipping,
+        flowers.DifferentialPrivacyClientSideFixedClipping,
+        flowers.DifferentialPrivacyServerSideAdaptiveClipping,
+        flowers.DifferentialPrivacyServerSideFixedClipping,
     ),
 }
 """By the reason, strategies that nothing can be set to allow."""
