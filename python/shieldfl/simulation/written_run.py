@@ -12,11 +12,10 @@ from typing import Any
 
 from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, PolicyError, WireFormatError
-from shieldfl.reporting.line_file import LineFile
-from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.output_files import LineFile, write_whole
 from shieldfl.settings import plain_settings
 from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.report.csv_tables import flat_record, rounds_csv
+from shieldfl.simulation.report.summary import flat_record, rounds_csv
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import RunResult, plain_json
 

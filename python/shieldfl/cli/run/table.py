@@ -8,10 +8,16 @@ from rich.table import Table
 from rich.text import Text
 
 from shieldfl.cli.result_console import result_console, result_table
-from shieldfl.simulation.report.comparison import compared_rows, footnotes
-from shieldfl.simulation.report.findings import findings
 from shieldfl.simulation.report.paper_figures import ComparedFigure
-from shieldfl.simulation.report.summary import Section, describe_run, remarks, summarise
+from shieldfl.simulation.report.summary import (
+    Section,
+    compared_rows,
+    describe_run,
+    findings,
+    footnotes,
+    remarks,
+    summarise,
+)
 from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["print_compared", "print_run"]
