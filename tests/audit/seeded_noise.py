@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shieldfl import _testing
-from shieldfl.methods.distributed_noise import client
+from shieldfl.methods.distributed_noise import shares
 from shieldfl.privacy import mechanisms
 from shieldfl.privacy.noise_table import NoiseTable
 
@@ -47,4 +47,4 @@ def seed_noise(patch: pytest.MonkeyPatch, factor: float = 1.0) -> None:
             update, **numbers, thresholds=columns, others=drawn.others, seed=next(seeds)
         )
 
-    patch.setattr(client, "noise_share", noise_share)
+    patch.setattr(shares, "noise_share", noise_share)

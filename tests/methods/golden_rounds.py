@@ -25,9 +25,9 @@ from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
 from shieldfl import _core, _testing
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise import adaptive_authority, adaptive_client
+from shieldfl.methods.distributed_noise import adaptive_authority
 from shieldfl.methods.distributed_noise import authority as noisy_authority
-from shieldfl.methods.distributed_noise import client as noisy_client
+from shieldfl.methods.distributed_noise import shares as noise_shares
 from shieldfl.privacy.noise_share import NoiseShareFacts
 from shieldfl.privacy.noise_table import NoiseTable
 from shieldfl.roles.message import Message
@@ -95,9 +95,8 @@ def noise_from_seeds() -> Iterator[None]:
         return bytes([round_number]) * 32
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (noisy_client, adaptive_client):
-            patch.setattr(module, "noise_share", noise_share)
-        for module in (noisy_client, noisy_authority, adaptive_client, adaptive_authority):
+        patch.setattr(noise_shares, "noise_share", noise_share)
+        for module in (noise_shares, noisy_authority, adaptive_authority):
             patch.setattr(module, "rotation_seed", rotation_seed)
         patch.setattr(_core, "add_gaussian", add_gaussian)
         patch.setattr(_core, "clip_and_add_gaussian", clip_and_add_gaussian)

@@ -23,7 +23,7 @@ from shieldfl.fleet.measure.measured_method import MeasuredMethod
 from shieldfl.fleet.measure.processor_time import DutyCycleLimit
 from shieldfl.fleet.simulate.round_simulation import STAGES
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
+from shieldfl.methods.masked_average.method import MaskedAverageAggregator
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.roles.key_authority import KeyAuthority
 

@@ -12,7 +12,7 @@ from methods.method_conformance import SteppedRun, initial_model, resigned
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
-from shieldfl.methods.distributed_noise.clip_part import CLIP_EXPONENT, clip_part, read_clip_exponent
+from shieldfl.methods.distributed_noise.client import CLIP_EXPONENT, clip_part, read_clip_exponent
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.authority import AgreedMaskAuthority
-from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
+from shieldfl.methods.alt_fl.roles import ZonesOfRounds
 from shieldfl.methods.distributed_noise.authority import open_noisy_mean
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel

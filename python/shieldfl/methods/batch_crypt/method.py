@@ -22,9 +22,12 @@ from shieldfl.methods.batch_crypt.quantisation import (
     quantise,
 )
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
+)
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.authority import NoisySumAuthority, mean_of_shares
-from shieldfl.methods.distributed_noise.clip_part import clip_part
+from shieldfl.methods.distributed_noise.client import clip_part
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.reports import Note

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import MaskedAverage
+from shieldfl.methods.masked_average.method import MaskedAverage, MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
