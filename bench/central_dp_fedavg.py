@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shieldfl.methods.fedavg import FedAvgAggregator
-from shieldfl.methods.noised_average.roles import NoisedAverage, NoisedAverageClient
+from shieldfl.methods.noised_average.method import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod

@@ -40,7 +40,7 @@ from distributed_noise_task import SELECTION_SEED, TASKS, Choice, Task, without_
 from shieldfl.methods.distributed_noise.method import DdpFedAvg
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.noised_average.dp_fedavg import DpFedAvg
+from shieldfl.methods.noised_average.method import DpFedAvg
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
 from shieldfl.methods.protocol.method import Method
 from shieldfl.methods.protocol.plan import FederationPlan

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from shieldfl.reporting import figure_style
+from shieldfl.reporting import figures
 
 __all__ = ["ONE_PICTURE", "one_picture", "small_pictures"]
 
 _DOTS_AN_INCH = 54
 ONE_PICTURE = f"""
-from shieldfl.reporting import figure_style
+from shieldfl.reporting import figures
 from shieldfl.simulation.report import page
-figure_style._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
+figures._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
 """
 """What a process of its own begins with, for reports as within :func:`one_picture`."""
 
@@ -24,7 +24,7 @@ figure_style._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
 def small_pictures() -> Iterator[None]:
     """Within it, pictures are drawn with fewer dots; their layout in inches stays."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figure_style, "_DOTS_AN_INCH", _DOTS_AN_INCH)
+        patch.setattr(figures, "_DOTS_AN_INCH", _DOTS_AN_INCH)
         yield
 
 

@@ -46,7 +46,7 @@ UNWANTED = {
     "shieldfl.roles.message": ("torch", "sklearn", "opacus", "sqlite3"),
     "shieldfl.frame_inspection": ("torch", "sklearn", "opacus"),
     "shieldfl.benchmarks": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
-    "shieldfl.methods.sense_crypt.client_clustering": ("torch", "sklearn", "opacus"),
+    "shieldfl.methods.sense_crypt.clustering": ("torch", "sklearn", "opacus"),
     "shieldfl.methods.selective_shield.method": ("torch", "sklearn", "opacus"),
     "shieldfl.simulation.papers": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
     "shieldfl.simulation.compared_runs": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),

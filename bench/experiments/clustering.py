@@ -29,7 +29,7 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, noised_sensitivity
+from shieldfl.methods.sense_crypt.clustering import cluster_clients, noised_sensitivity
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings

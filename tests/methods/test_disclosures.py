@@ -13,7 +13,7 @@ from methods.variants import BUFFERS, Variant, every_one_of, labelled, variants
 from shieldfl import paillier
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import layer_ranges
-from shieldfl.methods.mask_crypt.consensus import decode_ranking
+from shieldfl.methods.mask_crypt.method import decode_ranking
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.roles.message import Message
 from shieldfl.training.local_update import LocalUpdate, StartingPoint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shieldfl.reporting.output_files import kept_folder, write_whole
+from shieldfl.reporting.output_files import LineFile, kept_folder, write_whole
 
 
 def test_a_file_is_replaced_and_keeps_its_mode_and_links(tmp_path: Path) -> None:
@@ -69,3 +69,21 @@ def test_a_folder_stays_only_where_something_is_in_it(tmp_path: Path) -> None:
     with kept_folder(tmp_path / "mine"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "mine"]
+
+
+def test_lines_are_there_in_their_order(tmp_path):
+    file = LineFile(tmp_path / "lines")
+    assert file.whole_lines() == []
+    for line in ("first", "sécond", ""):
+        file.add(line)
+    assert file.whole_lines() == [b"first", "sécond".encode(), b""]
+
+
+def test_a_line_that_was_cut_off_is_dropped_and_others_go_behind_the_whole_ones(tmp_path):
+    file = LineFile(tmp_path / "lines")
+    file.add("first")
+    with file.path.open("ab") as opened:
+        opened.write(b'{"cut')
+    assert file.whole_lines() == [b"first"]
+    file.add("second")
+    assert file.path.read_bytes() == b"first\nsecond\n"

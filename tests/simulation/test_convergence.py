@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.noised_average.schedule import AlternatingSchedule
+from shieldfl.methods.noised_average.rounds import AlternatingSchedule
 from shieldfl.simulation.papers import FIGURES
 from shieldfl.simulation.results import MethodResult, RoundRecord, averaging_window, converged_at
 

@@ -19,8 +19,7 @@ from shieldfl.audit.result import AuditResult
 from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.reporting.line_file import LineFile
-from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.output_files import LineFile, write_whole
 from shieldfl.settings import plain_settings
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.runner import describe_environment

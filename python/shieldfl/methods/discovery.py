@@ -40,8 +40,8 @@ BUILT_IN = {
     "alt-fl-si-dp": "shieldfl.methods.alt_fl.method:AltFlWithoutEncryption",
     "alt-fl-si-he": "shieldfl.methods.alt_fl.method:AltFl",
     "alt-fl-mp": "shieldfl.methods.alt_fl.method:AltFl",
-    "dp-sgd": "shieldfl.methods.noised_average.dp_sgd:DpSgdAveraging",
-    "dp-fedavg": "shieldfl.methods.noised_average.dp_fedavg:DpFedAvg",
+    "dp-sgd": "shieldfl.methods.noised_average.method:DpSgdAveraging",
+    "dp-fedavg": "shieldfl.methods.noised_average.method:DpFedAvg",
     "ddp-fedavg": "shieldfl.methods.distributed_noise.method:DdpFedAvg",
 }
 """The methods of this package, read as entry points are: they need no installed metadata."""

@@ -1,13 +1,18 @@
-"""Files that are there as a whole or not at all, and folders that do not stay behind empty."""
+"""Files that are there as a whole or not at all, as JSON and CSV and line by line; folders that do not stay empty."""
 
 from __future__ import annotations
 
+import csv
+import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
-__all__ = ["kept_folder", "write_whole"]
+__all__ = ["LineFile", "csv_text", "kept_folder", "write_json", "write_whole"]
 
 
 def write_whole(path: Path, contents: str | bytes) -> None:
@@ -34,6 +39,48 @@ def write_whole(path: Path, contents: str | bytes) -> None:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+def write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write plain JSON types for people to read, too. Raises OSError."""
+    write_whole(path, json.dumps(facts, indent=2, allow_nan=False) + "\n")
+
+
+def csv_text(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return lines under a line of all their names: None and NaN are left empty, an infinite number is ``inf``."""
+    written = list(lines)
+    text = StringIO()
+    names = list(dict.fromkeys(name for line in written for name in line))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for line in written:
+        empty = {name: "" for name, one in line.items() if isinstance(one, float) and math.isnan(one)}
+        writer.writerow({**line, **empty})
+    return text.getvalue()
+
+
+class LineFile:
+    """Lines of text, UTF-8: one that was written as a whole stays, whatever ends the process. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def whole_lines(self) -> list[bytes]:
+        """Return the lines that there are, without their ends; one that was cut off as it was written is dropped."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if len(whole) < len(lines):
+            write_whole(self.path, b"".join(whole))
+        return [line.rstrip(b"\r\n") for line in whole]
+
+    def add(self, line: str) -> None:
+        """Write a line, which is on the disk when this returns."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextmanager

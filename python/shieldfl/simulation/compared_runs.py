@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +16,9 @@ from numpy.typing import NDArray
 from shieldfl.array_view import as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.installing import require
-from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.output_files import csv_text, write_json, write_whole
 from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, seconds_text
-from shieldfl.simulation.report.comparison import what_happened
-from shieldfl.simulation.report.csv_tables import csv_text, flat_record
-from shieldfl.simulation.report.summary import describe_run
+from shieldfl.simulation.report.summary import describe_run, flat_record, what_happened
 from shieldfl.simulation.results import MethodResult
 from shieldfl.simulation.run_result import NO_RUN, RunResult
 
@@ -276,10 +273,9 @@ class ComparedRuns:
     def figures(self) -> dict[str, Figure]:
         """Draw the report's plots of the first seed's run, by name. Raises ModuleNotFoundError without matplotlib."""
         require("matplotlib")
-        from shieldfl.reporting.figure_style import LIGHT
         from shieldfl.simulation.report.plots import PLOTS
 
-        return {plot.name: plot.draw(self.runs[0], LIGHT) for plot in PLOTS}
+        return {plot.name: plot.draw(self.runs[0]) for plot in PLOTS}
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write ``rounds.csv``, ``runs.json``, and a report for each seed, in ``seed-N``. Raises OSError."""
@@ -291,7 +287,7 @@ class ComparedRuns:
         whole.mkdir(parents=True, exist_ok=True)
         written = [whole / "rounds.csv", whole / "runs.json"]
         write_whole(written[0], self.to_csv())
-        write_whole(written[1], json.dumps(self.to_json(), indent=2, allow_nan=False) + "\n")
+        write_json(written[1], self.to_json())
         for seed, run in zip(self.seeds, self.runs, strict=True):
             written += write_report(run, whole / f"seed-{seed}")
         return written

@@ -18,15 +18,14 @@ import numpy as np
 from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.methods.protocol.method import Method
-from shieldfl.reporting.line_file import LineFile
-from shieldfl.reporting.output_files import write_whole
+from shieldfl.reporting.output_files import LineFile, write_whole
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.run_folder import RunFolder
 from shieldfl.settings import plain_settings
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.data import Dataset
 from shieldfl.simulation.partition import LabelledSamples, shares_from_bytes, shares_to_bytes
-from shieldfl.simulation.report.csv_tables import flat_record, rounds_csv
+from shieldfl.simulation.report.summary import flat_record, rounds_csv
 from shieldfl.simulation.results import MethodResult, RoundRecord
 from shieldfl.simulation.run_result import RunResult, plain_json
 

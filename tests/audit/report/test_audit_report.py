@@ -24,9 +24,8 @@ from shieldfl.audit.attacks.labels import Ilrg
 from shieldfl.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.audit.attacks.searches import Dlg
 from shieldfl.audit.figures import FIGURES
-from shieldfl.audit.report.findings import findings
 from shieldfl.audit.report.page import write_report
-from shieldfl.audit.report.reading import MEANINGS
+from shieldfl.audit.report.reading import MEANINGS, findings
 from shieldfl.audit.result import Cell
 from shieldfl.errors import ParameterError
 
@@ -160,8 +159,10 @@ def test_recovered_images_stand_beside_the_true_ones_and_the_nearest_others(page
             assert (tile[..., :3] == grey[..., None]).all()
             assert (tile[..., 3] == 255).all()
     text = PageReader(page).text
-    assert "aggregator and client: update, round 1; IIP 0.90 (0.25), images 2, PSNR 12.3 dB, n=12" in text
-    assert "aggregator: update, round 1; IIP 0.60 (0.25)" in text
+    assert (
+        "aggregator and client: all; update, round 1; IIP 0.90 (0.25), images 2, PSNR 12.3 dB, n=12" in text
+    )
+    assert "aggregator: some; update, round 1; IIP 0.60 (0.25)" in text
     assert len(shown) == 6
 
 

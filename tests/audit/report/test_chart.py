@@ -9,10 +9,9 @@ import pytest
 pytest.importorskip("torch")
 
 from audit.report.made_up_audits import audit_of_one_try, small_audit
-from shieldfl.audit.report.chart import draw_chart
+from shieldfl.audit.report.page import draw_chart
 from shieldfl.audit.report.reading import attack_tables
-from shieldfl.reporting.figure_style import LIGHT
-from shieldfl.simulation.report.drawing import NARROW, WIDE, Shape
+from shieldfl.reporting.figures import NARROW, WIDE, Shape
 
 
 @pytest.mark.parametrize("shape", [WIDE, NARROW], ids=["wide", "narrow"])
@@ -26,7 +25,7 @@ def test_each_lane_has_its_figure_chance_and_interval(shape: Shape) -> None:
         ("mask-crypt", "client"),
     ]
     expected = [table.cells[place] for place in places]
-    (axes,) = draw_chart(table, LIGHT, shape).axes
+    (axes,) = draw_chart(table, shape).axes
     dots = [line for line in axes.lines if len(line.get_xdata())]
     heights = [line.get_ydata()[0] for line in dots[::2]]
     assert heights == sorted(heights)
@@ -39,5 +38,5 @@ def test_each_lane_has_its_figure_chance_and_interval(shape: Shape) -> None:
 def test_one_try_has_no_interval() -> None:
     (table,) = attack_tables(audit_of_one_try())
     assert math.isinf(table.cells["fedavg", "aggregator"].low)
-    (axes,) = draw_chart(table, LIGHT).axes
+    (axes,) = draw_chart(table).axes
     assert not axes.collections

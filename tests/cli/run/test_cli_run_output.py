@@ -32,7 +32,7 @@ def test_the_table_has_what_methods_are_compared_by(driver: Driver) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert len(lines) <= 20
-    assert lines[1].startswith("Both methods end at 91.25 % accuracy.")
+    assert lines[1].startswith("Accuracy after 2 rounds is 91.25 % under fedavg and selective-shield.")
     rows = table_rows("\n".join(f"  {line.strip()}" for line in lines))
     assert rows.pop("fedavg") == "selective-shield"
     assert rows == {
@@ -111,8 +111,6 @@ def test_an_audit_attacks_what_the_aggregator_receives(tmp_path: Path) -> None:
     rows = {row.split("  ")[0]: row for row in (line.strip() for line in result.stdout.splitlines())}
     assert re.search(r"(9\d|100) % \(\d+–\d+\) +nothing$", rows["labels an attack reads"])
     assert re.search(r"\d\d % +–$", rows["by chance"])
-    assert "counts a client's labels right in" in result.stdout
-    assert "nothing to attack under full-he" in result.stdout
     audit = json.loads(file.read_text())["audit"]
     assert {cell["status"] for cell in audit["cells"]} == {"attacked", "nothing received"}
     assert audit["cells"][0]["tries"] == 5 * audit["config"]["clients"]

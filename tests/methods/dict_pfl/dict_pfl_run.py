@@ -9,7 +9,7 @@ import numpy as np
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, Variant
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.pruning_message import read_history
+from shieldfl.methods.dict_pfl.consistent_pruning import read_history
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings

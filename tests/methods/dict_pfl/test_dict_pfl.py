@@ -12,8 +12,7 @@ from methods.method_conformance import contraction, resigned
 from methods.variants import BUFFERS, PARAMETERS
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.pruning_message import HISTORY, history_part, read_history
+from shieldfl.methods.dict_pfl.consistent_pruning import HISTORY, PruningHistory, history_part, read_history
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.roles.message import Message
 

@@ -11,8 +11,7 @@ from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by,
 from methods.method_conformance import contraction, resigned
 from methods.variants import CLIENTS, PARAMETERS
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.pruning_message import HISTORY, history_part
+from shieldfl.methods.dict_pfl.consistent_pruning import HISTORY, PruningHistory, history_part
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 
 

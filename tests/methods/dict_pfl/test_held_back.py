@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.masks import Mask
+from shieldfl.methods.dict_pfl.client import HeldBack
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.held_back import HeldBack
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 
 SECRET = bytes(range(32))

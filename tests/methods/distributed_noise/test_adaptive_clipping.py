@@ -13,7 +13,7 @@ from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labell
 from privacy.seeded_draws import noise_from_seeds
 from reference.distributed_noise import rotated
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
-from shieldfl.methods.distributed_noise.clip_part import CLIP_EXPONENT, clip_part, read_clip_exponent
+from shieldfl.methods.distributed_noise.client import CLIP_EXPONENT, clip_part, read_clip_exponent
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings

@@ -10,7 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, labelled
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.encrypted_sum.clear_sums import are_summable, clear_sums_part, read_clear_sums
+from shieldfl.methods.encrypted_sum.mixed_sum import are_summable, clear_sums_part, read_clear_sums
 from shieldfl.roles.message import Message
 
 

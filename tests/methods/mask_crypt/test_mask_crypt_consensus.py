@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from methods.mask_crypt.mask_crypt_twin import twin_consensus, twin_ranking
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.mask_crypt.consensus import (
+from shieldfl.methods.mask_crypt.method import (
     consensus,
     decode_ranking,
     encode_ranking,

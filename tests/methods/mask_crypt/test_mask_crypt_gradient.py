@@ -7,7 +7,7 @@ import numpy as np
 from methods.mask_crypt.mask_crypt_twin import twin_ranking
 from methods.method_conformance import SteppedRun
 from methods.variants import PARAMETERS, Variant
-from shieldfl.methods.mask_crypt.consensus import decode_ranking
+from shieldfl.methods.mask_crypt.method import decode_ranking
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 
 

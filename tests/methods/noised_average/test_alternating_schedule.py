@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.noised_average.schedule import AlternatingSchedule
+from shieldfl.methods.noised_average.rounds import AlternatingSchedule
 
 
 @st.composite

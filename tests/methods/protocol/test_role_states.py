@@ -10,14 +10,13 @@ from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant_and_twin
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
-from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.reports import Reporter
 from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
-from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
-from shieldfl.methods.sense_crypt.client import SenseCryptClient
+from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator
+from shieldfl.methods.sense_crypt.roles import SenseCryptAggregator, SenseCryptClient
 from shieldfl.roles.message import Message
 from shieldfl.roles.role_state import unpack_state
 from shieldfl.roles.round_signer import RoundSigner

@@ -277,8 +277,8 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         if name not in named:
             named.add(name)
             waiting |= module_imports(files[name], name) if name in files else set()
-    assert "shieldfl.methods.selective_shield.client" in named
-    assert "shieldfl.methods.masked_average.aggregator" in named
+    assert "shieldfl.methods.selective_shield.roles" in named
+    assert "shieldfl.methods.masked_average.method" in named
     assert not [name for name in named if name in HOLDERS or name.endswith(".KeyAuthority")]
     # The search would find them: where keys are made, they are imported.
     assert set(HOLDERS[:1]) < module_imports(files["shieldfl.roles.round_keys"], "shieldfl.roles.round_keys")
@@ -291,7 +291,7 @@ def test_an_import_within_a_function_is_found(tmp_path):
         (module, kind, name, True),
         (module, kind, "step", False),
         (module, "Other", name, False),
-        ("shieldfl.methods.masked_average.client", kind, name, False),
+        ("shieldfl.methods.masked_average.method", kind, name, False),
     ):
         source.write_text(
             f"class {outer}:\n    def {function}(self):\n        from shieldfl.roles.round_keys import RoundKeys\n"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.methods.sense_crypt import client_clustering
-from shieldfl.methods.sense_crypt.client_clustering import cluster_clients, join_cluster, noised_sensitivity
+from shieldfl.methods.sense_crypt import clustering
+from shieldfl.methods.sense_crypt.clustering import cluster_clients, join_cluster, noised_sensitivity
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
@@ -113,7 +113,7 @@ def test_two_clients_are_no_evidence_of_clusters():
 
 
 def test_without_convergence_there_is_one_cluster(monkeypatch):
-    monkeypatch.setattr(client_clustering, "_MOST_ITERATIONS", 3)
+    monkeypatch.setattr(clustering, "_MOST_ITERATIONS", 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = cluster_clients(blobs((4, 4)))

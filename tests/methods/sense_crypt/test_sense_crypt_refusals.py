@@ -14,7 +14,7 @@ from methods.variants import BUFFERS, CLIENTS
 from shieldfl import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.methods.sense_crypt.clustering import ClusterRegistry
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.roles.message import Message
 

@@ -10,15 +10,9 @@ from dataclasses import replace
 import pytest
 
 from shieldfl.reporting.quantities import bytes_text, epsilon_text, metric_text, share_text
-from shieldfl.simulation.report.csv_tables import rounds_csv, summary_csv
-from shieldfl.simulation.report.summary import summarise
+from shieldfl.simulation.report.summary import rounds_csv, summarise, summary_csv
 from shieldfl.simulation.report.timing import compare_timings
-from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
-
-
-def summary(result: RunResult) -> str:
-    return summary_csv(result, summarise(result))
 
 
 def lines(text: str) -> list[dict[str, str]]:
@@ -28,7 +22,7 @@ def lines(text: str) -> list[dict[str, str]]:
 def test_summary_has_each_figure_of_each_method() -> None:
     result = run_of_sixteen()
     rows = [row for section in summarise(result) for row in section.rows]
-    read = lines(summary(result))
+    read = lines(summary_csv(result))
     assert [line["method"] for line in read] == SIXTEEN
     assert list(read[0]) == ["method", *(row.name for row in rows), "readable_parts"]
     for number, (line, method, timing) in enumerate(
@@ -47,10 +41,10 @@ def test_summary_has_each_figure_of_each_method() -> None:
 
 
 def test_what_there_is_not_is_empty_and_infinity_a_number() -> None:
-    (line,) = lines(summary(changed(run_of("fedavg"), 0, epsilon=math.inf)))
+    (line,) = lines(summary_csv(changed(run_of("fedavg"), 0, epsilon=math.inf)))
     assert float(line["epsilon"]) == math.inf
     assert (line["delta"], line["encrypted_by"], line["privacy_unit"]) == ("", "", "")
-    (line,) = lines(summary(changed(run_of("fedavg"), 0, epsilon=math.nan)))
+    (line,) = lines(summary_csv(changed(run_of("fedavg"), 0, epsilon=math.nan)))
     assert line["epsilon"] == ""
 
 
@@ -70,7 +64,7 @@ def test_rounds_have_a_line_for_each_method_and_round() -> None:
     assert float(read[0]["epsilon"]) == math.inf
 
 
-@pytest.mark.parametrize("write", [summary, rounds_csv])
+@pytest.mark.parametrize("write", [summary_csv, rounds_csv])
 def test_names_that_csv_would_take_for_its_own_are_quoted(write) -> None:
     result = run_of('a,"b"\nc')
     assert lines(write(result))[0]["method"] == 'a,"b"\nc'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import math
 from collections.abc import Iterator
 
@@ -14,8 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from PIL import Image
 
-from shieldfl.reporting.figure_style import DARK, LIGHT, Theme, render_png
-from shieldfl.simulation.report.drawing import NARROW, WIDE, Shape
+from shieldfl.reporting.figures import BACKGROUND, FAINT, NARROW, NEUTRAL, TEXT, WIDE, Shape, render_png
 from shieldfl.simulation.report.plots import PLOTS
 from shieldfl.simulation.report.timing import compare_timings
 from shieldfl.simulation.run_result import RunResult
@@ -44,20 +42,20 @@ def run_without_accuracy() -> RunResult:
 @pytest.mark.usefixtures("_small_pictures")
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
 @pytest.mark.parametrize(
-    ("result", "theme"),
+    "result",
     [
-        (run_of("fedavg", rounds=1), LIGHT),
-        (run_of("selective-shield"), DARK),
-        (run_of("fedavg", "selective-shield", rounds=1), LIGHT),
-        (run_without_accuracy(), LIGHT),
-        (run_of(*(f"method-{number}" for number in range(9)), rounds=12), DARK),
+        run_of("fedavg", rounds=1),
+        run_of("selective-shield"),
+        run_of("fedavg", "selective-shield", rounds=1),
+        run_without_accuracy(),
+        run_of(*(f"method-{number}" for number in range(9)), rounds=12),
     ],
     ids=["one-round", "one-method", "two-methods-one-round", "no-accuracy", "nine-methods"],
 )
 @both_shapes
-def test_plots_of_any_run(plot, result: RunResult, theme: Theme, shape: Shape) -> None:
-    picture = Image.open(io.BytesIO(render_png(plot.draw(result, theme, shape)))).convert("RGB")
-    assert "#" + bytes(picture.getpixel((0, 0))).hex() == theme.background
+def test_plots_of_any_run(plot, result: RunResult, shape: Shape) -> None:
+    picture = Image.open(io.BytesIO(render_png(plot.draw(result, shape)))).convert("RGB")
+    assert "#" + bytes(picture.getpixel((0, 0))).hex() == BACKGROUND
     assert len(picture.getcolors(1 << 24) or []) > 20
 
 
@@ -68,74 +66,62 @@ def test_plots_of_any_run(plot, result: RunResult, theme: Theme, shape: Shape) -
 @both_shapes
 def test_letters_are_large_and_colours_few(plot, methods: int, shape: Shape) -> None:
     result = run_of_sixteen() if methods == 16 else run_of("fedavg", "selective-shield", "full-he")
-    figure = plot.draw(result, LIGHT, shape)
+    figure = plot.draw(result, shape)
     render_png(figure)
     texts = [text for text in figure.findobj(Text) if text.get_text()]
     assert min(text.get_fontsize() for text in texts) >= 10.5
-    greys = {LIGHT.background, LIGHT.text, LIGHT.faint, LIGHT.neutral}
+    greys = {BACKGROUND, TEXT, FAINT, NEUTRAL}
     drawn = {to_hex(line.get_color()) for axes in figure.axes for line in axes.lines}
     drawn |= {to_hex(bar.get_facecolor()) for axes in figure.axes for bar in axes.patches}
     assert len(drawn - greys) <= 8
 
 
-def test_few_methods_share_a_panel_and_are_named_beside_their_lines() -> None:
-    (axes,) = ACCURACY.draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+@both_shapes
+def test_few_methods_share_a_panel_and_their_ends_are_in_the_legend(shape: Shape) -> None:
+    figure = ACCURACY.draw(run_of("fedavg", "selective-shield"), shape)
+    (axes,), (legend,) = figure.axes, figure.legends
     styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
+    assert styles == {
+        "fedavg  83.33 %": "-",
+        "selective-shield  83.33 %": "-",
+        "selective-shield, personalised  80.00 %": "--",
+    }
+    assert [text.get_text() for text in legend.get_texts()] == list(styles)
     # The two global lines are the same: the later one lies within the earlier.
-    assert styles == {"fedavg": "-", "selective-shield": "-", "selective-shield, personalised": "--"}
-    widths = {line.get_label(): line.get_linewidth() for line in axes.lines}
-    assert widths["fedavg"] != widths["selective-shield"]
-    assert axes.get_legend() is None
-    assert [text.get_text() for text in axes.texts] == [
-        "fedavg\nselective-shield  83.33 %",
-        "selective-shield, personalised  80.00 %",
-    ]
+    widths = [line.get_linewidth() for line in axes.lines]
+    assert widths[0] > widths[1]
+    figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    assert box.x0 >= 0.0
+    assert box.x1 <= figure.bbox.x1
 
 
 def test_a_mean_of_equal_accuracies_is_no_line_of_its_own() -> None:
     result = run_of("fedavg", rounds=1)
     nearly = changed(result, 0, personalised_accuracy=result.methods[0].last.accuracy + 1e-16)
-    (axes,) = ACCURACY.draw(nearly, LIGHT).axes
+    (axes,) = ACCURACY.draw(nearly).axes
     assert len(axes.lines) == 1
 
 
-@both_shapes
-def test_labels_of_lines_stay_apart(shape: Shape) -> None:
-    result = run_of("fedavg", "full-he", "top-2", "dp-sgd", rounds=4)
-    for number in range(4):
-        result = changed(
-            result, number, accuracy=0.5 + 0.01 * number, personalised_accuracy=0.1 + 0.011 * number
-        )
-    figure = ACCURACY.draw(result, LIGHT, shape)
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    # An annotation's own extent has its arrow, too.
-    boxes = sorted((Text.get_window_extent(text) for text in axes.texts), key=lambda box: box.y0)
-    assert len(boxes) == 8
-    assert all(lower.y1 <= upper.y0 + 1.0 for lower, upper in itertools.pairwise(boxes))
-    assert boxes[0].y0 >= 0.0
-    assert boxes[-1].y1 <= figure.bbox.y1
-
-
 def test_of_many_methods_each_has_a_panel_with_all_others_in_grey() -> None:
-    panels = ACCURACY.draw(run_of_sixteen(), LIGHT).axes
+    panels = ACCURACY.draw(run_of_sixteen()).axes
     assert [axes.get_title(loc="left").split("\n")[0] for axes in panels] == SIXTEEN
     for axes in panels:
         colours = [to_hex(line.get_color()) for line in axes.lines]
-        assert colours.count(LIGHT.neutral) == 16
+        assert colours.count(NEUTRAL) == 16
         assert 1 <= len(colours) - 16 <= 2
     assert len({axes.get_ylim() for axes in panels}) == 1
 
 
 @both_shapes
 def test_zone_bars_are_whole(shape: Shape) -> None:
-    (axes,) = ZONES.draw(run_of("fedavg", "selective-shield"), LIGHT, shape).axes
+    (axes,) = ZONES.draw(run_of("fedavg", "selective-shield"), shape).axes
     ends = [
         max(bar.get_x() + bar.get_width() for bar in axes.patches if row_of(bar) == row) for row in (0, 1)
     ]
     assert ends == pytest.approx([1.0, 1.0])
     assert axes.get_xlim() == (0.0, 1.0)
-    words = " ".join(text.get_text().replace("\n", ", ") for text in axes.texts)
+    words = " ".join(text.get_text().replace("\n", " ") for text in axes.texts)
     assert "encrypted 2.00 %, personalised 4.00 %, noise 94.00 %" in words
     assert "clear 100.00 %" in words
 
@@ -145,7 +131,7 @@ def row_of(bar) -> int:
 
 
 def test_stage_bars_add_up_to_the_stages() -> None:
-    whole, added = STAGE_TIMES.draw(run_of("fedavg", "selective-shield"), LIGHT).axes
+    whole, added = STAGE_TIMES.draw(run_of("fedavg", "selective-shield")).axes
     for axes, expected in ((whole, [0.625, 2.125]), (added, [0.25, 1.75])):
         ends = [
             max(bar.get_x() + bar.get_width() for bar in axes.patches if row_of(bar) == row) for row in (0, 1)
@@ -160,7 +146,7 @@ def test_stage_bars_add_up_to_the_stages() -> None:
     "result", [run_of("fedavg", "selective-shield"), run_of_sixteen()], ids=["two", "sixteen"]
 )
 def test_bars_and_what_they_say_are_within_the_picture(plot, result: RunResult, shape: Shape) -> None:
-    figure = plot.draw(result, LIGHT, shape)
+    figure = plot.draw(result, shape)
     figure.draw_without_rendering()
     for axes in figure.axes:
         low, high = axes.get_xlim()
@@ -177,7 +163,7 @@ def test_bars_and_what_they_say_are_within_the_picture(plot, result: RunResult, 
 
 
 def test_costs_that_differ_widely_are_dots_and_shares() -> None:
-    whole, added = STAGE_TIMES.draw(run_of_sixteen(), LIGHT).axes
+    whole, added = STAGE_TIMES.draw(run_of_sixteen()).axes
     assert whole.get_title(loc="left") == "whole round, logarithmic"
     totals = [timing.round_seconds for timing in compare_timings(run_of_sixteen().methods)]
     (dots,) = whole.lines
@@ -186,7 +172,7 @@ def test_costs_that_differ_widely_are_dots_and_shares() -> None:
         assert max(
             bar.get_x() + bar.get_width() for bar in added.patches if row_of(bar) == row
         ) == pytest.approx(1.0)
-    up, down = BYTES.draw(run_of_sixteen(), LIGHT).axes
+    up, down = BYTES.draw(run_of_sixteen()).axes
     assert (up.get_xscale(), down.get_xscale()) == ("log", "linear")
 
 

@@ -25,8 +25,8 @@ from reporting.headless_browser import (
     open_browser,
     show_all,
 )
-from shieldfl.simulation.report.comparison import compared_rows
 from shieldfl.simulation.report.page import write_report
+from shieldfl.simulation.report.summary import compared_rows
 from shieldfl.simulation.run_result import RunResult
 from simulation.report.made_up_runs import changed, run_of, run_of_sixteen
 from small_pictures import small_pictures

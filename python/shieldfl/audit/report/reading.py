@@ -1,4 +1,4 @@
-"""How a report reads an audit's cells: in which tables they stand, and what each says in words."""
+"""How a report reads an audit's cells: in which tables they stand, and what they say in words."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shieldfl.audit.result import NOT_TRIED, AuditResult, Cell, Verdict
+from shieldfl.audit.result import NOT_TRIED, UNDEFENDED, AuditResult, Cell
 from shieldfl.reporting.quantities import MISSING
+from shieldfl.simulation.report.summary import joined
 
 __all__ = [
+    "LIMITS",
     "MEANINGS",
     "AttackTable",
     "above_chance",
     "attack_tables",
     "decimal",
     "figure_text",
+    "findings",
     "interval_text",
     "notes_of",
     "others_text",
-    "spoken",
     "word",
 ]
 
@@ -36,15 +38,10 @@ MEANINGS = {
     "their root mean square, 0 to 1. Chance is what the mean of all clients tells, as an honest round opens it.",
 }
 """What figures are, by name, and chance beside them."""
+LIMITS = "An attack that fails proves nothing: a better one may not. What was not attacked is not safe."
+_FEW = 10
+"""Tries, below which an interval that is bootstrapped is far too narrow."""
 _UNITS = {"PSNR": " dB"}
-_CLASSES: dict[Verdict, str] = {
-    "all": "all",
-    "some": "some",
-    "chance": "nothing",
-    "too few trials": "unknown",
-    "not attacked": "unknown",
-}
-"""How the page colours a cell."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,6 @@ class AttackTable:
     parties: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
     """By method and party, each pair of them."""
-    colours: Mapping[tuple[str, str], str]
-    """The class of each cell in the page."""
 
     def of_method(self, method: str) -> list[Cell]:
         """Return a method's cells, party by party."""
@@ -78,7 +73,6 @@ def attack_tables(result: AuditResult) -> list[AttackTable]:
                 tuple(dict.fromkeys(method for method, _ in cells)),
                 tuple(dict.fromkeys(party for _, party in cells)),
                 cells,
-                {place: _CLASSES[result.verdict(cell)] for place, cell in cells.items()},
             )
         )
     return tables
@@ -126,6 +120,46 @@ def above_chance(cell: Cell) -> float:
     return (cell.figure - cell.chance) / (1.0 - cell.chance) if cell.chance < 1.0 else 0.0
 
 
-def spoken(party: str) -> str:
-    """Return a party within a sentence."""
-    return f"the {party}"
+def findings(result: AuditResult) -> list[str]:
+    """Say what each attack got at most and of plain averaging, what was not tried, and what all of it does not say."""
+    found = [f"{_most(result, table)} {_undefended(result, table)}" for table in attack_tables(result)]
+    verdicts = [result.verdict(cell) for cell in result.cells]
+    untried, few = verdicts.count("not attacked"), verdicts.count("too few trials")
+    if untried or few:
+        found.append(
+            f"Of {len(verdicts)} cells {untried} were not attacked and {few} too few times to tell anything."
+        )
+    most = max(cell.tries for cell in result.cells)
+    if 0 < most < _FEW:
+        found.append(f"No cell has more tries than {most}: intervals of so few are too narrow.")
+    return [*found, LIMITS]
+
+
+def _most(result: AuditResult, table: AttackTable) -> str:
+    """Say of whom the most was recovered."""
+    protected = [cell for cell in table.cells.values() if cell.method != UNDEFENDED]
+    above = [cell for cell in protected if result.verdict(cell) in ("some", "all")]
+    if not above:
+        if "chance" in [result.verdict(cell) for cell in protected if cell.status == "attacked"]:
+            return f"{table.attack} got nothing above chance of any protected method."
+        return f"{table.attack} was tried on no protected update often enough to tell."
+    top = max(above, key=above_chance)
+    parties = [
+        f"the {cell.party}"
+        for cell in above
+        if cell.method == top.method and figure_text(cell) == figure_text(top)
+    ]
+    return (
+        f"{table.attack} recovered most for {joined(parties)} under {top.method}: {top.measured_by} "
+        f"{top.figure:.2f} where chance has {top.chance:.2f}."
+    )
+
+
+def _undefended(result: AuditResult, table: AttackTable) -> str:
+    """Say what the attack is worth, by what it gets of plain averaging."""
+    cell = result.undefended(table.attack)
+    if cell is None:
+        return "There is no figure of it of plain averaging, so nothing says how good it is."
+    got = f"Of plain averaging, which protects nothing, the aggregator gets {cell.figure:.2f}"
+    weak = "; so weak an attack tells nothing of a method" if result.verdict(cell) == "chance" else ""
+    return f"{got} (chance {cell.chance:.2f}){weak}."

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.methods.distributed_noise.client import NoiseSharing
+from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.driver import RoundTraffic
@@ -175,11 +175,11 @@ class RecordedFederation(EmbeddedFederation):
     def new_client(self, index: int) -> TrainingClient:
         """Make a client, as every embedded federation does, and record what it gets."""
         client = super().new_client(index)
-        if isinstance(client, NoiseSharing):
+        if isinstance(client, MaskedAverageClient) and client.noise_shares is not None:
             self._keep_shares(client, index)
         return self._recorded(client, client_name(index), index)
 
-    def _keep_shares(self, client: NoiseSharing, index: int) -> None:
+    def _keep_shares(self, client: MaskedAverageClient, index: int) -> None:
         """Keep what a client encrypts, turned back as its sum will be: what it draws no message tells."""
 
         def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:

@@ -30,9 +30,14 @@ from shieldfl.simulation import runner
 from shieldfl.simulation.compared_runs import ComparedRuns
 from shieldfl.simulation.config import RunConfig
 from shieldfl.simulation.papers import ComparedFigure, PaperFigure, compare_figures
-from shieldfl.simulation.report.comparison import compared_rows, footnotes
-from shieldfl.simulation.report.findings import findings
-from shieldfl.simulation.report.summary import describe_run, remarks, summarise
+from shieldfl.simulation.report.summary import (
+    compared_rows,
+    describe_run,
+    findings,
+    footnotes,
+    remarks,
+    summarise,
+)
 from shieldfl.simulation.results import RoundRecord
 from shieldfl.simulation.run_result import EndedRuns, RunInterrupted, RunResult
 

@@ -6,7 +6,7 @@ matplotlib is imported when the first one is drawn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,16 @@ from shieldfl.fleet.costs.cost_model import CostModel
 from shieldfl.fleet.fleet import Fleet, FloatVector
 from shieldfl.fleet.simulate.encryption_plan import MaskSettings, plan_encryption
 from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, stage_seconds
-from shieldfl.reporting.figure_style import (
-    LIGHT,
+from shieldfl.reporting.figures import (
     LINE_COLOURS,
-    LINE_MARKERS,
-    STAGE_COLOURS,
-    Theme,
+    WIDE,
+    Line,
+    Shape,
     add_grid,
     add_legend,
+    draw_bars,
+    draw_lines,
+    name_rows,
     new_figure,
     render_png,
     set_title,
@@ -109,81 +111,69 @@ def straggler_index_by_budget(
 
 
 def draw_gantt(
-    runs: Sequence[FleetRounds],
-    number: int = 0,
-    theme: Theme = LIGHT,
-    labels: Sequence[str] | None = None,
+    runs: Sequence[FleetRounds], number: int = 0, shape: Shape = WIDE, labels: Sequence[str] | None = None
 ) -> Figure:
     """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds.
 
     Panels are named after the runs' methods unless ``labels`` says otherwise.
     """
     ways = [timelines(rounds, number) for rounds in runs]
-    height = 1.0 + sum(0.5 + 0.17 * len(way.clients) for way in ways)
-    figure, panels = new_figure(theme, height, rows=len(ways))
-    colours = {"train": theme.neutral, "wait": theme.faint, **STAGE_COLOURS}
+    height = 110.0 + sum(56.0 + 16.0 * len(way.clients) for way in ways)
+    figure, panels = new_figure(shape, height, rows=len(ways))
     names = labels or [rounds.plan.method for rounds in runs]
+    separator = ",\n" if shape.narrow else ", "
     for axes, way, rounds, name in zip(panels, ways, runs, names, strict=True):
-        rows = np.arange(len(way.clients))
-        begin = np.zeros(rows.size)
-        for segment in SEGMENTS:
-            width = way.seconds[segment]
-            axes.barh(rows, width, 0.72, begin, color=colours[segment], label=segment)
-            begin = begin + width
-        lost = way.dropped
-        if lost.any():
-            axes.plot(begin[lost], rows[lost], "x", color="#D55E00", label="dropped out", clip_on=False)
+        name_rows(axes, [_short(one, shape) for one in way.clients], shape, 0.72, above=False)
+        ends = draw_bars(axes, way.seconds, 0.72)
+        if (lost := way.dropped).any():
+            rows = np.flatnonzero(lost)
+            axes.plot(ends[lost], rows, "x", color=LINE_COLOURS[3], label="dropped out", clip_on=False)
         title = f"{name}, {seconds_text(float(rounds.round_seconds[number]))}"
         if way.left_out:
-            title += f", the {rows.size} slowest of {rounds.fleet.size:,} clients"
-        set_title(axes, title, theme)
-        axes.set_yticks(rows, [_short(name) for name in way.clients], fontsize=8, parse_math=False)
-        axes.set_ylim(rows.size - 0.4, -0.6)
-        add_grid(axes, theme, "x")
+            title += f"{separator}the {lost.size} slowest of {rounds.fleet.size:,} clients"
+        set_title(axes, title, shape)
         axes.sharex(panels[-1])
         axes.tick_params(labelbottom=axes is panels[-1])
-    ends = [np.sum(list(way.seconds.values()), axis=0).max() for way in ways]
-    panels[-1].set_xlim(0.0, 1.04 * float(max(ends)) or 1.0)
+    longest = max(float(np.sum(list(way.seconds.values()), axis=0).max()) for way in ways)
+    panels[-1].set_xlim(0.0, 1.04 * longest or 1.0)
     panels[-1].xaxis.set_major_formatter("{x:,g}")
     panels[-1].set_xlabel("seconds from the start of the round")
-    add_legend(figure, "outside upper center", panels, theme)
+    add_legend(figure, panels, shape, columns=3 if shape.narrow else 6)
     return figure
 
 
 def draw_straggler_index(
-    indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS, theme: Theme = LIGHT
+    indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS, shape: Shape = WIDE
 ) -> Figure:
     """Draw what :func:`straggler_index_by_budget` returned, a line for each name."""
-    figure, (axes,) = new_figure(theme, height=4.0)
-    for (name, index), style in zip(indices.items(), _line_styles(), strict=False):
-        # Markers stand at different places, so that lines on top of each other can be told apart.
-        places = (len(axes.lines), 8)
-        axes.plot(100.0 * np.asarray(budgets), index, label=name, markevery=places, **style)
+    shares = [100.0 * budget for budget in budgets]
+    figure, axes = _lines({name: (shares, index.tolist()) for name, index in indices.items()}, shape)
     axes.set_xlabel("encrypted by every client, % of the parameters")
-    axes.set_ylabel("straggler index (slowest / median)")
+    set_title(axes, "straggler index (slowest / median)", shape)
     # A scale of thousandths would make mountains of clients that are all alike.
     above = max(0.2, 1.05 * (max(float(index.max()) for index in indices.values()) - 1.0))
     axes.set_ylim(1.0 - 0.03 * above, 1.0 + above)
-    return _with_legend(figure, axes, theme)
+    return figure
 
 
 def draw_round_times(
-    fleets: Sequence[str], seconds: Mapping[str, Sequence[float]], theme: Theme = LIGHT
+    fleets: Sequence[str], seconds: Mapping[str, Sequence[float]], shape: Shape = WIDE
 ) -> Figure:
     """Draw mean seconds of a round over fleets of rising heterogeneity, a line for each name."""
-    figure, (axes,) = new_figure(theme, height=4.2)
-    for (name, times), style in zip(seconds.items(), _line_styles(), strict=False):
-        axes.plot(range(len(fleets)), times, label=name, **style)
+    places = range(len(fleets))
+    figure, axes = _lines({name: (places, times) for name, times in seconds.items()}, shape)
     # Names of more fleets than these would run into each other side by side.
     slant: dict[str, Any] = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"}
-    names = [_short(name) for name in fleets]
-    axes.set_xticks(range(len(fleets)), names, parse_math=False, **(slant if len(fleets) > 4 else {}))
+    crowded = len(fleets) > (2 if shape.narrow else 4)
+    axes.set_xticks(
+        places, [_short(name, shape) for name in fleets], parse_math=False, **(slant if crowded else {})
+    )
     axes.set_xlim(-0.4, len(fleets) - 0.6)
-    axes.set_ylabel("seconds a round")
+    set_title(axes, "seconds a round", shape)
     top = 1.1 * max(max(times) for times in seconds.values()) or 1.0
     axes.set_ylim(-0.03 * top, top)
     axes.yaxis.set_major_formatter("{x:,g}")
-    return _with_legend(figure, axes, theme)
+    return figure
 
 
 def write_png(figure: Figure, path: str | Path) -> None:
@@ -191,19 +181,15 @@ def write_png(figure: Figure, path: str | Path) -> None:
     Path(path).write_bytes(render_png(figure))
 
 
-def _line_styles() -> Iterator[dict[str, Any]]:
-    """Yield looks of lines; later ones are thinner, so that earlier ones show below them."""
-    looks = zip(itertools.cycle(LINE_COLOURS), itertools.cycle(LINE_MARKERS), strict=False)
-    for line, (colour, marker) in enumerate(looks):
-        width = max(3.2 - 0.4 * line, 1.6)
-        yield {"color": colour, "marker": marker, "linewidth": width, "markersize": 3.0 + 1.8 * width}
+def _lines(named: Mapping[str, tuple[Sequence[float], Sequence[float]]], shape: Shape) -> tuple[Figure, Axes]:
+    figure, (axes,) = new_figure(shape, 320.0)
+    lines = zip(named.items(), itertools.cycle(LINE_COLOURS), strict=False)
+    draw_lines(axes, [Line(name, x, y, colour) for (name, (x, y)), colour in lines])
+    add_grid(axes, "both")
+    add_legend(figure, [axes], shape, columns=2 if shape.narrow else 5)
+    return figure, axes
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-
-
-def _with_legend(figure: Figure, axes: Axes, theme: Theme) -> Figure:
-    add_grid(axes, theme)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9.5, labelcolor=theme.text)
-    return figure
+def _short(name: str, shape: Shape) -> str:
+    longest = _LONGEST_NAME // 2 if shape.narrow else _LONGEST_NAME
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"

@@ -21,9 +21,12 @@ from shieldfl.methods.encrypted_sum.mixed_upload import (
     read_agreed_positions,
     settled_positions,
 )
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
+)
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.messages import newest_answer
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -32,6 +35,7 @@ from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE, ClearUpload
+from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
@@ -63,9 +67,16 @@ class AgreedMaskClient(MaskedAverageClient):
     changes: ClassVar = {"_agreed": Mask | None}
 
     def __init__(
-        self, index: int, weight: int, initial: GlobalModel, context: RoleContext, ratio: float
+        self,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        ratio: float,
+        *,
+        noise: SumNoise | None = None,
     ) -> None:
-        super().__init__(index, weight, initial, context, None)
+        super().__init__(index, weight, initial, context, None, noise=noise)
         self._ratio = ratio
         self._agreed: Mask | None = None
 

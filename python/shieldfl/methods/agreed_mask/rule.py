@@ -18,7 +18,7 @@ from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
 if TYPE_CHECKING:
-    from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
+    from shieldfl.methods.alt_fl.roles import ZonesOfRounds
 
 __all__ = ["AgreedMaskRule"]
 

@@ -14,15 +14,19 @@ from typing import Any
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
 from shieldfl.methods.agreed_mask.rule import AgreedMaskRule
-from shieldfl.methods.alt_fl.roles import AltFlAggregator, AltFlClient, NoiseSharingAltFlClient
-from shieldfl.methods.alt_fl.rounds import ZonesOfRounds, rounds_of
+from shieldfl.methods.alt_fl.roles import (
+    AltFlAggregator,
+    AltFlClient,
+    ZonesOfRounds,
+    rounds_of,
+)
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.distributed_noise.average import SumNoised
 from shieldfl.methods.distributed_noise.rule import noisy_mean
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.masked_average.rule import Mean, weighted_mean
-from shieldfl.methods.noised_average.dp_sgd import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
+from shieldfl.methods.noised_average.method import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
@@ -183,9 +187,7 @@ class AltFl(SumNoised, AgreedMask):
         initial: GlobalModel,
         shared_secret: bytes | None,
     ) -> AltFlClient:
-        if self.noise is not None:
-            return NoiseSharingAltFlClient(index, initial, context, self._zones, self.dp_sgd, self.noise)
-        return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd)
+        return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd, self.noise)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None

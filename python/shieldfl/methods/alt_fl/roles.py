@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
-from shieldfl.methods.alt_fl.rounds import ZonesOfRounds
-from shieldfl.methods.distributed_noise.client import NoiseSharing
-from shieldfl.methods.noised_average.dp_sgd import DpSgdRounds
-from shieldfl.methods.noised_average.rounds import RoundKind
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.methods.noised_average.method import DpSgdRounds
+from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -24,11 +23,58 @@ from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["AltFlAggregator", "AltFlClient", "NoiseSharingAltFlClient"]
+__all__ = ["AltFlAggregator", "AltFlClient", "ZonesOfRounds", "rounds_of"]
+
+
+_ENCRYPTED = RoundKind(encrypts=True)
+_NOISED = RoundKind(noises=True)
+_BOTH = RoundKind(encrypts=True, noises=True)
+_SYNTHETIC = RoundKind()
+_KINDS = {
+    "alt-fl-pi": (_ENCRYPTED, _NOISED),
+    "alt-fl-si-dp": (_NOISED, _SYNTHETIC),
+    "alt-fl-si-he": (_ENCRYPTED, _SYNTHETIC),
+    "alt-fl-mp": (_BOTH, _BOTH),
+}
+
+
+def rounds_of(method: str, ratio: str) -> KindsOfRounds:
+    """Return the kinds of rounds of one of the four, under a ratio as of :class:`AlternatingSchedule`."""
+    return KindsOfRounds(*_KINDS[method], ratio)
+
+
+class ZonesOfRounds:
+    """Which of the N positions a round encrypts: buffers always, parameters by its kind.
+
+    Parameters
+    ----------
+    rounds : the kinds.
+    settled : what rounds that encrypt do where nothing is to be agreed on, see ``settled_positions``; None otherwise.
+    parameters, buffers : how many there are.
+    """
+
+    def __init__(self, rounds: KindsOfRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
+        self.rounds = rounds
+        self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
+        self._settled = settled
+
+    def needs_mask(self, round_number: int) -> bool:
+        """Say whether the round encrypts what only a mask that is agreed on can tell."""
+        return self.rounds.kind(round_number).encrypts and self._settled is None
+
+    def of(self, round_number: int, agreed: Mask | None) -> Mask | None:
+        """Return the round's positions; None where they are not agreed on yet."""
+        if not self.rounds.kind(round_number).encrypts:
+            return self._buffers_alone
+        return agreed if self._settled is None else self._settled
 
 
 class AltFlClient(AgreedMaskClient):
-    """Trains and encrypts as the round's kind says."""
+    """Trains and encrypts as the round's kind says.
+
+    With ``noise``, for a model without buffers, its whole update has a share of it in rounds that encrypt. What a round
+    of DP-SGD noises and what one on synthetic data tells needs no other.
+    """
 
     changes: ClassVar = {"_kind_of_round": RoundKind, "_noise": Noise | None}
 
@@ -41,8 +87,9 @@ class AltFlClient(AgreedMaskClient):
         share: float,
         zones: ZonesOfRounds,
         dp_sgd: DpSgdRounds,
+        noise: SumNoise | None,
     ) -> None:
-        super().__init__(index, weight, initial, context, share)
+        super().__init__(index, weight, initial, context, share, noise=noise)
         self._zones = zones
         self._dp_sgd = dp_sgd
         self._kind_of_round = RoundKind()
@@ -76,6 +123,20 @@ class AltFlClient(AgreedMaskClient):
     def _zone_from(self, answer: Message | None) -> Mask | None:
         return self._zones.of(self.round, super()._zone_from(answer))
 
+    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return whole numbers (P,) in a round that encrypts with noise, and the update otherwise."""
+        update = self._difference()
+        return self._share_of(update) if self._shares_noise else update
+
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has sent, as it alone knows it."""
+        sent = np.asarray(vector, dtype=np.float64)
+        return self._values_of(sent) if self._shares_noise else sent
+
+    @property
+    def _shares_noise(self) -> bool:
+        return self.noise_shares is not None and self._kind_of_round.encrypts
+
     def _disclose(self, zone: Mask) -> None:
         self._state(
             Disclosure.of_zone(
@@ -87,35 +148,6 @@ class AltFlClient(AgreedMaskClient):
                 noise=self._noise,
             )
         )
-
-
-class NoiseSharingAltFlClient(NoiseSharing, AltFlClient):
-    """Its whole update has a share of the sum's noise in rounds that encrypt, and is as it is in the others.
-
-    What a round of DP-SGD noises and what one on synthetic data tells needs no other noise. The model has no buffers.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        initial: GlobalModel,
-        context: RoleContext,
-        zones: ZonesOfRounds,
-        dp_sgd: DpSgdRounds,
-        noise: SumNoise,
-    ) -> None:
-        AltFlClient.__init__(self, index, 1, initial, context, 1.0, zones, dp_sgd)
-        self._sum_noise = noise
-
-    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return whole numbers (P,) in a round that encrypts, and the update otherwise."""
-        update = self._difference()
-        return self._share_of(update) if self._kind_of_round.encrypts else update
-
-    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return its part (P,) of what the round's mean is of, by what it has sent, as it alone knows it."""
-        sent = np.asarray(vector, dtype=np.float64)
-        return self._values_of(sent) if self._kind_of_round.encrypts else sent
 
 
 class AltFlAggregator(AgreedMaskAggregator):

@@ -25,9 +25,12 @@ from shieldfl.methods.batch_crypt.quantisation import (
 )
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
+)
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod

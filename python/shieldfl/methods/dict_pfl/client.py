@@ -3,30 +3,118 @@
 from __future__ import annotations
 
 import hmac
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import PolicyError, RangeError
+from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.held_back import HeldBack
-from shieldfl.methods.dict_pfl.pruning_message import read_history
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
-from shieldfl.methods.distributed_noise.client import NoiseSharing
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.masked_average.method import UPDATE, MaskedAverageClient
 from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import LocalBuffers
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.roles.message import Message
-from shieldfl.stateful import refuse_unless
+from shieldfl.stateful import Stateful, refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["DictPflClient", "NoiseSharingDictPflClient"]
+__all__ = ["DictPflClient", "HeldBack", "NoiseSharingDictPflClient"]
+
+
+class HeldBack(Stateful):
+    """Values of float32, one a position, in three parts.
+
+    - The update of this round. Another training in the same round, before it is sent, replaces it.
+    - What was uploaded last, until it is known what became of it: it counts where its round was observed, is lost where
+      that round's sum was of no use, and is sent again where that round was given up.
+    - All that earlier rounds trained and did not send.
+
+    Parameters
+    ----------
+    size : P, the number of trained parameters.
+    """
+
+    changes: ClassVar = {
+        "_unsent": NDArray[np.float32],
+        "_update": NDArray[np.float32],
+        "_uploaded": NDArray[np.float32],
+        "_round": int,
+        "_uploaded_round": int | None,
+    }
+
+    def __init__(self, size: int) -> None:
+        self._size = as_unsigned(size, "size")
+        self._unsent = np.zeros(self._size, dtype=np.float32)
+        self._update = np.zeros_like(self._unsent)
+        self._uploaded = np.zeros_like(self._unsent)
+        self._round = 0
+        self._uploaded_round: int | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for values that are not finite, of other sizes, or of rounds before the first."""
+        super().check_changed()
+        parts = (self._unsent, self._update, self._uploaded)
+        refuse_unless(all(one.size == self._size and np.isfinite(one).all() for one in parts))
+        refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
+
+    def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
+        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again.
+
+        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as agreed.
+        """
+        self.settle(history, spoiled)
+        if round_number != self._round:
+            self._unsent += self._update
+            self._update[:] = 0.0
+        self._round = round_number
+
+    def train(self, update: Any) -> None:
+        """Take this round's update, float32 (P,). Raises ArrayTypeError, ParameterError, or RangeError, unchanged."""
+        vector = as_vector(update, (np.float32,), "the update")
+        if vector.size != self._unsent.size:
+            raise ParameterError(f"the update has {vector.size} values, expected {self._unsent.size}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = self._unsent + vector + self._uploaded
+        if not np.isfinite(total).all():
+            raise RangeError(
+                "the update has NaN or infinity: lower the learning rate or check the client's data"
+            )
+        self._update[:] = vector
+
+    def values_at(self, active: Mask) -> NDArray[np.float32]:
+        """Copy what is held at the active positions, ascending: what an upload has to bring."""
+        return active.gather(self._total())
+
+    def mark_uploaded(self, active: Mask) -> None:
+        """Note that this round's upload was made, from :meth:`values_at` the active positions."""
+        total, is_active = self._total(), active.to_bool()
+        self._uploaded = np.where(is_active, total, np.float32(0.0))
+        self._unsent = np.where(is_active, np.float32(0.0), total)
+        self._update[:] = 0.0
+        self._uploaded_round = self._round
+
+    def settle(self, history: PruningHistory, spoiled: int = -1) -> None:
+        """Forget what was uploaded, if its round was observed, or may have been spoiled.
+
+        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in another one.
+        """
+        round_number = self._uploaded_round
+        if round_number is not None and (round_number <= spoiled or history.has_observed(round_number)):
+            self._uploaded[:] = 0.0
+
+    def forget(self) -> None:
+        """Forget everything."""
+        for part in (self._unsent, self._update, self._uploaded):
+            part[:] = 0.0
+
+    def _total(self) -> NDArray[np.float32]:
+        return self._unsent + self._update + self._uploaded
 
 
 class DictPflClient(MaskedAverageClient):
@@ -42,7 +130,7 @@ class DictPflClient(MaskedAverageClient):
     index, weight, initial, context : as for :class:`MaskedAverageClient`.
     secret : decides who is reactivated; shared with the key authority, unknown to the aggregator.
     settings : of pruning, the same for all.
-    shares_buffers : as for :class:`MaskedAverageClient`.
+    shares_buffers, noise : as for :class:`MaskedAverageClient`.
     """
 
     changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
@@ -57,9 +145,17 @@ class DictPflClient(MaskedAverageClient):
         settings: PruningSettings,
         *,
         shares_buffers: bool = True,
+        noise: SumNoise | None = None,
     ) -> None:
         super().__init__(
-            index, weight, initial, context, None, sends_rest=False, shares_buffers=shares_buffers
+            index,
+            weight,
+            initial,
+            context,
+            None,
+            sends_rest=False,
+            shares_buffers=shares_buffers,
+            noise=noise,
         )
         self._secret = secret
         self._settings = settings
@@ -133,7 +229,7 @@ class DictPflClient(MaskedAverageClient):
         self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))
 
 
-class NoiseSharingDictPflClient(LocalBuffers, NoiseSharing, DictPflClient):
+class NoiseSharingDictPflClient(LocalBuffers, DictPflClient):
     """Clips what it has at the active positions as a whole, adds its share of the sum's noise, and keeps its buffers.
 
     Which positions are active, and how many, follows from the sums that were opened, all of which have noise, and from
@@ -157,9 +253,8 @@ class NoiseSharingDictPflClient(LocalBuffers, NoiseSharing, DictPflClient):
         settings: PruningSettings,
         noise: SumNoise,
     ) -> None:
-        DictPflClient.__init__(self, index, 1, initial, context, secret, settings, shares_buffers=False)
+        super().__init__(index, 1, initial, context, secret, settings, shares_buffers=False, noise=noise)
         self._buffers = initial.buffers
-        self._sum_noise = noise
 
     def _vector(self, answer: Message | None) -> NDArray[np.float64]:
         """Return whole numbers (n,) for the active positions' values."""

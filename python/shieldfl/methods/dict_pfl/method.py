@@ -17,8 +17,7 @@ from shieldfl.methods.dict_pfl.rule import DictPflRule
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, SumNoised
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.method import UPDATE
+from shieldfl.methods.masked_average.method import UPDATE, MaskedAverageAggregator
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase

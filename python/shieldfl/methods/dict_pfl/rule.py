@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
-from shieldfl.methods.dict_pfl.pruning_message import model_message
+from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, model_message
 from shieldfl.methods.distributed_noise.rule import noisy_mean
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions

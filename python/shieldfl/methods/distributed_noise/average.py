@@ -11,8 +11,7 @@ from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.distributed_noise.rule import noisy_mean
 from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import MaskedAverage
+from shieldfl.methods.masked_average.method import MaskedAverage, MaskedAverageClient
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.opening_rule import OpeningRule

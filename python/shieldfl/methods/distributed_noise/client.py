@@ -2,89 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.methods.protocol.training_client import LocalBuffers
-from shieldfl.privacy import draws
-from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
+from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.training.local_update import FloatVector
+from shieldfl.roles.message import Message
+from shieldfl.stateful import refuse_unless
+from shieldfl.training.local_update import StartingPoint
 
-__all__ = ["NoiseSharing", "NoiseSharingClient"]
+__all__ = [
+    "CLIP_EXPONENT",
+    "AdaptiveClient",
+    "NoiseSharingClient",
+    "clip_part",
+    "read_clip_exponent",
+]
 
 
-class NoiseSharing(MaskedAverageClient):
-    """What it encrypts is clipped, rotated and rounded, and has its share of the sum's noise.
+CLIP_EXPONENT = "clip exponent"
+"""A signed 64-bit number: see :class:`shieldfl.privacy.clip_rule.ClipRule`."""
 
-    Whoever derives sets ``_sum_noise``, and says by ``_vector`` and ``in_the_mean`` which positions are encrypted.
-    """
 
-    _sum_noise: SumNoise
+def clip_part(exponent: int) -> dict[str, bytes]:
+    """Return the part that tells an exponent."""
+    return {CLIP_EXPONENT: np.int64(exponent).astype("<i8").tobytes()}
 
-    @property
-    def _clip_norm(self) -> float:
-        """What is clipped to in the round that runs."""
-        return self._sum_noise.clip_norm
 
-    @property
-    def deviation_of_share(self) -> float:
-        """The deviation of what it draws for each value in the round that runs, in the update's unit."""
-        noise = self._sum_noise
-        return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
-
-    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
-        raise NotImplementedError
-
-    def _share_of(self, values: FloatVector) -> NDArray[np.float64]:
-        """Return the whole numbers (n,) that stand for so many values."""
-        sent, _ = self._noised(values)
-        return sent.astype(np.float64)
-
-    def _noised(self, values: FloatVector) -> tuple[NDArray[np.int32], NoiseShareFacts]:
-        """Return the same numbers, and what it learns on the way."""
-        noise = self._sum_noise
-        return noise_share(
-            values,
-            clip_norm=self._clip_norm,
-            steps_per_unit=noise.steps_per_unit_at(self._clip_norm),
-            rotation_seed=draws.rotation_seed(self.context.keys.session, self.round),
-            norm_bound_squared=noise.norm_bound_squared,
-            most_rounded=noise.most_rounded,
-            most_sent=noise.most_sent,
-            table=noise.table,
-            threads=self.context.threads,
+def read_clip_exponent(model: Message) -> int:
+    """Read the part. Raises WireFormatError where it is missing, of another length, or beyond what any round has."""
+    exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
+    if abs(exponent) > MOST_EXPONENT:
+        raise WireFormatError(
+            "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained or sent"
         )
-
-    def _values_of(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what a sum of this share (n,) alone would be read as."""
-        return mean_of_total(
-            np.ascontiguousarray(share),
-            clients=1,
-            steps_per_unit=self._sum_noise.steps_per_unit_at(self._clip_norm),
-            rotation_seed=draws.rotation_seed(self.context.keys.session, self.round),
-            threads=self.context.threads,
-        )
-
-    def _state(self, disclosure: Disclosure) -> None:
-        """State that what is encrypted has noise, where something is: it is in the sum that is opened."""
-        has_share = disclosure.encrypted.count > 0
-        super()._state(replace(disclosure, encrypts_noised=True) if has_share else disclosure)
-
-    def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
-        return NoiseShareUpload(self.round, self.index, self._sum_noise.charge)
+    return exponent
 
 
-class NoiseSharingClient(LocalBuffers, NoiseSharing):
+class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
     """Encrypts the same parameters in every round, sends nothing else, and keeps its buffers.
 
     Parameters
@@ -97,9 +60,10 @@ class NoiseSharingClient(LocalBuffers, NoiseSharing):
     def __init__(
         self, index: int, initial: GlobalModel, context: RoleContext, zone: Mask, noise: SumNoise
     ) -> None:
-        super().__init__(index, 1, initial, context, zone, sends_rest=False, shares_buffers=False)
+        super().__init__(
+            index, 1, initial, context, zone, sends_rest=False, shares_buffers=False, noise=noise
+        )
         self._buffers = initial.buffers
-        self._sum_noise = noise
         self._parameters = zone.resized(self._size)
 
     def _vector(self, answer: object) -> NDArray[np.float64]:
@@ -115,3 +79,51 @@ class NoiseSharingClient(LocalBuffers, NoiseSharing):
         share = self._parameters.gather(np.asarray(vector[: self._size], dtype=np.float64))
         self._parameters.scatter(self._values_of(share), own)
         return own
+
+
+class AdaptiveClient(NoiseSharingClient):
+    """Takes each round's norm with its model, and encrypts one value more: plus where its update is within it.
+
+    Parameters
+    ----------
+    index, initial, context, noise : as for :class:`NoiseSharingClient`.
+    zone : with one position more than there are parameters.
+    rule : of the norm.
+    """
+
+    changes: ClassVar = {"_clip_exponent": int}
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        zone: Mask,
+        noise: SumNoise,
+        rule: ClipRule,
+    ) -> None:
+        super().__init__(index, initial, context, zone, noise)
+        self._rule = rule
+        self._clip_exponent = 0
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a norm that no round has."""
+        super().check_changed()
+        refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
+
+    @property
+    def _clip_norm(self) -> float:
+        return self._rule.norm_at(self._clip_exponent)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        # Read before anything changes: a round that is refused leaves the one that runs its norm.
+        exponent = read_clip_exponent(model)
+        start = super()._begin_round(round_number, participants, model)
+        self._clip_exponent = exponent
+        return start
+
+    def _vector(self, answer: object) -> NDArray[np.float64]:
+        """Return whole numbers of its update, and of whether it was clipped, and zeros where buffers would be."""
+        sent, facts = self._shares.of(self._difference(), self.round, self._clip_norm)
+        counted = self._shares.of_count(not facts.was_clipped, self.round)
+        return np.concatenate((sent, counted, np.zeros(self._buffer_count)))

@@ -15,11 +15,11 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise.adaptive_client import AdaptiveClient
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, NoisySumAverage
+from shieldfl.methods.distributed_noise.client import AdaptiveClient
 from shieldfl.methods.distributed_noise.rule import AdaptiveSumRule
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
-from shieldfl.methods.masked_average.client import MaskedAverageClient
+from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.opening_rule import OpeningRule

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise.clip_part import clip_part
+from shieldfl.methods.distributed_noise.client import clip_part
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
 from shieldfl.methods.protocol.global_model import GlobalModel

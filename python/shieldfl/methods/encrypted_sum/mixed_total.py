@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
+from shieldfl.methods.encrypted_sum.mixed_sum import read_clear_sums
 from shieldfl.methods.protocol.opening_rule import RoundSums
 from shieldfl.roles.message import Message
 from shieldfl.scheme.encryption import SchemeTotal

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.errors import WireFormatError
+from shieldfl.array_view import Buffer, as_real, as_unsigned, as_vector, frame_buffer
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.encryption_settings import MaskCryptSettings
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions, read_agreed_positions
-from shieldfl.methods.mask_crypt.consensus import (
-    consensus,
-    decode_ranking,
-    encode_ranking,
-    exposure_scores,
-    propose,
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
 )
-from shieldfl.methods.masked_average.aggregator import MaskedAverageAggregator
-from shieldfl.methods.masked_average.client import MaskedAverageClient
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverage
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
@@ -31,7 +29,186 @@ from shieldfl.roles.message import Message, Part
 from shieldfl.selection import positions_in_budget
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["MaskCrypt"]
+__all__ = ["MaskCrypt", "consensus", "decode_ranking", "encode_ranking", "exposure_scores", "propose"]
+
+
+_WIRE_TYPE = np.dtype("<u4")
+
+
+def exposure_scores(exposed: Any, new_weights: Any, gradient: Any) -> NDArray[np.float32]:
+    """Return (w_exposed - w_new) * gradient: how much the loss grows where the new weight stays hidden.
+
+    Parameters
+    ----------
+    exposed : float32 vector, shape (P,)
+        What each position last showed in the clear.
+    new_weights : float32 vector, shape (P,)
+        The client's weights after training.
+    gradient : float32 vector, shape (P,)
+        Gradient of the loss over all local data at the new weights.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Signed scores.
+
+    Raises
+    ------
+    ArrayTypeError
+        If a vector is not contiguous float32 of one dimension.
+    ParameterError
+        If sizes differ.
+    RangeError
+        If a score is NaN or infinite, as it is wherever an input is; the message gives the first position.
+    """
+    old, new, slope = (
+        as_vector(vector, (np.float32,), what)
+        for vector, what in (
+            (exposed, "the exposed weights"),
+            (new_weights, "the new weights"),
+            (gradient, "the gradient"),
+        )
+    )
+    if not old.size == new.size == slope.size:
+        raise ParameterError(
+            f"exposed weights, new weights and gradient have {old.size:,}, {new.size:,} and {slope.size:,} values: "
+            "all three must be of the same model"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores: NDArray[np.float32] = old - new
+        scores *= slope
+    _reject_non_finite(scores)
+    return scores
+
+
+def propose(scores: Any, ratio: float) -> NDArray[np.int64]:
+    """Rank the top floor(ratio * P) positions by signed score, highest first; of equal scores the lower position.
+
+    Parameters
+    ----------
+    scores : float32 vector, shape (P,)
+        From :func:`exposure_scores`.
+    ratio : float
+        Share of positions to encrypt, in (0, 1].
+
+    Returns
+    -------
+    ndarray of int64, shape (k,)
+        Distinct positions. k is the most with k / P <= ratio in float64, so that 0.29 of 100 are 29.
+
+    Raises
+    ------
+    ArrayTypeError
+        If the scores are not a contiguous float32 vector.
+    ParameterError
+        If the ratio is outside (0, 1].
+    RangeError
+        If a score is NaN or infinite; the message gives the first position.
+    """
+    values = as_vector(scores, (np.float32,), "the scores")
+    share = as_real(ratio, "the encryption ratio")
+    if not 0.0 < share <= 1.0:
+        raise ParameterError("the encryption ratio must be above 0 and at most 1")
+    _reject_non_finite(values)
+    count = positions_in_budget(share, values.size)
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    least = np.partition(values, values.size - count)[values.size - count]
+    above = np.flatnonzero(values > least)
+    equal = np.flatnonzero(values == least)[: count - above.size]
+    chosen = np.concatenate((above, equal))
+    # Equal scores stand in ascending order of position, which a stable sort keeps.
+    return chosen[np.argsort(-values[chosen], kind="stable")].astype(np.int64, copy=False)
+
+
+def consensus(proposals: Sequence[Any], size: int, limit: int | None) -> Mask:
+    """Interleave the clients' ranked lists and keep first occurrences: every first choice, every second, and so on.
+
+    Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of one
+    rank.
+
+    Parameters
+    ----------
+    proposals : sequence of int64 vectors
+        One list for each client, best position first; lengths may differ, also be 0.
+    size : int
+        Number of positions P.
+    limit : int or None
+        How many positions to keep, floor(ratio * P) by the paper's budget; None keeps the whole union.
+
+    Returns
+    -------
+    Mask
+        Of ``size`` positions, at most ``limit`` of them chosen.
+
+    Raises
+    ------
+    ArrayTypeError
+        If a list is not a contiguous int64 vector.
+    ParameterError
+        For no lists, or a list with a position out of range or given twice.
+    """
+    if not proposals:
+        raise ParameterError("no client has proposed positions: wait for at least one")
+    positions = as_unsigned(size, "size")
+    most = positions if limit is None else as_unsigned(limit, "limit")
+    clients = len(proposals)
+    # When a position first turns up in the interleaved sequence.
+    never = np.iinfo(np.int64).max
+    turn = np.full(positions, never, dtype=np.int64)
+    for client, proposal in enumerate(proposals):
+        ranking = as_vector(proposal, (np.int64,), "a proposal")
+        Mask.from_indices(ranking, positions)  # refuses what is out of range or there twice
+        own_turns = np.arange(client, client + clients * ranking.size, clients, dtype=np.int64)
+        turn[ranking] = np.minimum(turn[ranking], own_turns)
+    turns = turn[turn != never]
+    if turns.size <= most:
+        return Mask.from_bool(turn != never)
+    if most == 0:
+        return Mask.empty(positions)
+    return Mask.from_bool(turn <= np.partition(turns, most - 1)[most - 1])
+
+
+def encode_ranking(ranking: Any) -> bytes:
+    """Encode a ranked list, int64 of shape (k,), as k little-endian unsigned 32-bit numbers.
+
+    Raises ArrayTypeError, and ParameterError for a position that is negative or does not fit 32 bits.
+    """
+    positions = as_vector(ranking, (np.int64,), "the ranking")
+    if positions.size and not (positions.min() >= 0 and positions.max() < 2**32):
+        raise ParameterError("a position of a ranking must lie between 0 and 2**32 - 1")
+    return positions.astype(_WIRE_TYPE).tobytes()
+
+
+def decode_ranking(data: Buffer, size: int) -> NDArray[np.int64]:
+    """Read what :func:`encode_ranking` wrote: distinct positions below ``size``, int64 of shape (k,).
+
+    Raises WireFormatError for bytes that are truncated, too many, or hold a position out of range or twice.
+    """
+    frame = frame_buffer(data)
+    positions = as_unsigned(size, "size")
+    count, rest = divmod(len(frame), _WIRE_TYPE.itemsize)
+    if rest or count > positions:
+        raise WireFormatError(
+            f"a ranking of {len(frame):,} bytes is truncated or longer than {positions:,} positions of 4 bytes each"
+        )
+    ranking = np.frombuffer(frame, dtype=_WIRE_TYPE).astype(np.int64)
+    try:
+        Mask.from_indices(ranking, positions)
+    except ParameterError as error:
+        raise WireFormatError(
+            "a ranking has a position out of range or twice: it was damaged or altered"
+        ) from error
+    return ranking
+
+
+def _reject_non_finite(scores: NDArray[np.float32]) -> None:
+    finite = np.isfinite(scores)
+    if not finite.all():
+        raise RangeError(
+            f"the exposure score at position {int(np.argmin(finite)):,} is NaN or infinite: lower the learning rate "
+            "or check this client's data"
+        )
 
 
 class MaskCryptClient(MaskedAverageClient):

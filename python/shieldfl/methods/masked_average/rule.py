@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_sum.mixed_upload import with_buffers_times
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext

@@ -20,8 +20,7 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.selective_shield.aggregator import SelectiveShieldAggregator
-from shieldfl.methods.selective_shield.client import SelectiveShieldClient
+from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator, SelectiveShieldClient
 from shieldfl.methods.selective_shield.rule import SelectiveShieldRule
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.clear_sums import read_clear_sums
+from shieldfl.methods.encrypted_sum.mixed_sum import read_clear_sums
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.protocol.global_model import GlobalModel, joined
 from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums

@@ -20,9 +20,13 @@ from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.protocol.phase import Phase
 from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.sense_crypt.aggregator import SenseCryptAggregator
-from shieldfl.methods.sense_crypt.client import Capability, SenseCryptClient, cluster_model
-from shieldfl.methods.sense_crypt.cluster_registry import ClusterRegistry
+from shieldfl.methods.sense_crypt.clustering import ClusterRegistry
+from shieldfl.methods.sense_crypt.roles import (
+    Capability,
+    SenseCryptAggregator,
+    SenseCryptClient,
+    cluster_model,
+)
 from shieldfl.methods.sense_crypt.rule import SenseCryptRule
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.encrypted_sum.buffer_range import with_buffers_times
 from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_sum.mixed_upload import with_buffers_times
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.sense_crypt.client import cluster_model, cluster_round
+from shieldfl.methods.sense_crypt.roles import cluster_model, cluster_round
 from shieldfl.roles.message import Message, Part
 from shieldfl.roles.round_key_check import digest_of_parts
 from shieldfl.stateful import refuse_unless

@@ -9,17 +9,23 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from shieldfl.reporting.figure_style import LIGHT, new_figure
-from shieldfl.reporting.report_page import write_figure
-from shieldfl.reporting.vector_figures import inline_svg, render_pdf, render_svg
+from shieldfl.reporting.figures import (
+    TEXT,
+    WIDE,
+    inline_svg,
+    new_figure,
+    render_pdf,
+    render_svg,
+    write_figure,
+)
 
 HOSTILE = 'a <b> & "c" 0.123456 #1f2328'
 
 
 def figure():
-    drawn, (axes,) = new_figure(LIGHT, height=2.0)
+    drawn, (axes,) = new_figure(WIDE, height=144.0)
     axes.plot([0.0, 1.0], [0.0, 1.0], marker="o")
-    axes.text(0.5, 0.5, HOSTILE, color=LIGHT.text, parse_math=False)
+    axes.text(0.5, 0.5, HOSTILE, color=TEXT, parse_math=False)
     return drawn
 
 

@@ -1,25 +1,221 @@
-"""SelectiveShield, the aggregator: counts votes, adds ciphertexts and noised values (its section 4.5)."""
+"""SelectiveShield's client and aggregator (its sections 4.2 to 4.5)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.masks import Mask, Votes, split_zones
-from shieldfl.methods.encrypted_sum.clear_sums import are_summable, clear_sums_part
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.masks import Mask, Votes, Zones, split_zones
+from shieldfl.methods.encrypted_sum.mixed_sum import are_summable, clear_sums_part
+from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions, in_buffer_range
 from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
+from shieldfl.privacy.events import ClearUpload, Noise
+from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
 from shieldfl.roles.message import Message, Part
 from shieldfl.scheme.interface import UnionMask
 from shieldfl.scheme.registry import scheme_of
+from shieldfl.sensitivity.sensitive_positions import sensitive_positions
 from shieldfl.stateful import refuse_unless
+from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
-__all__ = ["SelectiveShieldAggregator"]
+__all__ = ["SelectiveShieldAggregator", "SelectiveShieldClient"]
+
+
+class SelectiveShieldClient(TrainingClient):
+    """One client.
+
+    Parameters
+    ----------
+    index : its number, which picks its threshold.
+    initial : the global model before the first round; its buffers are those of the client at the start.
+    settings : the method's settings, noise multiplier resolved.
+    context : what all roles of the federation know.
+    """
+
+    changes: ClassVar = {
+        "_clip": AdaptiveClip | None,
+        "_personalised": Mask,
+        "_participants": int,
+        "_delta": FloatVector,
+        "_mask": Mask,
+        "_zones": Zones,
+    }
+
+    merges_update = True
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        settings: SelectiveShieldSettings,
+        context: RoleContext,
+    ) -> None:
+        super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
+        self._settings = settings
+        self._threshold = settings.threshold_of(index)
+        self._threads = context.threads
+        self._votes_in_clear = "votes" not in context.keys.parameters
+        self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
+        self._personalised = Mask.empty(self._size)
+        self._participants = 1
+        self._delta: FloatVector = np.empty(0, dtype=np.float32)
+        self._mask = self._personalised
+        self._zones = Zones(self._personalised, self._personalised, self._personalised)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for masks or an update of another model, and participants that there are not."""
+        super().check_changed()
+        zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
+        refuse_unless(all(one.size == self._size for one in (self._personalised, self._mask, *zones)))
+        refuse_unless(self._delta.size in (0, self._size, self._size + self._buffer_count))
+        refuse_unless(1 <= self._participants <= self.context.plan.most_participants)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
+        start = super()._begin_round(round_number, participants, model)
+        # The server says how many take part, and noise never shrinks with what somebody else says.
+        self._participants = max(1, participants)
+        return start
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Choose the sensitive positions (eq. 14) and keep the difference to the global model (eq. 11).
+
+        To the global model, not to the point that training started from: what a position gathered while it
+        was personalised is sent once it is not any more, instead of never.
+        """
+        with self.clock.stage("score"):
+            if self._threshold < 0.0:
+                self._mask = Mask.full(self._size)
+            else:
+                chosen = sensitive_positions(update.checked_scores(), self._threshold)
+                self._mask = Mask.from_bool(chosen)
+            self.update = GlobalModel(update.parameters, update.buffers)
+            self._delta = self._difference()
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                parts = self._vote_parts()
+        elif answer is None:
+            raise ParameterError("the update needs the answer to the negotiation")
+        else:
+            parts = self._update_parts(answer)
+        return Message({"round": Message.from_number(self.round), **parts})
+
+    def _vote_parts(self) -> dict[str, bytes]:
+        if self._votes_in_clear:
+            self.disclosure = replace(self.disclosure, parts=("mask",))
+            return {"mask": self._mask.to_bytes()}
+        if self._chooses_by_data:
+            # The zone is a function of all votes, without noise, and goes to everybody.
+            self.record(ClearUpload(self.round, self.index, "encrypted zone"))
+        votes = self._mask.to_bool().astype(np.float32)
+        batch = self._encryptor("votes").encrypt(votes, round=self.round)
+        return {"votes": batch.to_bytes()}
+
+    def _encryptor(self, purpose: str) -> Any:
+        key = self._round_key(purpose)
+        encryptor = scheme_of(key).encryptor(key, self._threads, purpose)
+        encryptor.speaks_of_settings = True
+        return encryptor
+
+    @property
+    def _chooses_by_data(self) -> bool:
+        """Whether the mask follows from the data: a threshold below 0 takes everything, one of 1 nothing."""
+        return 0.0 <= self._threshold < 1.0
+
+    def _tells(self, part: str) -> bool:
+        # Under a threshold that decides alone, what is left of positions follows from the zone, which others chose.
+        return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
+
+    def _update_parts(self, answer: Message) -> dict[str, bytes]:
+        with self.clock.stage("negotiate"):
+            encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            self._zones = split_zones(self._mask, encrypted)
+            self.disclosure = self._disclose()
+        with self.clock.stage("encrypt"):
+            parts = {"ciphertexts": self._encrypt(encrypted), "values": self._noised_values().tobytes()}
+            if not self._votes_in_clear and not self._settings.hide_personalised:
+                # The aggregator has not seen the mask, so it must be told where the values belong.
+                parts["positions"] = self._zones.noise.to_bytes()
+        return parts
+
+    def _encrypt(self, encrypted: Mask) -> bytes:
+        buffers, factor = self._delta.size - self._size, self.context.buffer_factor
+        mask = encrypted_positions(encrypted, buffers)
+        with in_buffer_range(self._delta, buffers, factor) as delta:
+            frame: bytes = self._encryptor("update").encrypt(delta, mask, round=self.round).to_bytes()
+        return frame
+
+    def _noised_values(self) -> FloatVector:
+        """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
+        values = self._zones.noise.gather(self._delta[: self._size])
+        if self._settings.hide_personalised:
+            dense = np.zeros(self._size, dtype=np.float32)
+            self._zones.noise.scatter(values, dense)
+            values = (self._zones.noise | self._zones.personalised).gather(dense)
+        sigma = self._settings.noise_multiplier
+        if sigma == 0.0:
+            return values
+        norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
+        deviation = norm * sigma * float(np.sqrt(self._participants))
+        # The zeros of hidden positions add nothing to the norm.
+        noised, original_norm = self._clip_and_noise(values, norm, deviation)
+        if self._clip is not None:
+            self._clip.observe(original_norm)
+        return noised
+
+    def _clip_and_noise(
+        self, values: FloatVector, norm: float, deviation: float
+    ) -> tuple[FloatVector, float]:
+        """Return the values clipped and noised, and the norm that they had."""
+        if not self._settings.has_discrete_noise:
+            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self._threads)
+            return noised, original_norm
+        exact, original_norm, _ = discrete_gaussian_noise(
+            values, norm, deviation, float32_grid(deviation), threads=self._threads
+        )
+        # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That rounding sees
+        # nothing but the private result, so it costs no privacy.
+        return exact.astype(np.float32), original_norm
+
+    def _disclose(self) -> Disclosure:
+        # Where personalised positions are hidden, what is sent for them is noise and nothing else.
+        uploaded = self._zones.noise
+        nothing = Mask.empty(self._size)
+        multiplier = self._settings.noise_multiplier
+        noisy = multiplier > 0.0
+        parts = () if self._settings.hide_personalised else ("positions",)
+        return Disclosure(
+            self._zones.encrypted,
+            uploaded if noisy else nothing,
+            nothing if noisy else uploaded,
+            parts=("mask",) if self._votes_in_clear else parts,
+            buffers="encrypted" if self._shares_buffers else "local",
+            # A deviation that follows the data is covered by no proof.
+            noise=Noise(multiplier, "client") if noisy and self._clip is None else None,
+        )
+
+    def _end_round(self, answer: Message) -> None:
+        """Remember which positions are the client's own until it takes part again."""
+        self._personalised = self._zones.personalised
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
+        parameters = current.parameters.copy()
+        self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
+        return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)
 
 
 class SelectiveShieldAggregator(CollectingAggregator):
