@@ -14,9 +14,18 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from core.paillier_keys import authority_for, factors_of, public_key_frame
+from shieldfl.paillier import opening
 from shieldfl.roles import key_file, private_file
 
 UPDATE = np.linspace(-1, 1, 100)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def searched_for():
+    """Keys are made anew here, whatever tests before these have put in the place of the search."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "Decryptor", _core.PaillierDecryptor)
+        yield
 
 
 @pytest.fixture(scope="module")

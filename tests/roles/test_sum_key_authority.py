@@ -266,7 +266,7 @@ def test_nothing_changes_where_computing_fails(session, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(session.authority._opening, "sum_key", fail)
+        patch.setattr("shieldfl.roles.sum_key_authority.computed_sum_key", fail)
         with pytest.raises(MemoryError):
             session.authority.sum_key(total.request())
     assert not session.authority.has_opened(total)

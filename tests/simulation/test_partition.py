@@ -108,7 +108,7 @@ def test_clients_without_samples_are_served_from_the_largest() -> None:
     [
         (10, 0, 0.5, "clients must be at least 1"),
         (10, -3, 0.5, "clients must not be negative"),
-        (10, 11, 0.5, "one each: use fewer clients$"),
+        (10, 11, 0.5, "1 each: use fewer clients$"),
         (0, 1, 0.5, "fewer clients"),
         (10, 2, 0.0, "alpha"),
         (10, 2, -1.0, "alpha"),

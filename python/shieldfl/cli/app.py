@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-import click
 import typer
 from rich.console import Console
 from rich.panel import Panel
@@ -17,6 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 import shieldfl
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names, named_method
+
+if TYPE_CHECKING:
+    import click
 
 __all__ = ["app"]
 
@@ -51,8 +53,7 @@ class _Imported(UserDict[str, Any]):
             kind = _HelpWithMethods if known in _LISTING_METHODS else TyperCommand
             alone.command(name, cls=kind)(getattr(import_module(module), function))
             known = self.data[name] = typer.main.get_command(alone)
-        assert isinstance(known, click.Command)
-        return known
+        return cast("click.Command", known)
 
 
 class _HelpWithMethods(TyperCommand):

@@ -47,18 +47,19 @@ def deal_out(
 
 
 def dirichlet_partition(
-    labels: npt.ArrayLike, clients: int, alpha: float | str, seed: int
+    labels: npt.ArrayLike, clients: int, alpha: float | str, seed: int, min_samples: int = 1
 ) -> list[IndexArray]:
     """Share samples out unevenly by class: of each class, the clients' shares are a draw from Dir(alpha, ..., alpha).
 
     SelectiveShield, section 5: a small alpha gives clients that see few classes. Every sample goes to exactly one
-    client. A client left without any gets a sample from the one that has most.
+    client. A client left with fewer than ``min_samples`` gets samples from the one that has most.
 
     Parameters
     ----------
     labels : class of each sample, int (N,).
     alpha : concentration, positive; ``math.inf`` and ``"iid"`` deal the shuffled samples out evenly.
     seed : decides the partition; not cryptographic.
+    min_samples : of each client, where samples are not dealt out evenly.
 
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
     ParameterError for an argument out of range, or more clients than the samples can serve.
@@ -66,10 +67,10 @@ def dirichlet_partition(
     classes = np.asarray(labels)
     if classes.ndim != 1:
         raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    clients = as_count(clients, "clients")
-    if clients > classes.size:
+    clients, min_samples = as_count(clients, "clients"), as_unsigned(min_samples, "min_samples")
+    if clients * min_samples > classes.size:
         raise ParameterError(
-            f"{classes.size} samples cannot give {clients} clients one each: use fewer clients"
+            f"{classes.size} samples cannot give {clients} clients {min_samples} each: use fewer clients"
         )
     concentration = math.inf if alpha == "iid" else alpha
     if isinstance(concentration, str) or not concentration > 0:
@@ -79,7 +80,7 @@ def dirichlet_partition(
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
         parts = _split_by_class(classes, clients, concentration, generator)
-        _serve_all(parts)
+        _level(parts, min_samples)
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
@@ -180,12 +181,16 @@ def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.N
     return shares
 
 
-def _serve_all(parts: list[IndexArray]) -> None:
-    """Move single samples from the largest client (the first of equals) until nobody is without any."""
-    for client, part in enumerate(parts):
-        if not part.size:
-            giver = int(np.argmax([one.size for one in parts]))
-            parts[client], parts[giver] = parts[giver][-1:], parts[giver][:-1]
+def _level(parts: list[IndexArray], min_samples: int) -> None:
+    """Move single samples from the largest client (the first of equals) until nobody is short."""
+    sizes = [part.size for part in parts]
+    for client in range(len(parts)):
+        while sizes[client] < min_samples:
+            giver = int(np.argmax(sizes))
+            parts[client] = np.append(parts[client], parts[giver][-1])
+            parts[giver] = parts[giver][:-1]
+            sizes[client] += 1
+            sizes[giver] -= 1
 
 
 LabelledSamples = tuple[torch.Tensor, torch.Tensor]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
 from shieldfl.methods.masked_average.rule import MaskedAverageRule, Mean
+from shieldfl.methods.noised_average.rounds import KindsOfRounds
 from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.protocol.opening_rule import RoundSums
 from shieldfl.methods.protocol.role_context import RoleContext
@@ -17,10 +16,33 @@ from shieldfl.roles.message import Message
 from shieldfl.scheme.registry import scheme_of
 from shieldfl.selection import positions_in_budget, top_k
 
-if TYPE_CHECKING:
-    from shieldfl.methods.alt_fl.roles import ZonesOfRounds
+__all__ = ["AgreedMaskRule", "ZonesOfRounds"]
 
-__all__ = ["AgreedMaskRule"]
+
+class ZonesOfRounds:
+    """Which of the N positions a round encrypts: buffers always, parameters by its kind.
+
+    Parameters
+    ----------
+    rounds : the kinds.
+    settled : what rounds that encrypt do where nothing is to be agreed on, see ``settled_positions``; None otherwise.
+    parameters, buffers : how many there are.
+    """
+
+    def __init__(self, rounds: KindsOfRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
+        self.rounds = rounds
+        self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
+        self._settled = settled
+
+    def needs_mask(self, round_number: int) -> bool:
+        """Say whether the round encrypts what only a mask that is agreed on can tell."""
+        return self.rounds.kind(round_number).encrypts and self._settled is None
+
+    def of(self, round_number: int, agreed: Mask | None) -> Mask | None:
+        """Return the round's positions; None where they are not agreed on yet."""
+        if not self.rounds.kind(round_number).encrypts:
+            return self._buffers_alone
+        return agreed if self._settled is None else self._settled
 
 
 class AgreedMaskRule(MaskedAverageRule):

@@ -13,11 +13,10 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
-from shieldfl.methods.agreed_mask.rule import AgreedMaskRule
+from shieldfl.methods.agreed_mask.rule import AgreedMaskRule, ZonesOfRounds
 from shieldfl.methods.alt_fl.roles import (
     AltFlAggregator,
     AltFlClient,
-    ZonesOfRounds,
     rounds_of,
 )
 from shieldfl.methods.alt_fl.settings import AltFlSettings

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from shieldfl.errors import PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.methods.agreed_mask.rule import ZonesOfRounds
 from shieldfl.methods.noised_average.method import DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
 from shieldfl.methods.protocol.disclosure import Disclosure
@@ -23,7 +23,7 @@ from shieldfl.roles.message import Message
 from shieldfl.stateful import refuse_unless
 from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
-__all__ = ["AltFlAggregator", "AltFlClient", "ZonesOfRounds", "rounds_of"]
+__all__ = ["AltFlAggregator", "AltFlClient", "rounds_of"]
 
 
 _ENCRYPTED = RoundKind(encrypts=True)
@@ -41,32 +41,6 @@ _KINDS = {
 def rounds_of(method: str, ratio: str) -> KindsOfRounds:
     """Return the kinds of rounds of one of the four, under a ratio as of :class:`AlternatingSchedule`."""
     return KindsOfRounds(*_KINDS[method], ratio)
-
-
-class ZonesOfRounds:
-    """Which of the N positions a round encrypts: buffers always, parameters by its kind.
-
-    Parameters
-    ----------
-    rounds : the kinds.
-    settled : what rounds that encrypt do where nothing is to be agreed on, see ``settled_positions``; None otherwise.
-    parameters, buffers : how many there are.
-    """
-
-    def __init__(self, rounds: KindsOfRounds, settled: Mask | None, parameters: int, buffers: int) -> None:
-        self.rounds = rounds
-        self._buffers_alone = encrypted_positions(Mask.empty(parameters), buffers)
-        self._settled = settled
-
-    def needs_mask(self, round_number: int) -> bool:
-        """Say whether the round encrypts what only a mask that is agreed on can tell."""
-        return self.rounds.kind(round_number).encrypts and self._settled is None
-
-    def of(self, round_number: int, agreed: Mask | None) -> Mask | None:
-        """Return the round's positions; None where they are not agreed on yet."""
-        if not self.rounds.kind(round_number).encrypts:
-            return self._buffers_alone
-        return agreed if self._settled is None else self._settled
 
 
 class AltFlClient(AgreedMaskClient):
