@@ -152,7 +152,7 @@ def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
         counts[round_number] = ask_count(run, round_number)
     assert ask_count(run, 5) == counts[5]
     assert counts[3]["tag"] != counts[5]["tag"]
-    with pytest.raises(PolicyError, match="round 3 does not run"):
+    with pytest.raises(PolicyError, match="another answer of round 3 is not given"):
         ask_count(run, 3)
 
 
