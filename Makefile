@@ -131,7 +131,7 @@ test-asan: build/asan/configured  ## C++ tests and native Python tests under ASa
 	cp build/asan/_core*.so build/asan/_seal_baseline*.so build/asan/_testing*.so build/asan/python/shieldfl/
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONPATH="build/asan/python:$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/core tests/reference
+	  $(BIN)/python -S -m pytest -p no:cacheprovider tests/encryption tests/reference
 
 # Without address-space randomisation where that may be switched off: the sanitizer cannot work in all its layouts.
 test-tsan: build/tsan/configured  ## C++ tests under ThreadSanitizer

@@ -10,7 +10,7 @@ import noise_targets
 import pads_targets
 import process_targets
 import scheme_targets
-from shieldfl.benchmarks.target import Target
+from shieldfl.lab.bench.target import Target
 from sizes import Sizes
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from paper_attacks import alt_fl, selective_shield, sense_crypt
-from shieldfl.simulation.runner import describe_environment
+from shieldfl.lab.simulation.runner import describe_environment
 
 TABLES = {
     "selective-shield": lambda arguments: selective_shield.table(),

@@ -25,13 +25,13 @@ from attack_references.label_floors import label_floors
 from attack_references.structural_similarity import ssim
 from breaching_baseline import Breaching
 from paper_attacks.gradient_updates import Batch, as_update, gradient_of
-from shieldfl.audit.attack import UpdateAttack
-from shieldfl.audit.attacks.labels import Ilrg, last_layer
-from shieldfl.audit.attacks.searches import Dlg, Idlg, Inverting
-from shieldfl.audit.figures import bootstrap_interval, label_scores, psnr
-from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.simulation.data import load_dataset
-from shieldfl.training.models import build_model
+from shieldfl.lab.audit.attack import UpdateAttack
+from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer
+from shieldfl.lab.audit.attacks.searches import Dlg, Idlg, Inverting
+from shieldfl.lab.audit.figures import bootstrap_interval, label_scores, psnr
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model
 
 _COMPARED = importlib.util.find_spec("breaching") is not None
 _LNACC_BARS = {1: 1.0, 2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: 0.75, 64: 0.55}

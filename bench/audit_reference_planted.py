@@ -23,23 +23,23 @@ import torch
 from attack_references.label_views import infer_labels, update_view
 from attack_references.mechanism_canaries import DiracCanaries, audit_sum, audit_uploads
 from attack_references.membership import offline, update_alignment
-from shieldfl.audit.attack import ModelPlantingAttack
-from shieldfl.audit.attacks.label_distribution import mask_view
-from shieldfl.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
-from shieldfl.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
-from shieldfl.audit.epsilon.bounds import Guesses, bound_from_one_run
-from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.benchmarks.target import Target, at_most
+from shieldfl.lab.audit.attack import ModelPlantingAttack
+from shieldfl.lab.audit.attacks.label_distribution import mask_view
+from shieldfl.lab.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
+from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
+from shieldfl.lab.audit.epsilon.bounds import Guesses, bound_from_one_run
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+from shieldfl.lab.bench.target import Target, at_most
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.scores import taylor_sensitivity
+from shieldfl.learning.sgd import train_locally
+from shieldfl.masks import top_k
+from shieldfl.models.torch_bridge import parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.privacy.mechanisms import clip_and_noise, clip_l2, gaussian_noise
-from shieldfl.selection import top_k
-from shieldfl.sensitivity.gradient import taylor_sensitivity
+from shieldfl.privacy.noise import clip_and_noise, clip_l2, gaussian_noise
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.torch_bridge import parameter_layout
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import train_locally
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from audit.updates import best_psnr, observed_step, positions_of, unit_images

@@ -21,15 +21,15 @@ import typer
 
 import all_targets
 import paillier_targets
-from shieldfl.benchmarks import Effort
-from shieldfl.benchmarks.comparison import describe_machine
-from shieldfl.benchmarks.target import Target
 from shieldfl.cli.bench import command as bench
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.result_console import result_console
 from shieldfl.cli.setting_options import given_settings, with_options
+from shieldfl.lab.bench import Effort
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.lab.bench.target import Target
 from sizes import QUICK, Sizes
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]

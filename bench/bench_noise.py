@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
-from shieldfl.privacy.mechanisms import clip_and_noise
+from shieldfl.privacy.noise import clip_and_noise, discrete_gaussian_noise
 
 NORM = 1.0
 DEVIATION = 0.1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.runner import run_seeds
 from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.runner import run_seeds
 
 
 @pytest.mark.parametrize("method", BUILT_IN)

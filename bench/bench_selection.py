@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.selection import SelectionLimits, mutual_information, select, top_k
+from shieldfl.masks import SelectionLimits, mutual_information, select, top_k
 
 SHARE = 0.1
 BINS = 256

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
 
 class Breaching:

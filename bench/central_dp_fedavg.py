@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from shieldfl.authority.message import Message
+from shieldfl.learning.local_update import FloatVector
 from shieldfl.methods.fedavg import FedAvgAggregator
 from shieldfl.methods.noised_average.method import NoisedAverage, NoisedAverageClient
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.privacy.mechanisms import clip_l2, gaussian_noise
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import FloatVector
+from shieldfl.privacy.noise import clip_l2, gaussian_noise
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["CentralDpFedAvg"]
 

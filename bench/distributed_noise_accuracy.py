@@ -37,21 +37,21 @@ from central_dp_fedavg import CentralDpFedAvg
 from distributed_noise_draws import DRAWS, Draws
 from distributed_noise_results import EPSILONS, METHODS, Results, commit, table
 from distributed_noise_task import SELECTION_SEED, TASKS, Choice, Task, without_test
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.method_run import MethodRun
+from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.lab.simulation.training_device import torch_threads
 from shieldfl.methods.distributed_noise.method import DdpFedAvg
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvg
 from shieldfl.methods.noised_average.method import DpFedAvg
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.models.torch_bridge import flatten, parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.data import Dataset
-from shieldfl.simulation.method_run import MethodRun
-from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.training_device import torch_threads
-from shieldfl.torch_bridge import flatten, parameter_layout
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
 
 DELTA = 1e-5
 LOCAL_EPOCHS, BATCH_SIZE = 1, 16

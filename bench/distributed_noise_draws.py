@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shieldfl.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.federation import EmbeddedFederation
 
 
 class ExactDraws(EmbeddedFederation):

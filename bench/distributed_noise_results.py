@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from distributed_noise_task import Choice, Task
-from shieldfl.benchmarks.comparison import describe_machine
+from shieldfl.lab.bench.comparison import describe_machine
 
 EPSILONS = (8.0, 4.0, 2.0, 1.0)
 METHODS = ("fedavg", "central-dp-fedavg", "dp-fedavg", "ddp-fedavg")

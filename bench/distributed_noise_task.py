@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.data import Dataset, load_dataset
 
 SELECTION_SEED = 100
 """Of what is tried while training is chosen; none that is measured."""

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl as sf
-from shieldfl.benchmarks.own import EnrolledSession
-from shieldfl.scheme.answers import open_total
+from shieldfl.encryption.answers import open_total
+from shieldfl.lab.bench.own import EnrolledSession
 
 _SCHEMES = {"kahe": sf.kahe, "pads": sf.pads}
 # Bits of a value, bits behind the point, the most clients.

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console
+from shieldfl.lab.bench.comparison import describe_machine
 
 Titled = tuple[str, Callable[[], Table]]
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from million_clients import NAME, measure_sum
 from scheme_targets import beside, effort_of
-from shieldfl.benchmarks.lines import measure_authority
-from shieldfl.benchmarks.measurement import Figure
-from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.others import TENSEAL, tenseal_baselines
-from shieldfl.benchmarks.own import kahe_parameter_sets, own_kahe
-from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.target import Target, at_least, at_most
+from shieldfl.lab.bench.lines import measure_authority
+from shieldfl.lab.bench.measurement import Figure
+from shieldfl.lab.bench.measurement import measure as measure_schemes
+from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
+from shieldfl.lab.bench.own import kahe_parameter_sets, own_kahe
+from shieldfl.lab.bench.scheme import Scheme, select
+from shieldfl.lab.bench.target import Target, at_least, at_most
 from sizes import Sizes
 
 _FIRST = next(iter(kahe_parameter_sets()))

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.cli.result_console import result_console, result_table
-from shieldfl.reporting.quantities import bytes_text, seconds_text
-from shieldfl.torch import ModelLayout, ModelParts
+from shieldfl.models import ModelLayout, ModelParts
+from shieldfl.quantities import bytes_text, seconds_text
 
 CLIENTS = 3
 LAYERS = 50

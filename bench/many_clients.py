@@ -26,9 +26,9 @@ from rich.table import Table
 
 from many_clients_peers import missing
 from many_clients_run import PEERS
-from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.lab.bench.comparison import describe_machine
 
 ROOT = Path(__file__).parents[1]
 _HEADS = ("package", "method", "rounds/min", "wall, s", "user, s", "system, s", "peak, MB", "result")

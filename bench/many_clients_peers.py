@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 __all__ = ["flower", "missing", "pfl"]
 

@@ -42,7 +42,7 @@ def simulation(method: str) -> Callable[..., str]:
         return getattr(importlib.import_module("many_clients_peers"), method)()  # type: ignore[no-any-return]
     import shieldfl as sf
 
-    importlib.import_module("shieldfl.simulation.runner")
+    importlib.import_module("shieldfl.lab.simulation.runner")
 
     def run(dataset: str, model: str, **settings: Any) -> str:
         last = sf.run(dataset, method, model=model, **settings).records()[-1]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
-from shieldfl.benchmarks.lines import CLIENTS, CONSENSUS, negotiation_over_reading, voters
-from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
+from shieldfl.lab.bench.lines import CLIENTS, CONSENSUS, negotiation_over_reading, voters
+from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
 from sizes import Sizes
 
 

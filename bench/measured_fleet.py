@@ -32,40 +32,38 @@ from typing import Any
 import numpy as np
 import torch
 
-from shieldfl.benchmarks.comparison import describe_machine
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.message import Message
 from shieldfl.build_info import build_info
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console, result_table
-from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate, scheme_parameters
-from shieldfl.fleet.costs.cost_model import SchemeCosts, speedup
-from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
-from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
-from shieldfl.fleet.simulate.round_simulation import STAGES, FleetRounds, simulate_plan
+from shieldfl.encryption.enrolment import SECRET_BYTES
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate, scheme_parameters
+from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeCosts, load_profile, speedup
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
+from shieldfl.lab.fleet.fleet import Fleet, load_fleet
+from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import train_locally
+from shieldfl.learning.stages import median_seconds
 from shieldfl.masks import Mask
 from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.model_adaptation import adapt_model
-from shieldfl.methods.protocol.driver import RoundDriver
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
 from shieldfl.methods.registry import make_method, method_of
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.profiling.stages import median_seconds
-from shieldfl.reporting.quantities import MISSING, seconds_text
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolment import SECRET_BYTES
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.quantities import MISSING, seconds_text
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.training_client import PUBLIC_PARTS
 from shieldfl.settings import TrainingSettings
-from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
-from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import train_locally
 
 STEPS = (*STAGES, "download")
 _CLASSES, _BATCH_SIZE, _FEW_SAMPLES = 10, 32, 256

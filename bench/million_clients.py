@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from peak_memory import with_extra_peak_bytes
-from shieldfl import kahe
-from shieldfl.benchmarks.comparison import describe_machine
-from shieldfl.benchmarks.target import Target, at_most
+from shieldfl.authority.authority_secrets import AuthoritySecrets
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.store_journal import Keys
+from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
-from shieldfl.roles.authority_secrets import AuthoritySecrets
-from shieldfl.roles.authority_store import AuthorityStore
-from shieldfl.roles.store_records import Keys
-from shieldfl.roles.sum_key_authority import SumKeyAuthority
-from shieldfl.scheme.sum_keys import sum_key
+from shieldfl.encryption import kahe
+from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.lab.bench.target import Target, at_most
 
 NAME = "authority of kahe, N = 4096, one secret each"
 MOST_ENROLLED_AT_ONCE = 100_000

@@ -9,11 +9,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
-from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise
-from shieldfl.privacy.mechanisms import clip_and_noise
-from shieldfl.privacy.noise_share import mean_of_total, noise_share
-from shieldfl.privacy.noise_table import NoiseTable
+from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
+from shieldfl.privacy.noise import clip_and_noise, discrete_gaussian_noise
+from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share
 from sizes import Sizes
 
 NORM = 1.0

@@ -9,11 +9,11 @@ from statistics import median
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.benchmarks.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
-from shieldfl.benchmarks.measurement import Ciphertexts, Effort, Figure, run_on_cores
-from shieldfl.benchmarks.own import OwnScheme, authority_of, paillier_parameters
-from shieldfl.benchmarks.scheme import select
-from shieldfl.benchmarks.target import Target, at_least, at_most, median_seconds_in_turns
+from shieldfl.lab.bench.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
+from shieldfl.lab.bench.measurement import Ciphertexts, Effort, Figure, run_on_cores
+from shieldfl.lab.bench.own import OwnScheme, authority_of, paillier_parameters
+from shieldfl.lab.bench.scheme import select
+from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
 
 KEY_BITS = 2048
 SINGLE, VARTIME, DENSE, GMP = (

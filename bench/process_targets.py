@@ -21,11 +21,11 @@ import numpy as np
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.benchmarks.measurement import measure as measure_schemes
-from shieldfl.benchmarks.others import seal_baselines
-from shieldfl.benchmarks.own import EnrolledSession, OwnScheme, authority_of, kahe_parameter_sets, own_kahe
-from shieldfl.benchmarks.scheme import Scheme, select
-from shieldfl.benchmarks.target import Target, at_least, at_most
+from shieldfl.lab.bench.measurement import measure as measure_schemes
+from shieldfl.lab.bench.others import seal_baselines
+from shieldfl.lab.bench.own import EnrolledSession, OwnScheme, authority_of, kahe_parameter_sets, own_kahe
+from shieldfl.lab.bench.scheme import Scheme, select
+from shieldfl.lab.bench.target import Target, at_least, at_most
 from sizes import QUICK, Sizes
 
 _PART_VALUES = 1 << 22

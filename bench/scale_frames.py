@@ -8,10 +8,10 @@ import numpy as np
 from rich.table import Table
 
 from scale_roles import parameters_for, short
-from shieldfl import kahe
-from shieldfl.benchmarks.own import EnrolledSession
 from shieldfl.cli.result_console import result_table
-from shieldfl.scheme.answers import open_total
+from shieldfl.encryption import kahe
+from shieldfl.encryption.answers import open_total
+from shieldfl.lab.bench.own import EnrolledSession
 
 _PATTERNS = 8
 

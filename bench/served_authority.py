@@ -26,20 +26,20 @@ from pathlib import Path
 
 import numpy as np
 
+from shieldfl.authority.message import Message
 from shieldfl.authority_service.authority_client import AuthorityClient, RemoteAuthority
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.benchmarks.comparison import describe_machine
-from shieldfl.benchmarks.target import Target, at_most
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.lab.bench.target import Target, at_most
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.testing.stepped_run import contraction, initial_model
 
 VALUES = 1_000

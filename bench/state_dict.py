@@ -23,11 +23,11 @@ from rich.table import Table
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.benchmarks.comparison import describe_machine
 from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console, result_table
-from shieldfl.reporting.quantities import seconds_text
-from shieldfl.torch import ModelLayout
+from shieldfl.lab.bench.comparison import describe_machine
+from shieldfl.models import ModelLayout
+from shieldfl.quantities import seconds_text
 
 SCHEMES = ("kahe", "pads", "ckks")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from documentation_pages import ROOT
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 FOLDER = ROOT / "examples" / "nvflare"
 SITES = ("site-1", "site-2", "site-3")

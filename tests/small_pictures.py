@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shieldfl.reporting import figures
+from shieldfl.lab.report import figures
 
 __all__ = ["ONE_PICTURE", "one_picture", "small_pictures"]
 
 _DOTS_AN_INCH = 54
 ONE_PICTURE = f"""
-from shieldfl.reporting import figures
-from shieldfl.simulation.report import page
+from shieldfl.lab.report import figures
+from shieldfl.lab.report import run_report as page
 figures._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
 """
 """What a process of its own begins with, for reports as within :func:`one_picture`."""
@@ -31,8 +31,8 @@ def small_pictures() -> Iterator[None]:
 @contextlib.contextmanager
 def one_picture() -> Iterator[None]:
     """Within it, a report of a run has the first of its pictures alone, and a small one: they take longest of it."""
-    from shieldfl.simulation.report import page
+    from shieldfl.lab.report import run_report
 
     with small_pictures(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "PLOTS", page.PLOTS[:1])
+        patch.setattr(run_report, "PLOTS", run_report.PLOTS[:1])
         yield

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
-from shieldfl.scheme.registry import REGISTRY
+from shieldfl.encryption.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp"
@@ -48,108 +48,78 @@ CPP_LIBRARIES = {
 }
 
 # What each part of the Python package may import of the others, from the bottom up.
-CORE_SIDE = {
-    *REGISTRY,
-    "_core",
-    "array_view",
-    "build_info",
-    "errors",
-    "frame_inspection",
-    "installing",
-    "masks",
-    "selection",
-    "stateful",
-}
+GROUND = {"_core", "array_view", "build_info", "errors", "masks", "stateful"}
 PYTHON_LAYERS = {
-    # Schemes never import each other.
-    "scheme": {"_core", "array_view", "errors", "installing", "masks", "stateful"},
-    **{name: {"_core", "array_view", "errors", "masks", "scheme", "stateful"} for name in REGISTRY},
-    "profiling": {"errors"},
+    "array_view": {"_core", "errors"},
+    "build_info": {"_core", "errors"},
+    "errors": set(),
+    "masks": {"_core", "array_view", "errors"},
+    "quantities": {"errors"},
     "settings": {"errors"},
-    "toml_files": {"errors", "settings"},
-    "parameter_layout": {"errors"},
-    "torch_bridge": {"errors", "parameter_layout"},
+    "stateful": {"array_view", "errors"},
+    "encryption": GROUND,
+    "authority": GROUND | {"encryption"},
     # Models as people hold them; of NumPy's arrays without torch.
-    "torch": {"array_view", "errors", "masks", "parameter_layout"},
-    "losses": set(),
-    "sample_gradients": {"errors", "losses"},
-    "sensitivity": {"array_view", "errors", "losses", "parameter_layout", "sample_gradients", "torch_bridge"},
-    "privacy": {"errors", "_core", "array_view", "installing", "losses", "settings", "stateful"}
-    | {"sample_gradients"},
-    "frame_inspection": {"_core", "array_view", "errors", "masks", "scheme"},
-    "roles": CORE_SIDE | {"scheme"},
-    "training": {"array_view", "errors", "losses", "privacy", "profiling", "sample_gradients", "sensitivity"}
-    | {"settings", "torch_bridge"},
-    "methods": CORE_SIDE
-    | {"roles", "privacy", "profiling", "scheme", "sensitivity", "settings", "torch_bridge", "training"},
+    "models": {"array_view", "errors", "masks"},
+    "privacy": GROUND | {"models", "settings"},
+    "learning": {"array_view", "errors", "models", "privacy", "settings"},
+    "rounds": GROUND | {"authority", "encryption", "learning", "models", "privacy", "settings"},
+    "methods": GROUND | {"authority", "encryption", "learning", "models", "privacy", "rounds", "settings"},
     # What a package with a method of its own tests it with.
-    "testing": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "training"},
-    "reporting": {"errors"},
-    "authority_service": CORE_SIDE | {"methods", "privacy", "roles", "scheme", "settings", "toml_files"},
-    "flower": CORE_SIDE
+    "testing": GROUND | {"authority", "encryption", "learning", "methods", "privacy", "rounds", "settings"},
+    "authority_service": GROUND | {"authority", "encryption", "methods", "privacy", "rounds", "settings"},
+    "flower": GROUND
     | {
         "",
+        "authority",
         "authority_service",
+        "learning",
         "methods",
-        "parameter_layout",
+        "models",
         "privacy",
-        "reporting",
-        "roles",
-        "settings",
-        "torch_bridge",
-        "training",
-    },
-    "simulation": CORE_SIDE
-    | {"losses", "methods", "privacy", "profiling", "reporting", "roles", "sample_gradients", "scheme"}
-    | {"sensitivity", "settings", "toml_files", "torch_bridge", "training"},
-    "fleet": CORE_SIDE
-    | {"methods", "profiling", "reporting", "roles", "scheme", "settings"}
-    | {"toml_files", "torch_bridge", "training"},
-    # Attacks on what methods send: what is attacked knows nothing of them.
-    "audit": CORE_SIDE
-    | {"losses", "methods", "parameter_layout", "privacy", "reporting", "roles", "scheme"}
-    | {"sensitivity", "settings", "simulation", "torch_bridge", "training"},
-    # The package itself, "", is what users import: what stands on top may use it.
-    "benchmarks": CORE_SIDE | {"_seal_baseline", "roles", "scheme", "settings"},
-    "cli": CORE_SIDE
-    | {"", "audit", "benchmarks", "fleet", "methods", "privacy", "profiling", "reporting", "roles", "scheme"}
-    | {"authority_service", "flower", "settings", "simulation", "toml_files", "training"},
-    "one_process": CORE_SIDE | {"roles", "torch"},
-    "__init__": CORE_SIDE | {"one_process", "roles", "simulation"},
+        "quantities",
+        "rounds",
+    }
+    | {"settings"},
+    # What is attacked, compared or predicted knows nothing of who does it.
+    "lab": GROUND
+    | {
+        "",
+        "_seal_baseline",
+        "authority",
+        "encryption",
+        "learning",
+        "methods",
+        "models",
+        "privacy",
+        "quantities",
+    }
+    | {"rounds", "settings"},
+    "cli": GROUND
+    | {"", "authority", "authority_service", "encryption", "flower", "lab", "learning", "methods", "privacy"}
+    | {"quantities", "rounds", "settings"},
+    "_aliases": set(),
+    "__init__": GROUND | {"_aliases", "authority", "encryption", "lab", "rounds"},
     "__main__": {"cli"},
 }
 # Libraries, and the only parts of the package that may import them.
 PYTHON_LIBRARIES = {
-    "torch": {
-        "torch",
-        "losses",
-        "sample_gradients",
-        "torch_bridge",
-        "sensitivity",
-        "privacy",
-        "training",
-        "methods",
-        "simulation",
-        "fleet",
-        "flower",
-        "audit",
-    },
+    "torch": {"flower", "lab", "learning", "methods", "models", "privacy", "rounds"},
     "opacus": {"privacy"},
-    "dp_accounting": {"privacy", "methods"},
-    "scipy": {"audit", "privacy"},
-    "sklearn": {"audit", "methods", "simulation"},
-    "matplotlib": {"audit", "reporting", "simulation", "fleet"},
-    "jinja2": {"reporting"},
-    "rich": {"cli", "simulation"},
+    "dp_accounting": {"methods", "privacy"},
+    "scipy": {"lab", "privacy"},
+    "sklearn": {"lab", "methods"},
+    "matplotlib": {"lab"},
+    "jinja2": {"lab"},
+    "rich": {"cli", "lab"},
     "typer": {"cli"},
-    "cryptography": {"roles", "scheme", "authority_service"},
+    "cryptography": {"authority", "authority_service", "encryption"},
     **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},
-    "sqlite3": {"roles"},
-    "msgspec": {"audit", "authority_service", "benchmarks", "cli", "fleet", "flower", "methods"}
-    | {"settings", "simulation", "stateful"},
+    "sqlite3": {"authority"},
+    "msgspec": {"authority_service", "cli", "flower", "lab", "methods", "rounds", "settings", "stateful"},
     "pytest": {"testing"},
-    **{compared: {"benchmarks"} for compared in ("tenseal", "phe", "gmpy2", "heu")},
-    "flwr": {"benchmarks", "flower"},
+    **{compared: {"lab"} for compared in ("tenseal", "phe", "gmpy2", "heu")},
+    "flwr": {"flower", "lab"},
 }
 
 # More than this is several concepts in one file, and more than a reader keeps in mind.
@@ -231,7 +201,7 @@ def test_core_headers_are_included_once():
 def test_imports_point_down():
     for path, name in ((one, name) for one in python_sources() for name in imports(one)):
         part = part_of(path)
-        allowed = PYTHON_LAYERS.get(part, CORE_SIDE) | {part}
+        allowed = PYTHON_LAYERS[part] | {part}
         top, _, rest = name.partition(".")
         if top == "shieldfl":
             assert rest.split(".")[0] in allowed, f"{path} imports {name}"
@@ -248,12 +218,14 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
         }
 
     with_pairs = {name for name, scheme in REGISTRY.items() if not scheme.enrols}
-    assert naming(r"CkksDecryptor|PaillierDecryptor") == {f"{name}/opening.py" for name in with_pairs}
-    assert naming(r"sum_keys import") == {"roles/sum_key_authority.py", "benchmarks/own.py"}
-    importers = {f"{name}/scheme.py" for name in with_pairs} | {"roles/key_authority.py"}
-    assert naming(r"shieldfl\.\w+\.opening\b|scheme\.opening\b") == importers
+    assert naming(r"CkksDecryptor|PaillierDecryptor") == {
+        f"encryption/{name}/opening.py" for name in with_pairs
+    }
+    assert naming(r"sum_keys import") == {"authority/sum_key_authority.py", "lab/bench/own.py"}
+    importers = {f"encryption/{name}/scheme.py" for name in with_pairs} | {"authority/key_authority.py"}
+    assert naming(r"shieldfl\.encryption\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.
-    assert all("roles/" in name for name in naming(r"roles\.(authority_store|store_\w+) import"))
+    assert all("authority/" in name for name in naming(r"authority\.(authority_store|store_\w+) import"))
     assert "KeyAuthority" not in (PACKAGE / "methods" / "selective_shield" / "roles.py").read_text()
 
 

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.piece import Asked
-from shieldfl.audit.processes import Processes
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.piece import Asked
+from shieldfl.lab.audit.schedule import Processes
 from shieldfl.methods.settings import MethodSettings
 
 EXECUTED = "executed"

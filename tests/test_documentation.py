@@ -16,8 +16,8 @@ import shieldfl as sf
 import shieldfl._core as _core
 from documentation_pages import PAGES, ROOT, doc, name_of, prose_of, table_rows, text_of
 from setting_tables import pages_of_methods, table_of
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.methods.discovery import BUILT_IN, named_method
-from shieldfl.scheme.registry import scheme_of
 from shieldfl.settings import settings_of
 
 FENCE = re.compile(r"^```(\w*)(?: title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -307,7 +307,7 @@ def test_no_figure_is_left_to_fill_in():
 
 
 def test_keys_of_fleet_files_are_documented():
-    from shieldfl.fleet.fleet import Aggregator, ClientKind, Model, Training
+    from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Model, Training
 
     sections = {"model": Model, "training": Training, "aggregator": Aggregator, "client": ClientKind}
     known = {f"{section}.{key}" for section, kind in sections.items() for key in settings_of(kind)}

@@ -64,9 +64,10 @@ def test_docstrings_become_markdown():
         "Do it, see ``docs/kahe.md``.\n\nParameters\n----------\ncount, size : how many\n    there are.\n"
         "key : see :meth:`open`.\n\nRaises ParameterError."
     )
-    assert markdown_of(docstring, "shieldfl.kahe") == (
+    assert markdown_of(docstring, "shieldfl.encryption.kahe") == (
         'Do it, see <a href="../kahe.html">kahe</a>.\n\n**Parameters**\n\n- `count, size`: how many\n'
-        '    there are.\n- `key`: see <autoref identifier="shieldfl.kahe.open" optional><code>open</code></autoref>.'
+        '    there are.\n- `key`: see <autoref identifier="shieldfl.encryption.kahe.open" optional>'
+        "<code>open</code></autoref>."
         "\n\n<!-- -->\n\nRaises ParameterError."
     )
 

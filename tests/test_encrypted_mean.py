@@ -57,7 +57,7 @@ def test_each_update_travels_as_a_frame_and_nothing_else_is_added(monkeypatch):
         sf.kahe.Aggregator, "add", lambda self, frame: (added.append(frame), add(self, frame))[1]
     )
     monkeypatch.setattr(
-        "shieldfl.roles.total_opener.TotalOpener.open_mean",
+        "shieldfl.authority.total_opener.TotalOpener.open_mean",
         lambda self, total: (opened.append(total), open_mean(self, total))[1],
     )
     sf.encrypted_mean(iter(updates()))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
-from core.wire_twin import reseal
-from shieldfl.frame_inspection import _READERS, inspect_frame
-from shieldfl.scheme.sum_keys import sum_key
+from encryption.paillier_keys import authority_for
+from encryption.wire_twin import reseal
+from shieldfl.encryption.frame_inspection import _READERS, inspect_frame
+from shieldfl.encryption.sum_keys import sum_key
 
 HEADER_BYTES = 48
 CKKS_KINDS = ("ckks public key", "ckks batch", "ckks total")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
-from shieldfl.installing import EXTRAS, extra_of, how_to_install
+from shieldfl.build_info import EXTRAS, extra_of, how_to_install
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(shieldfl.__file__).parent
@@ -59,7 +59,7 @@ def test_every_hint_comes_from_one_place():
         for path in PACKAGE.rglob("*.py")
         if re.search(r"pip3? install|shieldfl\[", path.read_text())
     }
-    assert having == {"installing.py"}
+    assert having == {"build_info.py"}
     assert "shieldfl" not in " ".join(map(how_to_install, EXTRAS))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.report.headless_browser import open_browser
 from left_out import note_left_out
-from reporting.headless_browser import open_browser
 
 ROOT = Path(__file__).parents[1]
 

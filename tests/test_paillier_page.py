@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
 from documentation_pages import doc, prose_of, table_rows
+from encryption.paillier_keys import authority_for
 
 PAGE = "docs/paillier.md"
 WIRE = doc("docs/wire-format.md")

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from msgspec import Meta
 
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.simulate.encryption_plan import MaskSettings
-from shieldfl.scheme.registry import KeyBits
+from shieldfl.lab.fleet.encryption_plan import MaskSettings
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.settings import (
     BYTES_PER_SECOND,
     SECONDS,
@@ -24,11 +25,11 @@ from shieldfl.settings import (
     Text,
     TrainingSettings,
     about,
+    parse_toml,
     plain_settings,
+    read_settings,
     settings_of,
 )
-from shieldfl.simulation.config import RunConfig
-from shieldfl.toml_files import parse_toml, read_settings
 
 
 @dataclass(frozen=True)

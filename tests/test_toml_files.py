@@ -9,11 +9,11 @@ import pytest
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.cli.authority.keys import passphrase_of
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.fleet.costs.device_profile import load_profile
-from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.papers import load_experiment
-from shieldfl.toml_files import read_text
+from shieldfl.lab.fleet.cost_model import load_profile
+from shieldfl.lab.fleet.fleet import load_fleet
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.papers import load_experiment
+from shieldfl.settings import read_text
 
 EXPERIMENT = 'methods = ["fedavg"]\n[run]\nrounds = {}\n'
 READERS = {

@@ -9,7 +9,13 @@ from torch import nn
 
 import shieldfl as sf
 from shieldfl.errors import ArrayTypeError, ParameterError
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
+from shieldfl.models.torch_bridge import (
+    flatten,
+    flatten_buffers,
+    load_flat,
+    load_flat_buffers,
+    parameter_layout,
+)
 
 
 def batch_norm_model() -> nn.Sequential:

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
+from encryption.paillier_keys import authority_for
+from shieldfl.authority.authority_store import AuthorityStore, SessionRules
+from shieldfl.authority.store_journal import ClientKey
 from shieldfl.errors import ParameterError
-from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition
+from shieldfl.lab.simulation.results import converged_at
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.mechanisms import AdaptiveClip
-from shieldfl.roles.authority_store import AuthorityStore, SessionRules
-from shieldfl.roles.store_records import ClientKey
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.partition import dirichlet_partition, grouped_partition
-from shieldfl.simulation.results import converged_at
+from shieldfl.privacy.noise import AdaptiveClip
+from shieldfl.rounds.plan import FederationPlan
 
 SCHEMES = {"kahe": sf.kahe, "pads": sf.pads, "ckks": sf.ckks, "paillier": sf.paillier}
 UPDATE = np.full(8, 0.5, np.float32)

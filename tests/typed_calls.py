@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 import shieldfl as sf
-from shieldfl.ckks.scheme import PublicKey as CkksPublicKey
-from shieldfl.kahe.scheme import PublicKey as KahePublicKey
-from shieldfl.paillier.scheme import PublicKey as PaillierPublicKey
-from shieldfl.roles.sum_key_authority import SumKeyAuthority
+from shieldfl.authority.sum_key_authority import SumKeyAuthority
+from shieldfl.encryption.ckks.scheme import PublicKey as CkksPublicKey
+from shieldfl.encryption.kahe.scheme import PublicKey as KahePublicKey
+from shieldfl.encryption.paillier.scheme import PublicKey as PaillierPublicKey
 
 authority = sf.KeyAuthority(sf.ckks.Parameters())
 assert_type(authority.public_key, CkksPublicKey)

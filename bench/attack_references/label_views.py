@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shieldfl.audit.attacks.label_distribution import (
+from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.attacks.label_distribution import (
     InferenceFigures,
     LabelInference,
     PlayedClients,
     last_weights,
 )
-from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
 __all__ = ["ClientView", "infer_labels", "seen", "update_view"]
 

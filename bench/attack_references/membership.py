@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from shieldfl.audit.attacks.membership import Shadows
-from shieldfl.audit.views.observed_update import ObservedUpdate
-from shieldfl.sensitivity.per_sample_gradients import each_gradient
+from shieldfl.lab.audit.attacks.membership import Shadows
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+from shieldfl.learning.scores import each_gradient
 
 __all__ = ["offline", "update_alignment"]
 

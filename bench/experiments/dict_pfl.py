@@ -28,22 +28,28 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shieldfl.benchmarks.others import tenseal_baselines
-from shieldfl.benchmarks.scheme import select
+from shieldfl.lab.bench.others import tenseal_baselines
+from shieldfl.lab.bench.scheme import select
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import (
+    flatten,
+    flatten_buffers,
+    load_flat,
+    load_flat_buffers,
+    parameter_layout,
+)
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, load_flat_buffers, parameter_layout
-from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 METHODS = ("fedavg", "full-he", "dict-pfl")
 TRANSFER_BYTES_PER_SECOND = 50e6

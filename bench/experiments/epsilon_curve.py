@@ -17,12 +17,12 @@ import sys
 from pathlib import Path
 
 from shieldfl.errors import RangeError
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.results import RoundRecord
+from shieldfl.lab.simulation.runner import run_seeds
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.results import RoundRecord
-from shieldfl.simulation.runner import run_seeds
 
 BUDGETS = (math.inf, 1e5, 1e4, 1e3, 100.0, 10.0, 1.0)
 NO_NOISE = 1e-9  # a noise multiplier that clips and adds nothing worth mentioning: the control

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from shieldfl.sensitivity.per_sample_gradients import label_sensitivity
-from shieldfl.simulation.data import load_dataset
-from shieldfl.torch_bridge import parameter_layout
-from shieldfl.training.models import build_model
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.scores import label_sensitivity
+from shieldfl.models.torch_bridge import parameter_layout
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 from sensitivity.second_order_oracle import second_order_sensitivity

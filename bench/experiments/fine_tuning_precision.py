@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.torch_bridge import flatten, load_flat
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.models.torch_bridge import flatten, load_flat
 
 SAMPLES = (120, 180, 250, 330, 420, 550, 700, 900)
 """Of the clients."""

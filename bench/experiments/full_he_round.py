@@ -33,26 +33,26 @@ from typing import Any
 
 import numpy as np
 
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.lab.simulation.runner import describe_environment
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.simulation.runner import describe_environment
-from shieldfl.torch_bridge import (
+from shieldfl.models.torch_bridge import (
     flatten,
     flatten_buffers,
     load_flat,
     load_flat_buffers,
     parameter_layout,
 )
-from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.settings import TrainingSettings
 
 # What is run, by the name that is printed: the method and the settings that differ from the defaults.
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {

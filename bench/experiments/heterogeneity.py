@@ -3,7 +3,7 @@
     SHIELDFL_DATA=... python bench/experiments/heterogeneity.py --json heterogeneity.json
 
 Masks are those of clients that train on real data here (measured_masks.py), scaled to the paper's AlexNet; times
-follow from the paper's cost model (shieldfl.fleet.simulate.paper_costs) and, beside it, from this machine's calibrated
+follow from the paper's cost model (shieldfl.lab.fleet.cost_source) and, beside it, from this machine's calibrated
 schemes, for both sides alike, with the paper's training time and, as there, encryption spread perfectly over a client's
 CPUs.
 
@@ -22,20 +22,13 @@ from pathlib import Path
 
 from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clients, select_masks
 
-from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
-from shieldfl.fleet.costs.cost_model import CostModel
-from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
-from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.encryption_plan import (
-    EncryptionPlan,
-    MaskSettings,
-    SecurityFloor,
-    plan_encryption,
-)
-from shieldfl.fleet.simulate.paper_costs import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
-from shieldfl.fleet.simulate.round_simulation import FleetRounds, simulate_plan
-from shieldfl.simulation.data import load_dataset
+from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
+from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, load_profile
+from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, SecurityFloor, plan_encryption
+from shieldfl.lab.fleet.fleet import Fleet, load_fleet
+from shieldfl.lab.fleet.round_simulation import FleetRounds, simulate_plan
+from shieldfl.lab.simulation.data import load_dataset
 
 HERE = Path(__file__).parent
 SCENARIOS = ("statistical", "system", "statistical-system")

@@ -17,14 +17,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from shieldfl.reporting.quantities import (
-    accuracy_text,
-    bytes_text,
-    epsilon_text,
-    seconds_text,
-    share_text,
-)
-from shieldfl.simulation.papers import ComparedFigure, PaperFigure
+from shieldfl.lab.simulation.papers import ComparedFigure, PaperFigure
+from shieldfl.quantities import accuracy_text, bytes_text, epsilon_text, seconds_text, share_text
 
 CHANGED = 0.001
 

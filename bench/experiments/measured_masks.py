@@ -12,16 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.simulate.encryption_plan import EncryptionPlan, SecurityFloor, fleet_budgets
-from shieldfl.masks import Mask
-from shieldfl.paillier import UnionOrder
-from shieldfl.selection import SelectionLimits, select
+from shieldfl.encryption.paillier import UnionOrder
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, SecurityFloor, fleet_budgets
+from shieldfl.lab.fleet.fleet import Fleet
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.learning.networks import build_model, default_model
+from shieldfl.learning.sgd import train_locally
+from shieldfl.masks import Mask, SelectionLimits, select
+from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import Dataset
-from shieldfl.torch_bridge import flatten, load_flat
-from shieldfl.training.models import build_model, default_model
-from shieldfl.training.sgd import train_locally
 
 AT_A_TIME = 1000
 TRAINING = TrainingSettings(local_epochs=1, momentum=0.9)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["Batch", "as_update", "gradient_of"]

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from paper_attacks.agreement import agreement
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
-from shieldfl.audit.audit_config import AuditConfig
-from shieldfl.audit.views.trial import Trial
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.simulation.partition import dirichlet_partition
 
 __all__ = ["DIFFERENCES", "PAPER", "batches_of", "configurations", "settings_for", "table"]
 

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from paper_attacks.gradient_updates import Batch, as_update, gradient_of
-from shieldfl.audit.views.observed_update import FloatVector, ObservedUpdate
-from shieldfl.selection import top_k
+from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.masks import top_k
 
 __all__ = ["CLIP_NORM", "Encrypted", "Pool", "Victim", "random_where_hidden"]
 
@@ -109,7 +109,7 @@ def random_where_hidden(observed: ObservedUpdate, seed: int) -> ObservedUpdate:
 class Pool:
     """Images (n, *sample_shape) among which the nearest to a recovered one is looked for, by correlation.
 
-    It does what :func:`shieldfl.audit.figures.identified` does with that distance, and keeps what is the
+    It does what :func:`shieldfl.lab.audit.figures.identified` does with that distance, and keeps what is the
     same in thousands of tries.
     """
 

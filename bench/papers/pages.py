@@ -11,7 +11,7 @@ from papers.rules import Column, Paper, sentence
 from papers.stored import Stored
 from papers.table_file import PAPERS, PaperTable
 from papers.verdicts import Cell, Counts, cells_of
-from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
+from shieldfl.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["FOLDER", "Measured", "pages", "write_pages"]
 

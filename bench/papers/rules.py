@@ -19,7 +19,7 @@ from itertools import permutations
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.toml_files import refuse_unknown
+from shieldfl.settings import refuse_unknown
 
 __all__ = ["RULES", "Column", "Paper", "judge", "sentence"]
 

@@ -27,9 +27,9 @@ from papers.stored import RESULTS, Stored, StoredRow
 from papers.table_file import TABLES, PaperTable, Row, load_table
 from papers.verdicts import cells_of
 from shieldfl.errors import DataError, ParameterError, ShieldError
-from shieldfl.reporting.quantities import seconds_text
-from shieldfl.simulation import DATASETS
-from shieldfl.simulation.data import is_whole, load_dataset
+from shieldfl.lab.simulation import DATASETS
+from shieldfl.lab.simulation.data import is_whole, load_dataset
+from shieldfl.quantities import seconds_text
 
 SMALL_SECONDS = 900.0
 """Of the quickest tables together."""

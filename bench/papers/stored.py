@@ -11,8 +11,8 @@ from typing import Any
 from papers.code_state import code_digest, commit
 from papers.table_file import PaperTable, Row
 from shieldfl.errors import DataError
-from shieldfl.reporting.output_files import write_whole
-from shieldfl.simulation.runner import describe_environment
+from shieldfl.lab.report.output_files import write_whole
+from shieldfl.lab.simulation.runner import describe_environment
 
 __all__ = ["RESULTS", "Stored", "StoredRow"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from papers.kinds import Kind, kind_named
 from papers.rules import Column
 from shieldfl.errors import ParameterError
-from shieldfl.toml_files import parse_toml, read_text, refuse_unknown
+from shieldfl.settings import parse_toml, read_text, refuse_unknown
 
 __all__ = ["PAPERS", "TABLES", "PaperTable", "Row", "load_table", "parse_table"]
 

@@ -25,30 +25,30 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".diff": "diff", ".service": "ini
 REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "shieldfl": ("shieldfl", {"shieldfl.build_info": ("build_info",)}),
     "masks": ("shieldfl.masks", {"shieldfl.masks": ()}),
-    "encrypted-mean": ("encrypted_mean", {"shieldfl.one_process": ("encrypted_mean",)}),
-    "kahe": ("shieldfl.kahe", {"shieldfl.kahe": ()}),
-    "pads": ("shieldfl.pads", {"shieldfl.pads": ()}),
-    "ckks": ("shieldfl.ckks", {"shieldfl.ckks": ()}),
-    "paillier": ("shieldfl.paillier", {"shieldfl.paillier": ()}),
+    "encrypted-mean": ("encrypted_mean", {"shieldfl.rounds.encrypted_mean": ("encrypted_mean",)}),
+    "kahe": ("shieldfl.encryption.kahe", {"shieldfl.encryption.kahe": ()}),
+    "pads": ("shieldfl.encryption.pads", {"shieldfl.encryption.pads": ()}),
+    "ckks": ("shieldfl.encryption.ckks", {"shieldfl.encryption.ckks": ()}),
+    "paillier": ("shieldfl.encryption.paillier", {"shieldfl.encryption.paillier": ()}),
     "key-authority": (
         "KeyAuthority",
         {
-            "shieldfl.roles.key_authority": ("KeyAuthority",),
-            "shieldfl.roles.sum_key_authority": ("SumKeyAuthority",),
+            "shieldfl.authority.key_authority": ("KeyAuthority",),
+            "shieldfl.authority.sum_key_authority": ("SumKeyAuthority",),
         },
     ),
-    "client-store": ("ClientStore", {"shieldfl.roles.client_store": ("ClientStore",)}),
+    "client-store": ("ClientStore", {"shieldfl.authority.client_store": ("ClientStore",)}),
     "simulation": (
         "run, Task, ComparedRuns",
         {
-            "shieldfl.simulation.runner": ("run",),
-            "shieldfl.simulation.task": ("Task",),
-            "shieldfl.simulation.compared_runs": ("ComparedRuns", "Spread"),
-            "shieldfl.simulation.config": ("RunConfig",),
-            "shieldfl.simulation": ("DATASETS",),
+            "shieldfl.lab.simulation.runner": ("run",),
+            "shieldfl.lab.simulation.task": ("Task",),
+            "shieldfl.lab.simulation.compared_runs": ("ComparedRuns", "Spread"),
+            "shieldfl.lab.simulation.config": ("RunConfig",),
+            "shieldfl.lab.simulation": ("DATASETS",),
         },
     ),
-    "torch": ("shieldfl.torch", {"shieldfl.torch": ()}),
+    "torch": ("shieldfl.models", {"shieldfl.models": ()}),
     "flower": ("shieldfl.flower", {"shieldfl.flower": ()}),
     "authority-client": (
         "AuthorityClient, SeveralAuthorities",
@@ -163,7 +163,7 @@ def _names_of_package() -> list[str]:
         table.append(f"| [`sf.{name}`]({page}.md#{anchor}) | {REFERENCE[page][0]} |")
     return [
         "All that needs NumPy alone, and, loaded when they are first asked for, `KeyAuthority`, `run`, `Task` and",
-        "`ComparedRuns`. Other modules are imported by name: `import shieldfl.torch`.",
+        "`ComparedRuns`. Other modules are imported by name: `import shieldfl.models`.",
         "",
         *table,
     ]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from shieldfl import Mask
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.methods.encrypted_update import encrypted_positions
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.events import NO_NOISE
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Share, about
 
 

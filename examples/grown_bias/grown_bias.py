@@ -3,8 +3,8 @@
 import numpy as np
 from torch import nn
 
-from shieldfl.audit.attack import Recovered, UpdateAttack
-from shieldfl.audit.views.observed_update import ObservedUpdate
+from shieldfl.lab.audit.attack import Recovered, UpdateAttack
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
 
 def last_bias(observed: ObservedUpdate) -> str | None:

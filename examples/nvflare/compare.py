@@ -26,7 +26,7 @@ from meters import read_figures
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 from train import BATCH
 
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 ADMIN = "admin@nvidia.com"
 MOST_SECONDS_OF_A_JOB = 900.0

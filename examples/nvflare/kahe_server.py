@@ -22,7 +22,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_opt.pt.file_model_persistor import PTFileModelPersistor
 
 import shieldfl as sf
-from shieldfl.scheme.enrolment import client_number
+from shieldfl.encryption.enrolment import client_number
 
 
 class KaheAggregator(Aggregator):

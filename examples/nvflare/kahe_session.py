@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl as sf
-from shieldfl.roles.client_store import ClientStore
-from shieldfl.roles.private_file import write_private_file
-from shieldfl.torch import ModelLayout
+from shieldfl.authority.client_store import ClientStore
+from shieldfl.authority.private_file import write_private_file
+from shieldfl.models import ModelLayout
 
 SESSION_FILE = "session.json"
 _STORE, _STORE_KEY = "client.store", "client.store.key"

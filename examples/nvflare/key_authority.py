@@ -24,6 +24,7 @@ from typing import Any
 from kahe_session import SESSION_FILE, Session, values_of
 
 import shieldfl as sf
+from shieldfl.authority.private_file import write_private_file
 from shieldfl.authority_service.certificates import (
     CertificateFiles,
     client_tls,
@@ -31,8 +32,7 @@ from shieldfl.authority_service.certificates import (
     make_certificate,
     server_tls,
 )
-from shieldfl.roles.private_file import write_private_file
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 MOST_REQUEST_BYTES = 1 << 20
 _SERVER = "nvflare-server"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 CLIENTS = 3
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 CLIENTS, ROUNDS, RANK = 3, 6, 4
 VOCABULARY, LENGTH, WIDTH = 30, 10, 32

@@ -11,7 +11,7 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 CLIENTS, ROUNDS = 3, 20
 

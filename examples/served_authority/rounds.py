@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
+from shieldfl.authority.message import Message
 from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.authority_service.several_authorities import SeveralAuthorities
-from shieldfl.methods.protocol.driver import RoundDriver
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.training_client import TrainingClient
 
 VALUES = 1_000
 

@@ -1,14 +1,15 @@
 """Protected federated averaging at about the cost of plain averaging.
 
 This package imports neither torch nor scikit-learn: masks, encryption and the key authority need NumPy alone.
-The training side lives in ``shieldfl.methods`` and ``shieldfl.simulation``.
+The training side lives in ``shieldfl.methods`` and ``shieldfl.lab.simulation``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from shieldfl import ckks, kahe, pads, paillier
+import shieldfl._aliases  # noqa: F401
 from shieldfl.build_info import build_info
+from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.errors import (
     ArrayTypeError,
     CapacityError,
@@ -27,11 +28,11 @@ from shieldfl.errors import (
 from shieldfl.masks import Mask, Votes, negotiate
 
 if TYPE_CHECKING:
-    from shieldfl.one_process import encrypted_mean
-    from shieldfl.roles.key_authority import KeyAuthority
-    from shieldfl.simulation.compared_runs import ComparedRuns
-    from shieldfl.simulation.runner import run
-    from shieldfl.simulation.task import Task
+    from shieldfl.authority.key_authority import KeyAuthority
+    from shieldfl.lab.simulation.compared_runs import ComparedRuns
+    from shieldfl.lab.simulation.runner import run
+    from shieldfl.lab.simulation.task import Task
+    from shieldfl.rounds.encrypted_mean import encrypted_mean
 
 __all__ = [
     "ArrayTypeError",
@@ -67,11 +68,11 @@ __version__: str = build_info()["version"]
 
 # Only where they are asked for: clients and aggregators load nothing that holds a secret, nor torch.
 _LOADED_LATE = {
-    "KeyAuthority": "shieldfl.roles.key_authority",
-    "encrypted_mean": "shieldfl.one_process",
-    "ComparedRuns": "shieldfl.simulation.compared_runs",
-    "Task": "shieldfl.simulation.task",
-    "run": "shieldfl.simulation.runner",
+    "KeyAuthority": "shieldfl.authority.key_authority",
+    "encrypted_mean": "shieldfl.rounds.encrypted_mean",
+    "ComparedRuns": "shieldfl.lab.simulation.compared_runs",
+    "Task": "shieldfl.lab.simulation.task",
+    "run": "shieldfl.lab.simulation.runner",
 }
 
 

@@ -33,8 +33,8 @@ class ShieldError(Exception):
     """Base of every error that shieldfl raises on purpose."""
 
     ended: Any = None
-    """What a run of methods had finished when this ended it, a :class:`shieldfl.simulation.run_result.EndedRuns`; None
-    where nothing was, and elsewhere."""
+    """What a run of methods had finished when this ended it: a
+    :class:`shieldfl.lab.simulation.run_result.EndedRuns`; None where nothing was, and elsewhere."""
 
 
 class ParameterError(ShieldError, ValueError):

@@ -1,4 +1,4 @@
-"""Settings, each stated once: a field with its range, its unit and what it is.
+"""Settings, each stated once: a field with its range, its unit and what it is; and the files they are read from.
 
 A setting is a field of a frozen dataclass that derives from :class:`Settings`::
 
@@ -14,15 +14,17 @@ import math
 import operator
 import re
 import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta, inspect
 
-from shieldfl.errors import ParameterError, shown
+from shieldfl.errors import DataError, ParameterError, shown
 
 __all__ = [
     "BYTES_PER_SECOND",
@@ -41,9 +43,16 @@ __all__ = [
     "Threads",
     "TrainingSettings",
     "about",
+    "parse_toml",
     "plain_settings",
+    "read_settings",
+    "read_text",
+    "refuse_unknown",
     "settings_of",
+    "table_of",
+    "tables_of",
 ]
+
 
 # Ranges that several settings have. Every number is finite unless a word of the setting says otherwise.
 Count = Annotated[int, Meta(ge=1, lt=2**31)]
@@ -347,3 +356,76 @@ class TrainingSettings(Settings):
         float, Meta(ge=0.0, lt=1.0), about("Of SGD; it starts at zero in every round.", panel=_TRAINING)
     ] = 0.9
     weight_decay: Annotated[NotNegative, about("L2 penalty of SGD.", panel=_TRAINING)] = 0.0
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """Return a file's text without a byte-order mark. Raises DataError, with what it is and the path."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"the {what} {path} cannot be read: look whether it is there, and its permissions"
+        ) from error
+    if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
+        raise DataError(f"the {what} {path} is UTF-16, or no text: save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"the {what} {path} is not UTF-8: save it as that") from error
+
+
+def parse_toml(text: str, sections: tuple[str, ...], where: str) -> dict[str, Any]:
+    """Return a file's sections. Raises ParameterError for text that is not TOML, and for unknown sections."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ParameterError(f"{where} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise ParameterError(f"{where} has brackets in brackets, too many to read") from None
+    except ValueError:  # of int()
+        raise ParameterError(f"{where} has a whole number with too many digits to read") from None
+    refuse_unknown(document, sections, where)
+    return document
+
+
+def table_of(document: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:
+    """Return a table, an empty one where there is none. Raises ParameterError for what is no table."""
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise ParameterError(f"{where}{name} must be a table: write [{where}{name}]")
+    return table
+
+
+def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the tables of an array, maybe none. Raises ParameterError for anything else."""
+    tables = document.get(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ParameterError(f"{name} must be a list of tables: write [[{name}]], with two brackets")
+    return tables
+
+
+def read_settings(kind: type[S], table: Mapping[str, Any], where: str) -> S:
+    """Return what a table states, by the names that settings have in files.
+
+    Raises ParameterError that begins with ``where``: for unknown keys, missing ones, and what the class refuses.
+    """
+    known = settings_of(kind)
+    refuse_unknown(table, known, where)
+    for key, setting in known.items():
+        if setting.default is MISSING and key not in table:
+            raise ParameterError(f"{where} lacks {key}")
+    values = {known[key].name: known[key].read(value, f"{where} ") for key, value in table.items()}
+    try:
+        return kind(**values)
+    except ParameterError as error:
+        raise ParameterError(f"{where} {error}") from None
+
+
+def refuse_unknown(table: Mapping[str, Any], known: Any, where: str) -> None:
+    """Raise ParameterError, which begins with ``where``, for a table with other keys than the known ones."""
+    for key in table:
+        if key not in known:
+            raise ParameterError(f"{where} has the unknown key {key!r}: use {', '.join(known)}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from core.wire_twin import reseal
-from shieldfl import ckks
-from shieldfl.audit.protocol.ckks_frames import BatchFrame
+from encryption.wire_twin import reseal
+from shieldfl.encryption import ckks
+from shieldfl.lab.audit.protocol.ckks_frames import BatchFrame
 
 
 def with_weight(

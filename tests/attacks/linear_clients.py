@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.variants import Variant
-from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.rounds.global_model import GlobalModel
 
 SIZE = 6
 DELTA = 1e-5

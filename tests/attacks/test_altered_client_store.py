@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from roles.client_store_cases import begun, encrypt, kept, opened
-from roles.enrolled_session import PARAMETERS
+from authority.client_store_cases import begun, encrypt, kept, opened
+from authority.enrolled_session import PARAMETERS
 from shieldfl.errors import KeyMismatchError, WireFormatError
 
 TABLES = ("head", "journal", "keys", "enrolments", "frames")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.store_cases import (
+from authority.store_cases import (
     CLIENTS,
     RULES,
     SESSION,
@@ -23,8 +23,8 @@ from roles.store_cases import (
     opened,
     random_answer,
 )
+from shieldfl.authority.authority_store import ClientKey, Grant
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
-from shieldfl.roles.authority_store import ClientKey, Grant
 
 TABLES = ("head", "journal", "sessions", "clients", "answers", "answered", "grants", "enrolment_key")
 

@@ -8,10 +8,10 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant, labelled
+from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, PolicyError
-from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import make_method
-from shieldfl.roles.message import Message
+from shieldfl.rounds.public_setup import PublicSetup
 
 
 @pytest.mark.parametrize(("label", "fewest"), [("full-he/ckks", 1), ("full-he", 2)])

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from authority.enrolled_session import PARAMETERS, Session, updates
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
-from roles.enrolled_session import PARAMETERS, Session, updates
-from shieldfl import kahe
-from shieldfl.roles.answer_opener import AnswerOpener
-from shieldfl.roles.authority_secrets import AuthoritySecrets
-from shieldfl.roles.message import Message
-from shieldfl.scheme.answers import open_total, read_answer
+from shieldfl.authority.authority_secrets import AuthoritySecrets
+from shieldfl.authority.granted_keys import AnswerOpener
+from shieldfl.authority.message import Message
+from shieldfl.encryption import kahe
+from shieldfl.encryption.answers import open_total, read_answer
 
 
 def test_what_a_client_was_granted_opens_nothing_of_another_session_of_its_authority():

@@ -14,10 +14,10 @@ from methods.variants import (
     twins,
     variants,
 )
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import INVITED
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import INVITED
 from shieldfl.stateful import encode_record
 
 ONE_OF_EACH = [

@@ -12,9 +12,9 @@ pytest.importorskip("torch")
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, Variant, labelled, opened_by_aggregator, opened_by_clients
-from shieldfl.audit.protocol.lies import FewTotal, LateTotal, LoneTotal, SecondTotal
-from shieldfl.audit.protocol.lying_aggregator import LyingAggregator
 from shieldfl.errors import PolicyError
+from shieldfl.lab.audit.protocol.lies import FewTotal, LateTotal, LoneTotal, SecondTotal
+from shieldfl.lab.audit.protocol.lying_aggregator import LyingAggregator
 
 READER = CLIENTS - 1
 ROUNDS = 3

@@ -13,8 +13,8 @@ import pytest
 
 import shieldfl as sf
 from attacks.linear_clients import MeanEstimation, origin, variant_of
-from core.paillier_keys import authority_for, factors_of
-from core.wire_twin import reseal
+from encryption.paillier_keys import authority_for, factors_of
+from encryption.wire_twin import reseal
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction
@@ -22,11 +22,11 @@ from methods.selective_shield.selective_shield_noise import SIZE, shield, values
 from methods.variants import CLIENTS, every_variant
 from reference import paillier as reference_paillier
 from shieldfl import _testing
+from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.training_client import TrainingClient
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.rounds.training_client import TrainingClient
 
 
 def stay(round_number, client, start):
@@ -68,7 +68,7 @@ def test_the_noise_never_falls_below_a_single_clients(monkeypatch: pytest.Monkey
         told(0, min_clients=1)
     # Even where nothing refused the round.
     monkeypatch.setattr(TrainingClient, "_check_round", lambda client, number, participants: None)
-    monkeypatch.setattr("shieldfl.methods.protocol.training_client.check_invited", lambda *ignored: None)
+    monkeypatch.setattr("shieldfl.rounds.training_client.check_invited", lambda *ignored: None)
     assert deviation_of_noise(0) == pytest.approx(10.0, rel=0.05)
 
 

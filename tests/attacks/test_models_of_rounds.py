@@ -9,10 +9,10 @@ from attacks.linear_clients import variant_of
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.method_conformance import SteppedRun, contraction, initial_model
 from methods.variants import CLIENTS, every_variant, labelled
-from shieldfl import ckks, kahe
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.message import Message
+from shieldfl.encryption import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.message import Message
 from shieldfl.stateful import encode_record
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from methods.stored_run import KEY, asked_over, run_in_file, same_in_every_round, set_back
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts
+from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.protocol import authorities
-from shieldfl.methods.protocol.authorities import RoundAuthority
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
-from shieldfl.roles.sum_key_authority import SumKeyAuthority
+from shieldfl.rounds import authorities
+from shieldfl.rounds.authorities import RoundAuthority
 
 
 def test_no_later_round_begins_with_the_model_of_before_what_was_answered(monkeypatch, tmp_path):

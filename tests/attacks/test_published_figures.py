@@ -9,21 +9,21 @@ import pytest
 from scipy.stats import binom, norm
 
 from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_of
+from lab.simulation.small_runs import run_methods
 from methods.method_conformance import SteppedRun
 from methods.offered_method import offer
 from methods.selective_shield.selective_shield_noise import shield
 from methods.variants import CLIENTS, Variant
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError
+from shieldfl.lab.report.run_summary import summarise
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.masks import Mask
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.selective_shield.method import SelectiveShield
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise, NoisedUpload
-from shieldfl.roles.message import Message
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.report.summary import summarise
-from simulation.small_runs import run_methods
+from shieldfl.rounds.named_method import NamedMethod
 
 
 def update_of(run: SteppedRun, client: int) -> np.ndarray:

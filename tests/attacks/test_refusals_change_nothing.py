@@ -7,10 +7,10 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, PARAMETERS, Variant, labelled
+from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.message import Message
 from shieldfl.stateful import encode_record
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.privacy import mean_embedding
-from shieldfl.privacy.mechanisms import gaussian_noise
-from shieldfl.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.privacy import synthetic_data
+from shieldfl.privacy.noise import gaussian_noise
 
 # --- Synthetic data: the released sums, and the scaling of the samples that they are made of ---
 
@@ -31,7 +31,7 @@ def release_of_digits(
 ) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """The sums in steps as they are released for epsilon 1, and the random features and the grid, which are public."""
     seen: dict[str, Any] = {}
-    sums_of, noise_of = mean_embedding._class_sums, mean_embedding._noise
+    sums_of, noise_of = synthetic_data._class_sums, synthetic_data._noise
 
     def sums(features: Any, labels: Any, classes: int, frequencies: torch.Tensor, grid: Any) -> torch.Tensor:
         seen.update(frequencies=frequencies, grid=grid)
@@ -42,9 +42,9 @@ def release_of_digits(
         seen["noise"] = noise_of(shape, deviation, grid)
         return seen["noise"]
 
-    monkeypatch.setattr(mean_embedding, "_class_sums", sums)
-    monkeypatch.setattr(mean_embedding, "_noise", noise)
-    mean_embedding.fit_synthetic_data(
+    monkeypatch.setattr(synthetic_data, "_class_sums", sums)
+    monkeypatch.setattr(synthetic_data, "_noise", noise)
+    synthetic_data.fit_synthetic_data(
         digits.train_features,
         digits.train_labels,
         CLASSES,
@@ -72,7 +72,7 @@ def missing_remainders(released: torch.Tensor, sums: torch.Tensor) -> int:
 
 def sums_of_doubles(samples: torch.Tensor, labels: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     """The sums of the features over each class on no grid but that of floating point."""
-    features = mean_embedding._fourier_features(samples.flatten(1).double(), frequencies.double())
+    features = synthetic_data._fourier_features(samples.flatten(1).double(), frequencies.double())
     sums = torch.zeros(CLASSES, features.shape[1], dtype=torch.float64)
     return sums.index_add_(0, labels, features)
 
@@ -94,10 +94,10 @@ def impossible_floats(released: torch.Tensor, sums: torch.Tensor) -> int:
 def test_no_released_sum_says_which_of_two_data_sets_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     digits, neighbour = digits_without_one()
     released, frequencies, grid = release_of_digits(digits, monkeypatch)
-    own = mean_embedding._class_sums(
+    own = synthetic_data._class_sums(
         digits.train_features.flatten(1), digits.train_labels, CLASSES, frequencies, grid
     )
-    other = mean_embedding._class_sums(neighbour[0].flatten(1), neighbour[1], CLASSES, frequencies, grid)
+    other = synthetic_data._class_sums(neighbour[0].flatten(1), neighbour[1], CLASSES, frequencies, grid)
     assert released.dtype == own.dtype == torch.int64
     assert released.numel() == 10_010
     # The noise of either data set takes every step of the grid: all remainders occur, so none rules one of them out.
@@ -149,11 +149,11 @@ def test_one_replaced_record_changes_itself_alone(tmp_path: Path) -> None:
     assert torch.equal(first.test_features, second.test_features)
     assert not torch.equal(first.train_features[0], second.train_features[0])
     frequencies = torch.randn(64, 500, generator=torch.Generator().manual_seed(0)) / 8
-    grid = mean_embedding._Grid.choose(4.0, 1000)
+    grid = synthetic_data._Grid.choose(4.0, 1000)
 
     def moved(samples: list[torch.Tensor]) -> float:
         sums = [
-            mean_embedding._class_sums(each.flatten(1), first.train_labels, CLASSES, frequencies, grid)
+            synthetic_data._class_sums(each.flatten(1), first.train_labels, CLASSES, frequencies, grid)
             for each in samples
         ]
         return math.sqrt(int((sums[0] - sums[1]).square().sum())) * 2.0**-grid.fraction_bits
@@ -170,8 +170,8 @@ def test_one_replaced_record_changes_itself_alone(tmp_path: Path) -> None:
 
 def test_features_that_no_kernel_takes_add_nothing_to_the_sums() -> None:
     """NaN as an integer is the smallest there is, whose square is 0 in 64 bits: it would pass for short."""
-    grid = mean_embedding._Grid.choose(4.0, 10)
+    grid = synthetic_data._Grid.choose(4.0, 10)
     samples, labels = torch.ones(60, 4), torch.zeros(60, dtype=torch.int64)
-    broken = mean_embedding._class_sums(samples, labels, 1, torch.full((4, 5), float("inf")), grid)
+    broken = synthetic_data._class_sums(samples, labels, 1, torch.full((4, 5), float("inf")), grid)
     assert not broken.any()
-    assert mean_embedding._class_sums(samples, labels, 1, torch.full((4, 5), 0.5), grid).any()
+    assert synthetic_data._class_sums(samples, labels, 1, torch.full((4, 5), 0.5), grid).any()

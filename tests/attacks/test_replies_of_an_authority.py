@@ -10,11 +10,11 @@ import pytest
 from methods.method_conformance import SteppedRun
 from methods.stored_run import KEY, asked_over, closed_over, run_in_file, same_in_every_round, set_back
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.message import Message
+from shieldfl.authority.session_keys import SessionKeys
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.methods.protocol.authorities import ListAuthority, RoundAuthority
-from shieldfl.roles.authority_store import AuthorityStore
-from shieldfl.roles.message import Message
-from shieldfl.roles.session_keys import SessionKeys
+from shieldfl.rounds.authorities import ListAuthority, RoundAuthority
 
 METHODS = ["full-he", "mask-crypt", "selective-shield/encrypted", "sense-crypt/clusters", "dict-pfl"]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.wire_twin import reseal
-from roles.enrolled_session import SIZE, Session, updates
-from shieldfl import kahe
-from shieldfl.scheme.answers import open_total
-from shieldfl.scheme.sum_keys import sum_key
+from authority.enrolled_session import SIZE, Session, updates
+from encryption.wire_twin import reseal
+from shieldfl.encryption import kahe
+from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.sum_keys import sum_key
 
 ROUND = 3
 OTHER = np.random.default_rng(9).integers(-1000, 1000, SIZE).astype(np.float32) / 1024

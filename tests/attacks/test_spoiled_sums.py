@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.wire_twin import reseal
+from encryption.wire_twin import reseal
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, labelled, opened_by_clients
+from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, RangeError, ShieldError
-from shieldfl.methods.protocol.messages import ANSWERED_PHASE, ANSWERED_ROUND
-from shieldfl.roles.message import Message
+from shieldfl.rounds.messages import ANSWERED_PHASE, ANSWERED_ROUND
 
 LABELS = ["full-he", "selective-shield/encrypted", "dict-pfl", "fedml-he", "mask-crypt"]
 VICTIM = 0

@@ -12,6 +12,7 @@ import pytest
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, every_variant, labelled
+from shieldfl.authority.message import Message
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,
@@ -21,8 +22,7 @@ from shieldfl.errors import (
     ShieldError,
 )
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
-from shieldfl.roles.message import Message
+from shieldfl.methods.encrypted_update import MixedUpload
 
 
 def noised(label: str, **changes):

@@ -10,13 +10,13 @@ import pytest
 
 import shieldfl as sf
 from attacks.ckks_cryptanalysis import with_weight
-from core.wire_twin import reseal
+from encryption.wire_twin import reseal
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, every_variant, labelled
-from shieldfl.audit.protocol.ckks_frames import BatchFrame, ask_for_secret, open_batch, secret_from_sum
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message
+from shieldfl.authority.message import Message
+from shieldfl.lab.audit.protocol.ckks_frames import BatchFrame, ask_for_secret, open_batch, secret_from_sum
+from shieldfl.rounds.global_model import GlobalModel
 
 LOG2_SIZE = 22
 """2^k of the secret stands beside sums below 2^(k - 1)."""

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.wire_twin import reseal
+from encryption.wire_twin import reseal
 from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, labelled
-from shieldfl.roles.message import Message
+from shieldfl.authority.message import Message
 
 ATTACKER = CLIENTS - 1
 

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.simulation.small_runs import run_methods
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
+from shieldfl.lab.report.run_summary import summarise
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.learning.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.roles.message import Message
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.report.summary import summarise
-from shieldfl.simulation.run_result import RunInterrupted
-from shieldfl.training.local_update import LocalUpdate
-from simulation.small_runs import run_methods
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 
 
 def test_what_left_in_a_round_that_was_not_finished_is_in_the_figure(monkeypatch: pytest.MonkeyPatch):

@@ -7,10 +7,10 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction, signed_answer
 from methods.variants import CLIENTS, labelled
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
 
 AGREED = ["fedml-he", "fedml-he/paillier-dense", "alt-fl-pi", "alt-fl-si-he", "alt-fl-mp"]
 

@@ -10,7 +10,7 @@ from authority_service.served import ANY, KEYS, made_folder
 @pytest.fixture(scope="module", autouse=True)
 def cheap_passphrases():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
+        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
         yield
 
 

@@ -26,7 +26,7 @@ from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.authority_service.several_authorities import SeveralAuthorities
-from shieldfl.methods.protocol.method import Method
+from shieldfl.rounds.method import Method
 
 ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "paillier"), "min_clients": 2}
 """A policy that lets every method run."""

@@ -17,12 +17,12 @@ import pytest
 
 from authority_service.served import ANY, KAHE, made_folder, served, served_run, tls_of
 from authority_service.test_served_process import Process, command_with_key
+from shieldfl.authority.message import Message
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.http_server import FewAlike, LogLines, RequestBodies
 from shieldfl.authority_service.service import OfferedKeys
+from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import PolicyError
-from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolment import AuthorityGroup
 
 
 @pytest.fixture(scope="module")

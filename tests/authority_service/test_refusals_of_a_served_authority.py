@@ -24,6 +24,7 @@ from authority_service.served import (
 )
 from methods.stored_run import asked_over, closed_over, same_in_every_round
 from methods.variants import labelled
+from shieldfl.authority.message import Message
 from shieldfl.authority_service import service, session_folder
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
@@ -41,9 +42,8 @@ from shieldfl.errors import (
     UnreachableError,
     WireFormatError,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
 
 
 def test_registered_clients_enrol(strict):

@@ -24,11 +24,15 @@ from authority_service.served import (
 )
 from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts, signed_answer
 from shieldfl.authority_service.authority_client import RemoteAuthority
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
 from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.authority_service.several_authorities import SeveralAuthorities
+from shieldfl.encryption.answers import read_answer, sealed_answer
+from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.errors import (
     DataError,
     KeyMismatchError,
@@ -36,12 +40,8 @@ from shieldfl.errors import (
     PolicyError,
     UnreachableError,
 )
-from shieldfl.methods.protocol.messages import sum_request
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts, signed_answer
-from shieldfl.scheme.answers import read_answer, sealed_answer
-from shieldfl.scheme.enrolment import AuthorityGroup, AuthorityIdentity
+from shieldfl.rounds.messages import sum_request
+from shieldfl.rounds.public_setup import PublicSetup
 
 VARIANTS = [
     *(("full-he", "clients", encryption, count) for encryption, count in (("kahe", 3), ("pads", 2))),

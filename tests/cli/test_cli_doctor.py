@@ -21,13 +21,12 @@ pytest.importorskip("cryptography")
 from typer.testing import CliRunner
 
 import shieldfl as sf
-from shieldfl.build_info import instruction_sets_of, lower_instruction_sets
+from shieldfl.build_info import EXTRAS, how_to_install, instruction_sets_of, lower_instruction_sets
 from shieldfl.cli.app import app
 from shieldfl.cli.doctor import diagnosis, machine, self_test
 from shieldfl.cli.doctor.machine import InstructionSets
 from shieldfl.cli.doctor.self_test import RANDOM, Check
-from shieldfl.installing import EXTRAS, how_to_install
-from shieldfl.scheme.registry import REGISTRY
+from shieldfl.encryption.registry import REGISTRY
 
 IN_USE = sf.build_info()["instruction_set"]
 SETS = (*lower_instruction_sets(IN_USE), IN_USE)

@@ -23,9 +23,9 @@ from shieldfl.errors import PolicyError
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.flower.settings import FederationSettings, NodeSettings
 from shieldfl.methods.discovery import BUILT_IN, named_method
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import settings_of
 
 # Of what Flower makes patterns with.

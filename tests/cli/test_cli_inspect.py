@@ -12,10 +12,10 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
+from encryption.paillier_keys import authority_for
+from shieldfl.build_info import how_to_install
 from shieldfl.cli.app import app
-from shieldfl.frame_inspection import inspect_frame
-from shieldfl.installing import how_to_install
+from shieldfl.encryption.frame_inspection import inspect_frame
 
 
 def invoke(*arguments: object, data: bytes | None = None):

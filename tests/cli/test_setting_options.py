@@ -12,9 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
-from shieldfl.scheme.registry import KEY_SIZES, calibrations
-from shieldfl.simulation import DATASETS
-from shieldfl.training import MODELS
+from shieldfl.encryption.registry import KEY_SIZES, calibrations
+from shieldfl.lab.simulation import DATASETS
+from shieldfl.learning import MODELS
 
 KEY_BITS = "|".join(map(str, KEY_SIZES))
 # In capitals what it is, where it is not one of a few words.

@@ -23,7 +23,7 @@ from nvflare_example import (
     module,
     weighted_mean,
 )
-from shieldfl.torch import ModelLayout
+from shieldfl.models import ModelLayout
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,9 @@ def test_one_round_shows_each_message_and_loads_numpy_alone():
         assert sum(f" {name} " in line for line in messages) == 1, name
     for name in ("request for enrolment", "grant", "encrypted update"):
         assert sum(f" {name} " in line for line in messages) == 3, name
-    assert not {"torch", "shieldfl.simulation", "shieldfl.audit", "shieldfl.methods"} & {*modules.split()}
+    assert not {"torch", "shieldfl.lab.simulation", "shieldfl.lab.audit", "shieldfl.methods"} & {
+        *modules.split()
+    }
 
 
 def test_a_regression_in_ones_own_loop(capsys):

@@ -12,20 +12,20 @@ from flwr.clientapp import ClientApp
 from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.torch_training import train_as_asked
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_update import PrivateSteps
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import load_dataset
-from shieldfl.simulation.federation import EmbeddedFederation
-from shieldfl.simulation.partition import dirichlet_partition
-from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
-from shieldfl.training.local_trainer import LocalTrainer
-from shieldfl.training.local_update import PrivateSteps
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 SEED = 5
 

@@ -10,8 +10,8 @@ from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from flower.vector_app import ALL, ONE, VectorRun, as_arrays, number_of
+from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.flower.wire import ASK, HELD, MESSAGE, message_in, packed
-from shieldfl.roles.message import Message as RoleMessage
 
 CLIENTS = 10
 EQUAL = dict.fromkeys(range(CLIENTS), 50)

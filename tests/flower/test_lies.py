@@ -13,17 +13,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam
 
-from core.wire_twin import reseal
+from encryption.wire_twin import reseal
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, ONE, SHAPES, VectorRun, as_arrays, config_of, cut_off, moves, number_of
+from shieldfl.authority.message import Message as RoleMessage
+from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.clients import Exchange, Participants
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.run import BegunRun
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
-from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.roles.step_store import StepStore
 
 
 @pytest.mark.parametrize("position", [[math.inf, 1.0], [1], "far", None])

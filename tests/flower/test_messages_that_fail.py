@@ -10,15 +10,15 @@ import pytest
 from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
-from core.wire_twin import reseal
+from encryption.wire_twin import reseal
 from flower.digits_app import DigitsRun
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from flower.vector_app import ALL, VectorRun, loses, number_of
+from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import PolicyError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
-from shieldfl.roles.message import Message as RoleMessage
 
 
 def test_all_is_well_without_faults():

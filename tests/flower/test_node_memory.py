@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from flower.vector_app import ALL, VectorRun, loses, moves, number_of
+from shieldfl.authority.private_file import write_private_file
+from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import DataError, KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.flower.node_memory import DiskMemory
-from shieldfl.roles.private_file import write_private_file
-from shieldfl.roles.step_store import StepStore
 
 KEY = bytes(32)
 SESSION, OTHER = b"a" * 16, b"b" * 16
@@ -218,7 +218,7 @@ def test_two_processes_that_draw_a_nodes_key_at_once_have_one(tmp_path, monkeypa
             DiskMemory(tmp_path / "node").read(SESSION)
         write_private_file(path, content)
 
-    monkeypatch.setattr("shieldfl.roles.private_file.write_private_file", write)
+    monkeypatch.setattr("shieldfl.authority.private_file.write_private_file", write)
     DiskMemory(tmp_path / "node").read(SESSION)
     DiskMemory(tmp_path / "node").read(SESSION)
     assert not list((tmp_path / "node").glob("*.drawn"))

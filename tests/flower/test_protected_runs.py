@@ -9,9 +9,9 @@ from flwr.serverapp.strategy import FedAvg
 from flower.digits_app import DigitsRun
 from flower.loopback_grid import LoopbackGrid
 from privacy.seeded_draws import noise_from_seeds
+from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
-from shieldfl.roles.granted_keys import GrantedKeys
 
 
 def evaluated(run, monkeypatch):

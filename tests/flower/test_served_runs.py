@@ -10,17 +10,17 @@ from authority_service.served import KEYS, made_folder, served
 from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, VectorRun
 from privacy.seeded_draws import noise_from_seeds
+from shieldfl.authority.message import Message as RoleMessage
+from shieldfl.authority.private_file import write_private_file
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.roles.private_file import write_private_file
 
 
 @pytest.fixture(scope="module", autouse=True)
 def cheap_passphrases():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.roles.private_file._SCRYPT_COST", 2**4)
+        patch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
         yield
 
 

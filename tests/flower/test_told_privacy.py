@@ -15,7 +15,6 @@ from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.told_events import ToldEvents, UntoldEvents
 from shieldfl.flower.wire import ASK
-from shieldfl.methods.protocol.account import Account, AccountState
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import (
     ClearUpload,
@@ -25,6 +24,7 @@ from shieldfl.privacy.events import (
     OpenedSum,
     SummedUploads,
 )
+from shieldfl.rounds.account import Account, AccountState
 
 SIGMA, DELTA = 3.0, 1e-5
 NOISE = Noise(SIGMA, "client")

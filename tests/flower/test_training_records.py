@@ -16,6 +16,7 @@ from flwr.common.serde import message_from_proto, message_to_proto, recorddict_f
 
 from flower.vector_app import VectorRun
 from shieldfl import errors
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import SimulatedMemory
@@ -23,10 +24,9 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import SCORES, asked_training, done_training, update_of
 from shieldfl.flower.wire import ASK, MESSAGE, TRAINING, message_in, packed
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import GradientNoise, PrivateSteps, StartingPoint
+from shieldfl.learning.local_update import GradientNoise, PrivateSteps, StartingPoint
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import PublicSetup
 
 PARAMETERS = np.arange(6, dtype=np.float32)
 NO_BUFFERS = np.empty(0, np.float32)

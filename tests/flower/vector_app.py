@@ -90,7 +90,7 @@ class VectorRun:
             count = 1 if self.samples is None else self.samples(context)
             metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
             content = {self.arrays_key: ArrayRecord(as_arrays(moved)), "metrics": metrics}
-            asked = message.content.get("shieldfl.training", {})
+            asked = message.content.get("shieldfl.learning", {})
             if self.brings_scores and asked.get("scores"):
                 scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
                 content["shieldfl.scores"] = ArrayRecord(as_arrays(scores))

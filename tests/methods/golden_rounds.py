@@ -21,8 +21,8 @@ import numpy as np
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant, twins, variants
 from privacy.seeded_draws import noise_from_seeds
+from shieldfl.authority.message import Message
 from shieldfl.masks import Mask
-from shieldfl.roles.message import Message
 
 GOLDEN = Path(__file__).with_suffix(".json")
 CLIENTS = 5

@@ -9,8 +9,8 @@ import numpy as np
 
 from methods.method_conformance import SteppedRun
 from methods.variants import FAINT_TOLERANCE, Variant
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.training.local_update import StartingPoint
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.rounds.reports import Disclosure
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.paillier_keys import decryptor_of, primes, public_key_frame, secret_of
+from encryption.paillier_keys import decryptor_of, primes, public_key_frame, secret_of
 from shieldfl import _core
-from shieldfl.paillier import opening
+from shieldfl.encryption.paillier import opening
 
 _TURN = itertools.count()
 

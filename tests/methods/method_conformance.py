@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from methods.variants import BUFFERS, PARAMETERS, Variant, labelled
-from shieldfl import ckks, kahe, pads, paillier
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, INVITED, RoundKeyReader, digest_of_parts
-from shieldfl.scheme.encryption import Encryptor, SchemeBatch
-from shieldfl.scheme.registry import scheme_of
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, INVITED, RoundKeyReader, digest_of_parts
+from shieldfl.encryption import ckks, kahe, pads, paillier
+from shieldfl.encryption.encryption import Encryptor, SchemeBatch
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.testing import stepped_run
 from shieldfl.testing.stepped_run import contraction
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from methods.variants import BUFFERS, PARAMETERS
-from shieldfl.methods.protocol.plan import FederationPlan
+from shieldfl.rounds.plan import FederationPlan
 
 
 def small_plan(weights: Sequence[int] | None = None, **changes: Any) -> FederationPlan:

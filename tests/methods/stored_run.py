@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun
-from shieldfl.methods.protocol.method import Method
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import round_key_parts
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import round_key_parts
+from shieldfl.rounds.method import Method
 
 KEY = bytes(32)
 """Of the states."""

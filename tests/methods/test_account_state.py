@@ -8,8 +8,6 @@ from typing import get_args
 import pytest
 
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.protocol.account import Account, AccountState
-from shieldfl.methods.protocol.reports import Note, Report, Tally
 from shieldfl.privacy.events import (
     ClearUpload,
     ClientsDrawn,
@@ -24,6 +22,8 @@ from shieldfl.privacy.events import (
     ReadSum,
     SummedUploads,
 )
+from shieldfl.rounds.account import Account, AccountState
+from shieldfl.rounds.reports import Note, Report, Tally
 
 NOISE = Noise(1.5, "sample", 0.1, 7)
 EVENTS = (

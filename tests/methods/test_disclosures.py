@@ -10,13 +10,13 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, Variant, every_one_of, labelled, variants
-from shieldfl import paillier
+from shieldfl.authority.message import Message
+from shieldfl.encryption import paillier
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import layer_ranges
 from shieldfl.methods.mask_crypt.method import decode_ranking
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.rounds.reports import Disclosure
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
 NUMBERS = {"values", "update"}

@@ -13,7 +13,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods import discovery
 from shieldfl.methods.discovery import BUILT_IN, checked_methods, method_class, method_names, named_method
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.protocol.named_method import NamedMethod
+from shieldfl.rounds.named_method import NamedMethod
 
 
 class Offered(FedAvg):

@@ -11,6 +11,7 @@ import pytest
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, every_variant
+from shieldfl.authority.message import Message
 from shieldfl.errors import (
     DuplicateFrameError,
     KeyMismatchError,
@@ -22,7 +23,6 @@ from shieldfl.errors import (
 )
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.roles.message import Message
 
 
 @every_variant

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.dict_pfl.dictionary_layers import merged
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.settings import TrainingSettings
-from shieldfl.torch_bridge import flatten, flatten_buffers
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import train_locally
 
 SHAPE = (1, 8, 8)
 

@@ -10,9 +10,9 @@ import pytest
 import shieldfl as sf
 from methods.offered_method import offer
 from shieldfl.methods.fedavg import FedAvg, FedAvgClient
-from shieldfl.methods.protocol.named_method import NamedMethod
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.events import NO_NOISE
+from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.settings import Settings, Share, about
 
 NAMED = r"the method 'own', [\w.]*test_own_method_errors:\w+"

@@ -12,8 +12,8 @@ from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant
 from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.training.local_update import PrivateSteps
 
 METHODS = (
     "fedavg",

@@ -11,12 +11,12 @@ from methods.method_conformance import SteppedRun
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, Variant
 from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.methods.protocol.plan import checked_weights
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.config import RunConfig
+from shieldfl.rounds.plan import checked_weights
 
 BAD_SHIELD = [
     ({"noise_distribution": "discrete-gaussian", "noise_multiplier": 2.0**-30}, "2\\^-29"),

@@ -9,7 +9,7 @@ import pytest
 
 from shieldfl.masks import Mask
 from shieldfl.methods.fedavg import FedAvgClient
-from shieldfl.methods.protocol.disclosure import Disclosure
+from shieldfl.rounds.reports import Disclosure
 from shieldfl.testing.round_checks import check_facts, check_messages, check_records, check_shares
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from methods.small_plan import small_plan
-from shieldfl import ckks
-from shieldfl.ckks.scheme import Ckks
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.encryption import ckks
+from shieldfl.encryption.ckks.scheme import Ckks
+from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.costs.calibration import CalibrationSettings, calibrate
+from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.full_encryption import FullEncryption
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.scheme.registry import REGISTRY, encryptions, scheme_of
+from shieldfl.rounds.global_model import GlobalModel
 
 SIZE = 300
 

@@ -14,7 +14,7 @@ import pytest
 
 from shieldfl import _testing
 from shieldfl.privacy import draws
-from shieldfl.privacy.noise_table import NoiseTable
+from shieldfl.privacy.noise_share import NoiseTable
 
 __all__ = ["SeededDraws", "noise_from_seeds", "seed_noise"]
 

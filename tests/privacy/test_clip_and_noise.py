@@ -12,7 +12,7 @@ import pytest
 
 from shieldfl.build_info import INSTRUCTION_SETS
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.mechanisms import clip_and_noise, clip_l2
+from shieldfl.privacy.noise import clip_and_noise, clip_l2
 
 DRAWS = 1_000_000
 # A standard score beyond 6 comes once in 5e8 honest runs.
@@ -66,7 +66,7 @@ def test_bad_input_is_refused() -> None:
 
 def test_every_instruction_set_clips_alike() -> None:
     code = (
-        "import numpy as np; from shieldfl.privacy.mechanisms import clip_l2, gaussian_noise;"
+        "import numpy as np; from shieldfl.privacy.noise import clip_l2, gaussian_noise;"
         "v = np.random.default_rng(2).normal(0, 1, 10_007).astype(np.float32);"
         "c, norm, _ = clip_l2(v, 3.0); n = gaussian_noise(v, 1.0) - v;"
         "assert 0.9 < n.std() < 1.1; print(norm.hex(), c.tobytes().hex())"

@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from shieldfl.privacy.clip_rule import MOST_EXPONENT, STEPS_PER_OCTAVE, ClipRule
+from shieldfl.privacy.noise import MOST_EXPONENT, STEPS_PER_OCTAVE, ClipRule
 
 PAPER = ClipRule(first_norm=0.1, quantile=0.5, learning_rate=0.2)
 

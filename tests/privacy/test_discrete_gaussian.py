@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from privacy.discrete_gaussian_twin import discrete_gaussian, random_pieces
 from reference.ckks import test_seed as insecure_seed
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, grid_variance
+from shieldfl.privacy.noise import discrete_gaussian_noise, grid_variance
 
 # A standard score beyond 6 comes once in 5e8 honest runs.
 SCORE_LIMIT = 6.0

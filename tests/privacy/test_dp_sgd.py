@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from shieldfl.errors import RangeError
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
+from shieldfl.models.sample_gradients import gradients_of_samples
+from shieldfl.models.torch_bridge import flatten
 from shieldfl.privacy.dp_sgd import PrivateTraining, train_privately
-from shieldfl.sample_gradients import gradients_of_samples
 from shieldfl.settings import TrainingSettings, settings_of
-from shieldfl.torch_bridge import flatten
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 SHAPE = (1, 6, 6)
 CLASSES = 4

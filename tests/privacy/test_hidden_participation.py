@@ -12,7 +12,7 @@ import pytest
 from documentation_pages import doc
 from privacy.sum_noise_twin import divergence_of, excess, of_drawn, summed
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import ORDERS, epsilon_of
+from shieldfl.privacy.accountant import ORDERS, divergences_if_hidden, epsilon_of
 from shieldfl.privacy.book import PrivacyBook
 from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import (
@@ -27,7 +27,6 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     OpenedSum,
 )
-from shieldfl.privacy.hidden_participation import divergences_if_hidden
 
 BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
 TRIED = (1.1, 1.5, 2.0, 3.0, 4.5, 8.0, 16.0, 32.0, 64.0, 256.0, 1024.0)

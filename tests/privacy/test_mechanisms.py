@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import shieldfl._core as _core
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.mechanisms import AdaptiveClip, clip_l2, gaussian_noise
+from shieldfl.privacy.noise import AdaptiveClip, clip_l2, gaussian_noise
 
 DRAWS = 1_000_000
 # A standard score beyond 6 comes once in 5e8 honest runs.

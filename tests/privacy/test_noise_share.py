@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.noise_share import mean_of_total, noise_share, rotated
-from shieldfl.privacy.noise_table import NoiseTable
+from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share, rotated
 
 SEED = bytes(range(32))
 # A standard score beyond 6 comes once in 5e8 honest runs.

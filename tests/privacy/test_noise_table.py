@@ -11,7 +11,7 @@ import pytest
 
 from reference.distributed_noise import AliasTable
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.noise_table import NoiseTable, _tail, _Weights
+from shieldfl.privacy.noise_share import NoiseTable, _tail, _Weights
 
 VARIANCES = [Fraction(1, 128), Fraction(1, 100), Fraction(7, 9), Fraction(25), Fraction(1000, 3)]
 

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
-from shieldfl.methods.protocol.global_model import GlobalModel
+from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.dp_sgd import train_privately
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.settings import TrainingSettings
-from shieldfl.training.local_update import PrivateSteps
 
 SAMPLES, FEATURES, CLASSES = 60, 5, 3
 ROUNDS = 3

@@ -14,10 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeError
-from shieldfl.privacy import mean_embedding
+from shieldfl.privacy import synthetic_data
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.mean_embedding import fit_synthetic_data
-from shieldfl.privacy.synthetic_data import SyntheticData, check_labelled_samples, load_labelled_samples
+from shieldfl.privacy.synthetic_data import (
+    SyntheticData,
+    check_labelled_samples,
+    fit_synthetic_data,
+    load_labelled_samples,
+)
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
@@ -82,9 +86,9 @@ def test_one_sample_more_moves_what_is_released_by_the_sensitivity_at_most(
     features = scale * torch.randn(others + 1, 6, generator=generator)
     labels = torch.randint(0, CLASSES, (others + 1,), generator=generator)
     frequencies = torch.randn(6, 50, generator=generator)
-    grid = mean_embedding._Grid.choose(multiplier, 100)
-    with_it = mean_embedding._class_sums(features, labels, CLASSES, frequencies, grid)
-    without = mean_embedding._class_sums(features[1:], labels[1:], CLASSES, frequencies, grid)
+    grid = synthetic_data._Grid.choose(multiplier, 100)
+    with_it = synthetic_data._class_sums(features, labels, CLASSES, frequencies, grid)
+    without = synthetic_data._class_sums(features[1:], labels[1:], CLASSES, frequencies, grid)
     # In integers: exactly.
     moved = int((with_it - without).square().sum())
     assert moved <= (grid.sensitivity * 2**grid.fraction_bits) ** 2
@@ -106,21 +110,21 @@ def test_everything_released_is_noised_once_for_the_stated_privacy(monkeypatch: 
         calls.append((vector, deviation, fraction_bits))
         return np.full(vector.shape, 5000.0), 0.0, False
 
-    sums_of = mean_embedding._class_sums
+    sums_of = synthetic_data._class_sums
     summed = []
 
     def sum_up(*arguments: Any) -> torch.Tensor:
         summed.append(sums_of(*arguments))
         return torch.zeros_like(summed[-1])
 
-    monkeypatch.setattr(mean_embedding, "_class_sums", sum_up)
-    monkeypatch.setattr(mean_embedding, "discrete_gaussian_noise", record)
+    monkeypatch.setattr(synthetic_data, "_class_sums", sum_up)
+    monkeypatch.setattr(synthetic_data, "discrete_gaussian_noise", record)
     features, labels = samples(500)
     made = fit(features, labels, epsilon=2.0, delta=1e-4, steps=1)
     multiplier = noise_multiplier_for(2.0, 1e-4, 1)
     assert (made.epsilon, made.delta, made.noise_multiplier) == (2.0, 1e-4, multiplier)
     [(vector, deviation, fraction_bits)] = calls
-    grid = mean_embedding._Grid.choose(multiplier, 100)
+    grid = synthetic_data._Grid.choose(multiplier, 100)
     assert (deviation, fraction_bits) == (multiplier * grid.sensitivity, grid.fraction_bits)
     assert vector.shape == (CLASSES * 101,)
     assert summed[0].shape == (CLASSES, 101)

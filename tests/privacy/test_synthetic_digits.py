@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shieldfl.privacy.mean_embedding import fit_synthetic_data
-from shieldfl.privacy.synthetic_data import check_labelled_samples
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
+from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_synthetic_data
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import load_dataset
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import evaluate, train_locally
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shieldfl.profiling import stages
-from shieldfl.profiling.stages import StageClock
+from shieldfl.learning import stages
+from shieldfl.learning.stages import StageClock
 
 
 @pytest.fixture

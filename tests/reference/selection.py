@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Chosen(NamedTuple):
-    """The chosen positions and, in the order of ``shieldfl.selection.Selection``, what led to their number."""
+    """The chosen positions and, in the order of ``shieldfl.masks.Selection``, what led to their number."""
 
     positions: list[int]
     best_count: int

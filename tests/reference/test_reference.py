@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shieldfl as sf
-from core.product_ring import ProductRing
-from core.wire_twin import ciphertext_frame, digits_of, make_known_key, sum_of
+from encryption.product_ring import ProductRing
+from encryption.wire_twin import ciphertext_frame, digits_of, make_known_key, sum_of
 from reference import ckks as reference
 from shieldfl import _core, _testing
 

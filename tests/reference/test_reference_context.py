@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from core.product_ring import ProductRing
-from core.wire_twin import identifier
+from encryption.product_ring import ProductRing
+from encryption.wire_twin import identifier
 from reference import ckks, enrolled
 from reference import kahe as kahe_twin
 from reference import pads as pads_twin
 from shieldfl import _testing
-from shieldfl.scheme.answers import open_total
-from shieldfl.scheme.sum_keys import sum_key
+from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.sum_keys import sum_key
 
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7
 ROUND, PURPOSE, PART = 4, "scores", 3

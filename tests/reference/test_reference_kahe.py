@@ -8,13 +8,14 @@ import struct
 import numpy as np
 import pytest
 
-from core.product_ring import ProductRing
+from encryption.product_ring import ProductRing
 from reference import ckks, enrolled
 from reference import kahe as twin
-from shieldfl import _core, _testing, kahe
-from shieldfl.scheme.answers import open_total
-from shieldfl.scheme.encryption import purpose_id
-from shieldfl.scheme.sum_keys import sum_key
+from shieldfl import _core, _testing
+from shieldfl.encryption import kahe
+from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.encryption import purpose_id
+from shieldfl.encryption.sum_keys import sum_key
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

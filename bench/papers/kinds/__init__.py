@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.toml_files import refuse_unknown
+from shieldfl.settings import refuse_unknown
 
 __all__ = ["KINDS", "Kind", "Measured", "check_keys", "kind_named"]
 

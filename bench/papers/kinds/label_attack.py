@@ -12,9 +12,9 @@ import numpy as np
 from paper_attacks import selective_shield, sense_crypt
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
 from papers.kinds import Measured, check_keys
-from shieldfl.audit.views.trial import Trial
 from shieldfl.errors import ParameterError
-from shieldfl.simulation.data import load_dataset
+from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.simulation.data import load_dataset
 
 __all__ = ["FIGURES", "SOURCES", "check", "measure"]
 

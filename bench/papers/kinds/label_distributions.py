@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from papers.kinds import Measured, check_keys
-from shieldfl.simulation.partition import grouped_partition, label_shares, mean_label_distance
+from shieldfl.lab.simulation.partition import grouped_partition, label_shares, mean_label_distance
 
 __all__ = ["FIGURES", "check", "measure"]
 

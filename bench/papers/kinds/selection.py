@@ -11,15 +11,14 @@ import numpy as np
 
 from papers.kinds import Measured, check_keys
 from shieldfl.errors import ParameterError
-from shieldfl.masks import Mask
-from shieldfl.selection import SelectionLimits, mutual_information, select, top_k
-from shieldfl.sensitivity.gradient import taylor_sensitivity
+from shieldfl.lab.simulation import DATASETS
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model, default_model
+from shieldfl.learning.scores import taylor_sensitivity
+from shieldfl.learning.sgd import train_locally
+from shieldfl.masks import Mask, SelectionLimits, mutual_information, select, top_k
+from shieldfl.models.torch_bridge import flatten
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation import DATASETS
-from shieldfl.simulation.data import load_dataset
-from shieldfl.torch_bridge import flatten
-from shieldfl.training.models import build_model, default_model
-from shieldfl.training.sgd import train_locally
 
 __all__ = ["FIGURES", "check", "measure"]
 

@@ -12,18 +12,18 @@ from typing import Any, Self
 import httpx
 
 import shieldfl.errors
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
 from shieldfl.authority_service.served_session import asked
 from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.encryption.enrolment import VERIFYING_KEY_BYTES, AuthorityIdentity
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.methods.protocol.messages import ANSWERED_ROUND
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
-from shieldfl.scheme.enrolment import VERIFYING_KEY_BYTES, AuthorityIdentity
+from shieldfl.rounds.messages import ANSWERED_ROUND
+from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.stateful import Uncopied
 
 __all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority"]

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA384
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from shieldfl.authority.private_file import read_sealed_file, write_private_file, write_sealed_file
 from shieldfl.authority_service.identity import NAME
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
 
 __all__ = [
     "OWN_ISSUER",

@@ -23,6 +23,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from shieldfl.authority.message import Message
 from shieldfl.authority_service.served_session import CALLS, LOG, answered
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
@@ -34,7 +35,6 @@ from shieldfl.errors import (
     UnreachableError,
     WireFormatError,
 )
-from shieldfl.roles.message import Message
 
 __all__ = ["STATUS", "Address", "FewAlike", "LogLines", "serve"]
 

@@ -13,12 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shieldfl.authority.message import Message, Part, pieces_of_length
+from shieldfl.authority.private_file import (
+    read_sealed_file,
+    sync_folder,
+    write_private_file,
+    write_sealed_file,
+)
+from shieldfl.build_info import cryptographic
+from shieldfl.encryption.enrolment import MOST_AUTHORITIES
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
-from shieldfl.installing import cryptographic
-from shieldfl.roles.held_file import sync_folder
-from shieldfl.roles.message import Message, Part, pieces_of_length
-from shieldfl.roles.private_file import read_sealed_file, write_private_file, write_sealed_file
-from shieldfl.scheme.enrolment import MOST_AUTHORITIES
 from shieldfl.stateful import Uncopied
 
 __all__ = [

@@ -9,12 +9,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from shieldfl.encryption.registry import REGISTRY, scheme_of
 from shieldfl.errors import PolicyError
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.scheme.registry import REGISTRY, scheme_of
-from shieldfl.settings import Count, Settings, about, settings_of
-from shieldfl.toml_files import parse_toml, read_settings, read_text
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.settings import Count, Settings, about, parse_toml, read_settings, read_text, settings_of
 
 __all__ = ["AuthorityPolicy"]
 

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from shieldfl.authority.authority_secrets import JointKeys
+from shieldfl.authority.message import Message, Part
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey, check_enrolment
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError, WireFormatError
-from shieldfl.methods.protocol.public_setup import check_sizes
-from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.steps import AuthoritySteps
-from shieldfl.roles.authority_secrets import JointKeys
-from shieldfl.roles.message import Message, Part
+from shieldfl.rounds.public_setup import check_sizes
+from shieldfl.rounds.reports import Note
+from shieldfl.rounds.steps import AuthoritySteps
 
 __all__ = ["CALLS", "LEAST_BODY_BYTES", "LOG", "ServedSession", "answered", "asked"]
 

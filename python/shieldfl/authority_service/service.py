@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shieldfl.authority.authority_secrets import AuthoritySecrets, JointKeys
+from shieldfl.authority.message import Message
+from shieldfl.authority.private_file import HeldFile, write_private_file
 from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSession
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.encryption.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import DataError, ParameterError, PolicyError
-from shieldfl.roles.authority_secrets import AuthoritySecrets, JointKeys
-from shieldfl.roles.held_file import HeldFile
-from shieldfl.roles.message import Message
-from shieldfl.roles.private_file import write_private_file
-from shieldfl.scheme.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity
-from shieldfl.scheme.registry import scheme_of
 
 __all__ = ["AuthorityFolder", "AuthorityService"]
 

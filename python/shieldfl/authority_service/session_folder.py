@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.private_file import disk_errors_as, write_private_file
 from shieldfl.authority_service.session_request import SESSION_ID_BYTES, SessionRequest
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.roles.message import Message
-from shieldfl.roles.private_file import disk_errors_as, write_private_file
+from shieldfl.rounds.public_setup import PublicSetup
 
 __all__ = ["SessionFacts", "SessionFolder"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
+from shieldfl.authority.message import Message
+from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
-from shieldfl.scheme.enrolment import AuthorityGroup
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
 
 __all__ = ["SESSION_ID_BYTES", "SessionRequest"]
 

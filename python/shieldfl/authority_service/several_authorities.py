@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, model_signature_name
 from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection
 from shieldfl.authority_service.identity import checked_public_keys
 from shieldfl.authority_service.session_request import SessionRequest
+from shieldfl.encryption.enrolment import MOST_AUTHORITIES, AuthorityGroup
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.methods.protocol.messages import ANSWER
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import ANSWER_SIGNATURE, model_signature_name
-from shieldfl.scheme.enrolment import MOST_AUTHORITIES, AuthorityGroup
+from shieldfl.rounds.messages import ANSWER
 
 __all__ = ["SeveralAuthorities"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from shieldfl.build_info import extra_of, how_to_install
 from shieldfl.errors import ShieldError
-from shieldfl.installing import extra_of, how_to_install
 
 __all__ = [
     "Terminated",

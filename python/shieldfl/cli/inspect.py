@@ -10,8 +10,8 @@ import typer
 
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
+from shieldfl.encryption.frame_inspection import FrameReport, inspect_frame
 from shieldfl.errors import WireFormatError
-from shieldfl.frame_inspection import FrameReport, inspect_frame
 
 __all__ = ["inspect"]
 

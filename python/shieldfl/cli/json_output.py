@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shieldfl.reporting.output_files import write_whole
+from shieldfl.lab.report.output_files import write_whole
 
 __all__ = ["JsonFile", "checked_output", "is_stdout", "write_json"]
 

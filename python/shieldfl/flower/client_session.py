@@ -14,6 +14,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Error, MetricRecord, RecordDict
 from flwr.supercore import log
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
 from shieldfl.flower.node_memory import NodeMemory, Position, write_model
 from shieldfl.flower.record_layout import RecordLayout
@@ -32,15 +33,14 @@ from shieldfl.flower.wire import (
     text_in,
     with_held,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.messages import missed_parts
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import naming_own_method
-from shieldfl.methods.protocol.public_setup import PublicSetup
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import ClearUpload
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import missed_parts
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import naming_own_method
+from shieldfl.rounds.public_setup import PublicSetup
 
 __all__ = ["ClientSession"]
 

@@ -16,6 +16,8 @@ from flwr.supercore import log
 
 import shieldfl
 from shieldfl import errors
+from shieldfl.authority.message import Message as RoleMessage
+from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import (
@@ -33,10 +35,8 @@ from shieldfl.flower.wire import (
     packed,
     position_in,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.plan import FederationPlan
 
 __all__ = ["Exchange", "GridClients", "Participant", "Participants", "check_sample"]
 

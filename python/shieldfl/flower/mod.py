@@ -14,6 +14,7 @@ from flwr.supercore import log
 
 import shieldfl
 from shieldfl.array_view import as_unsigned
+from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
@@ -32,8 +33,7 @@ from shieldfl.flower.wire import (
     text_in,
     with_held,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message as RoleMessage
+from shieldfl.rounds.global_model import GlobalModel
 
 __all__ = ["ShieldMod", "shield_mod"]
 

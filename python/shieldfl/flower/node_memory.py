@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context
 
+from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_private_file
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
+from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, PolicyError
-from shieldfl.roles.private_file import disk_errors_as, drawn_key, write_private_file
-from shieldfl.roles.role_state import SEALING_KEY_BYTES
-from shieldfl.roles.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 
 __all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated", "write_model"]
 

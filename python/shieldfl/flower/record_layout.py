@@ -15,11 +15,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy_format
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.parameter_layout import ParameterLayout
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import FloatVector
+from shieldfl.learning.local_update import FloatVector
+from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.rounds.global_model import GlobalModel
 
 __all__ = ["BUFFERS", "RecordLayout"]
 

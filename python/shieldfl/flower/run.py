@@ -11,21 +11,21 @@ from typing import Any, Literal
 import msgspec
 from flwr.app import ArrayRecord
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import SESSION_BYTES
+from shieldfl.authority.run_folder import RunFolder
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import FederationSettings
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.public_setup import PublicSetup
-from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method, method_of
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import SESSION_BYTES
-from shieldfl.roles.run_folder import RunFolder
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.settings import plain_settings
 
 __all__ = ["BegunRun", "Checkpoint", "PlannedRun", "Progress"]

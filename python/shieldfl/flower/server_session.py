@@ -10,19 +10,19 @@ from typing import Any
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
+from shieldfl.authority.message import Message
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
 from shieldfl.flower.run import BegunRun, Checkpoint, PlannedRun, Progress
 from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
-from shieldfl.methods.protocol.account import AccountState
-from shieldfl.methods.protocol.driver import RoundDriver, RoundTraffic
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.roles.message import Message
+from shieldfl.rounds.account import AccountState
+from shieldfl.rounds.driver import RoundDriver, RoundTraffic
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
 
 __all__ = ["ServerSession", "server_sees_model"]
 

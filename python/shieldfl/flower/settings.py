@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from shieldfl.authority.message import Message, Part
 from shieldfl.authority_service.identity import ClientIdentity, signed_setup_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.record_layout import BUFFERS
 from shieldfl.methods.discovery import method_class, named_method
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.registry import method_of
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message, Part
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from flwr.serverapp import strategy as flowers
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
+from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority_service.authority_client import AuthorityConnection
 from shieldfl.errors import ParameterError, PolicyError, ShieldError
 from shieldfl.flower.clients import Exchange, Participants, check_sample
@@ -25,9 +26,8 @@ from shieldfl.flower.run import PlannedRun
 from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.settings import FederationSettings
 from shieldfl.flower.wire import COUNTED_METRIC, Kind
-from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacySpent
-from shieldfl.roles.message import Message as RoleMessage
+from shieldfl.rounds.method import Method
 
 __all__ = ["MeanStrategy", "ResultWithoutModel", "ShieldStrategy"]
 

@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.methods.protocol.account import Account, AccountState
-from shieldfl.methods.protocol.method import Method
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import (
     ClearUpload,
@@ -23,7 +21,9 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
-from shieldfl.reporting.quantities import epsilon_text
+from shieldfl.quantities import epsilon_text
+from shieldfl.rounds.account import Account, AccountState
+from shieldfl.rounds.method import Method
 
 __all__ = ["ToldEvents", "UntoldEvents", "in_words"]
 

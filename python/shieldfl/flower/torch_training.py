@@ -10,9 +10,9 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from shieldfl.flower.training_records import SCORES, done_training
 from shieldfl.flower.wire import TRAINING
-from shieldfl.torch_bridge import flatten, flatten_buffers, parameter_layout
-from shieldfl.training.local_trainer import LocalTrainer, training_seed
-from shieldfl.training.local_update import GradientNoise, StartingPoint
+from shieldfl.learning.local_trainer import LocalTrainer, training_seed
+from shieldfl.learning.local_update import GradientNoise, StartingPoint
+from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
 
 if TYPE_CHECKING:
     from torch import nn

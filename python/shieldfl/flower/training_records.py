@@ -15,11 +15,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore import log
 
+from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, number_in, text_in
-from shieldfl.roles.message import Message as RoleMessage
-from shieldfl.training.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 __all__ = ["PROTECTS", "SCORES", "App", "asked_training", "done_training", "update_of"]
 

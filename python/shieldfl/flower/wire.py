@@ -8,16 +8,16 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.rounds.global_model import GlobalModel
 
 ASK = "shieldfl"
 """The name of the record that says what a message asks for, or what a reply is of."""
 MESSAGE = "shieldfl.message"
 """The name of the record with the role's message."""
-TRAINING = "shieldfl.training"
+TRAINING = "shieldfl.learning"
 """The name of the record that says what training a round asks for, and of the one that says what was done."""
 
 COUNTED_METRIC = "num-examples"

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import NamedMethod, check_declarations
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import NamedMethod, check_declarations
 
 __all__ = [
     "BUILT_IN",

@@ -8,21 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.learning.local_update import FloatVector
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import stated_weights
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import NO_NOISE, Noise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import Phase, stated_weights
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import FloatVector
 
 __all__ = ["FedAvg"]
 

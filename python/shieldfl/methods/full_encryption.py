@@ -12,9 +12,9 @@ from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.average import NoisySumAverage
 from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.events import NO_NOISE
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,8 +9,8 @@ from torch import nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.protocol.named_method import naming_own_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.named_method import naming_own_method
 
 __all__ = ["adapt_model", "count_trained", "load_privacy_packages"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shieldfl.methods.discovery import method_class
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import naming_own_method
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.public_setup import PublicSetup
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import naming_own_method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import PublicSetup
 
 __all__ = ["make_method", "method_of"]
 

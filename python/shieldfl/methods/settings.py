@@ -8,7 +8,7 @@ from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_class, named_method
-from shieldfl.methods.protocol.named_method import naming_own_method
+from shieldfl.rounds.named_method import naming_own_method
 from shieldfl.settings import Setting, settings_of
 
 __all__ = ["MethodSettings", "has_choice_of_scheme"]

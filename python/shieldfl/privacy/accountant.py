@@ -8,7 +8,7 @@ docs/threat-model.md says by how much.
 
 There is no amplification by sampling of clients against who sees which take part: the aggregator, the key authority
 and every client. For those who do not see it the opened sums of drawn clients have charges of their own, by
-:mod:`shieldfl.privacy.hidden_participation`. Samples of a client's data that nobody else sees do amplify.
+:mod:`shieldfl.privacy.accountant`. Samples of a client's data that nobody else sees do amplify.
 """
 
 from __future__ import annotations
@@ -21,14 +21,98 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_real
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import Noise, NoiseOfDrawnSum, NoiseOfSum
-from shieldfl.privacy.hidden_participation import divergences_if_hidden
 
-__all__ = ["ORDERS", "Charge", "epsilon_of", "gaussian_noise_multiplier", "noise_multiplier_for"]
+__all__ = [
+    "ORDERS",
+    "Charge",
+    "divergences_if_hidden",
+    "epsilon_of",
+    "gaussian_noise_multiplier",
+    "noise_multiplier_for",
+]
+
+
+_STEP = 0.02
+"""Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
+_LEAST_BEYOND, _MOST_BEYOND = 1e-9, 1e17
+"""t - 1 at the grid's second point and its last; what is beyond is in closed form."""
+
+_Vector = NDArray[np.float64]
+
+
+def divergences_if_hidden(orders: _Vector, once: _Vector, twice: _Vector, share: float) -> _Vector:
+    """Return upper bounds (m,) of the Rényi divergences P from Q and Q from P at each order.
+
+    Parameters
+    ----------
+    orders : (m,), above 1, ascending, 2 among them.
+    once : (m,), bounds of the noise's own divergences for vectors that differ by one contribution.
+    twice : (m,), for vectors that differ by two.
+    share : g, from 0 to 1.
+    """
+    if share >= 1.0:
+        return once
+    exponents = np.arange(np.log(_LEAST_BEYOND), np.log(_MOST_BEYOND), _STEP)
+    beyond = np.concatenate([[0.0], np.exp(exponents)])
+    near, far = (_log_hockey_sticks(orders, own, beyond) for own in (once, twice))
+    near = np.minimum(near, far)  # both bound what differs by one
+    # On each interval: divergences fall with t, and the weight of the far ones grows.
+    left, right = beyond[:-1], beyond[1:]
+    of_far = (1.0 - share) * right / (1.0 + right)
+    mixed = np.logaddexp(np.log(of_far) + far[:-1], np.log1p(-of_far) + near[:-1])
+    log_width = np.log(right - left)
+    low, high = np.log1p(share * left), np.log1p(share * right)
+    found = np.empty_like(orders)
+    for place, order in enumerate(orders):
+        there = (order - 2.0) * (high if order > 2.0 else low) + mixed
+        back = (-order - 1.0) * low + near[:-1]
+        inside = np.logaddexp.reduce(np.logaddexp(there, back) + log_width)
+        tail = np.log(2.0) + _log_tail(orders, twice, order, float(beyond[-1]))
+        log_sum = 2.0 * np.log(share) + np.log(order * (order - 1.0)) + np.logaddexp(inside, tail)
+        found[place] = np.logaddexp(0.0, log_sum) / (order - 1.0)
+    # Mixing never adds to a divergence.
+    return np.minimum(found, once)
+
+
+def _log_markov(orders: _Vector, divergences: _Vector) -> _Vector:
+    """Return the logarithms (m,) of c, where a hockey-stick divergence is at most c t^(1 - order).
+
+    For (u - t)+ is at most u^a t^(1 - a) (a - 1)^(a - 1) / a^a, and the mean of u^a is exp((a - 1) D_a).
+    """
+    less = orders - 1.0
+    return np.asarray(less * divergences + less * np.log(less) - orders * np.log(orders))
+
+
+def _log_hockey_sticks(orders: _Vector, divergences: _Vector, beyond: _Vector) -> _Vector:
+    """Return bounds of the logarithms of H_t at each t = 1 + ``beyond``, which fall with t."""
+    constants = _log_markov(orders, divergences)
+    found = np.min(constants[:, None] - (orders - 1.0)[:, None] * np.log1p(beyond), axis=0)
+    # The mean of (u - t)^2 is chi^2 + (t - 1)^2, and (u - t)+ half of |u - t| + u - t: written so that nothing cancels.
+    with np.errstate(over="ignore"):
+        squared = float(np.expm1(divergences[orders == 2.0][0]))
+        if np.isfinite(squared) and squared > 0.0:
+            least = np.log(squared / 2.0) - np.log(np.hypot(np.sqrt(squared), beyond) + beyond)
+            found = np.minimum(found, least)
+    return np.minimum.accumulate(np.minimum(found, 0.0))
+
+
+def _log_tail(orders: _Vector, divergences: _Vector, order: float, start: float) -> float:
+    """Return the logarithm of a bound of the integral of t^max(order - 2, 0) H_t from 1 + ``start`` on.
+
+    s is at most t, and infinite where no order above is known.
+    """
+    power = max(order - 2.0, 0.0) + 2.0
+    above = orders > power
+    if not above.any():
+        return float("inf")
+    ends = _log_markov(orders, divergences) - (orders - power) * np.log1p(start)
+    return float(np.min(ends[above] - np.log(orders[above] - power)))
 
 
 ORDERS = (

@@ -21,9 +21,14 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.losses import Loss, separate_loss
-from shieldfl.privacy.mechanisms import check_norm, gaussian_noise
-from shieldfl.sample_gradients import SampleGradients, check_samples_apart, gradients_of_samples
+from shieldfl.models.sample_gradients import (
+    Loss,
+    SampleGradients,
+    check_samples_apart,
+    gradients_of_samples,
+    separate_loss,
+)
+from shieldfl.privacy.noise import check_norm, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["PrivateTraining", "check_layers", "train_privately"]
@@ -71,7 +76,7 @@ def train_privately(
     Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes by
     torch's own operations. Whether it learns what it would from batches, and whether a custom function's own ``vmap``
     rule mixes samples, is tried on two and on three samples when it is first trained, see
-    :func:`shieldfl.sample_gradients.check_samples_apart`.
+    :func:`shieldfl.models.sample_gradients.check_samples_apart`.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
     succeeds; gradients and the mode of the model stay as they were.

@@ -1,18 +1,32 @@
-"""A client's share of distributed noise: what it sends of an update, and how the mean of the total is read.
+"""A client's share of the noise of a sum, drawn from tables of discrete distributions.
 
-Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation"
-(2021), algorithms 1 and 2; Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
-Learning" (2021). How much noise a share needs, and what privacy the total then has, is for the caller to say.
+The discrete Gaussian with parameter σ² gives y with probability proportional to exp(-y² / (2 σ²)) (Canonne, Kamath
+and Steinke, "The Discrete Gaussian for Differential Privacy", 2020, definition 1). The Skellam distribution with
+variance v is the difference of two independent Poisson variables of mean v/2: y has probability exp(-v) I_|y|(v), with
+the modified Bessel function of the first kind (Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially
+Private Federated Learning", 2021, section 3).
 
-The rotation differs from the papers' in one point: instead of padding n values to a power of two, a Walsh-Hadamard
-transform of the first 2^k values is followed by one of the last 2^k, with k = floor(log2 n), each after random signs of
-its own. The product is exactly orthonormal. Over the signs every coordinate of a rotated x, chosen before them, is
-sub-Gaussian with variance proxy |x|² / 2^k, where the papers' padding to 2^d has |x|² / 2^d.
+**How near a table is.** A draw is a magnitude with a uniform sign, and each magnitude has a probability that is a whole
+multiple of 2^-(128 + L), with 2^L buckets of the alias method (cpp/noise/noise_table.h). Write w_m for the probability
+of m over that of 0: the true weights, and ŵ_m for those computed, which are integers in units of u = 2^-256, with
+|ŵ_m - w_m| <= ε for each m; Σ for the sum over all integers y from -most to most of ŵ_|y|. The total variation distance
+of a draw from the true distribution is at most the sum of three parts, each computed in fractions:
+
+1. *The tail that is cut*, P(|y| > most). For both distributions the ratio w_(m+1) / w_m is below 1 and falls with m:
+   for the Gaussian it is exp(-(2 m + 1) / (2 σ²)); for ratios of Bessel functions see Amos, "Computation of modified
+   Bessel functions and their ratios" (1974). So a geometric series bounds the tail, by 2 w_(most+1) / (1 -
+   w_(most+1) / w_most) over the sum of all weights. ``most`` is the least for which that is at most 2^-121.
+2. *The weights*: two distributions whose weights differ by E in all, and have a sum of at least Σ, differ by E / Σ.
+3. *The multiples*: every probability is rounded down to one and what is left goes to 0, in all less than 2^-128.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -22,10 +36,218 @@ import shieldfl._core as _core
 from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy import draws
-from shieldfl.privacy.mechanisms import FloatVector, as_float_vector, check_norm
-from shieldfl.privacy.noise_table import NoiseTable
+from shieldfl.privacy.discrete_sums import Distribution
+from shieldfl.privacy.noise import FloatVector, as_float_vector, check_norm
 
-__all__ = ["NoiseShareFacts", "mean_of_total", "noise_share", "rotated"]
+__all__ = [
+    "NoiseShareFacts",
+    "NoiseTable",
+    "mean_of_total",
+    "noise_share",
+    "rotated",
+]
+
+
+_LEAST_VARIANCE = Fraction(1, 128)
+_MOST_VARIANCE = Fraction(2**28)
+_MOST_TAIL = Fraction(1, 2**121)
+_UNIT = 2**256
+"""One, in the units of weights."""
+_LEAST_WEIGHT = _UNIT >> 130
+"""Smaller weights are not needed: the tail behind one is below the most that may be cut."""
+_BUCKET = 2**128
+_DIGITS = Context(prec=100)
+
+
+class _Weights(NamedTuple):
+    """What the module's text calls ŵ and ε, in units: the last weight, and only that, is below the least."""
+
+    values: list[int]
+    error: int
+
+
+class NoiseTable(_core.NoiseTable):
+    """A symmetric distribution on the integers, ready to be drawn from.
+
+    Make one with :meth:`discrete_gaussian` or :meth:`skellam`; it takes about a second at the largest variance, and the
+    last few are remembered. It holds nothing secret. But the core looks up in it at addresses that depend on the noise:
+    whoever sees which lines of a cache a client's processor reads, as another program on the same machine may, learns
+    about the noise.
+
+    Attributes
+    ----------
+    distribution : {"discrete-gaussian", "skellam"}
+    variance : Fraction
+        σ² or v above, in squared steps of the grid. (The variance of a discrete Gaussian is slightly below its σ².)
+    most : int
+        The largest magnitude that a draw can have.
+    log2_distance : float
+        The base-2 logarithm of the total variation distance of one draw from the true distribution, at most.
+    high, low, others : ndarray of uint64, uint64 and uint32
+        Of each bucket the threshold's high and low word and the other magnitude; read-only. The core has a copy.
+    """
+
+    def __init__(self, distribution: Distribution, variance: Fraction) -> None:
+        if not isinstance(variance, Fraction) or not _LEAST_VARIANCE <= variance <= _MOST_VARIANCE:
+            raise ParameterError("a table's variance must be a Fraction from 1/128 to 2^28 squared steps")
+        self.distribution: Distribution = distribution
+        self.variance = variance
+        weights_of = {"discrete-gaussian": _gaussian_weights, "skellam": _skellam_weights}[distribution]
+        weights = weights_of(variance)
+        self.most = _least_cut(weights)
+        distance = (
+            _tail(weights, self.most)
+            + Fraction((2 * self.most + 1) * weights.error, _sum(weights.values[: self.most + 1]))
+            + Fraction(1, _BUCKET)
+        )
+        # Upwards, by more than the logarithm's own rounding.
+        self.log2_distance = math.log2(math.ceil(distance * _UNIT)) - math.log2(_UNIT) + 2.0**-40
+        self.high, self.low, self.others = _columns(_rounded_probabilities(weights.values[: self.most + 1]))
+        for column in (self.high, self.low, self.others):
+            column.setflags(write=False)  # a table is remembered, and its next user gets the same
+        super().__init__(self.high, self.low, self.others)
+
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def discrete_gaussian(variance: Fraction) -> NoiseTable:
+        """Make the table of the discrete Gaussian with σ² = ``variance``: from 1/128 to 2^28 squared steps."""
+        return NoiseTable("discrete-gaussian", variance)
+
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def skellam(variance: Fraction) -> NoiseTable:
+        """Make the table of the Skellam distribution of this variance: from 1/128 to 2^28 squared steps."""
+        return NoiseTable("skellam", variance)
+
+    def __repr__(self) -> str:
+        return f"NoiseTable({self.distribution!r}, variance={self.variance}, most={self.most})"
+
+
+def _gaussian_weights(variance: Fraction) -> _Weights:
+    """Multiply up: w_(m+1) = w_m r_m and r_(m+1) = r_m q, from r_0 = exp(-1 / (2 σ²)) and q = exp(-1 / σ²).
+
+    r_0 and q are off by 2 u at most: 100 correctly rounded digits of an exponential of at most 128 are nearer than u,
+    and the rest is cut. All numbers are at most 1 and every product is rounded down by less than u. So r_m is off by
+    2 u + 3 m u at most, w_m by the sum of 3 j + 3 over j < m, times u, which is below 2 (m + 1)² u.
+    """
+    ratio, step = (_exp_of_minus(1 / (factor * variance)) for factor in (2, 1))
+    values = [_UNIT]
+    while values[-1] >= _LEAST_WEIGHT:
+        values.append(values[-1] * ratio // _UNIT)
+        ratio = ratio * step // _UNIT
+    return _Weights(values, 2 * (len(values) + 1) ** 2)
+
+
+def _exp_of_minus(exponent: Fraction) -> int:
+    quotient = _DIGITS.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator))
+    return int(_DIGITS.multiply(_DIGITS.exp(quotient), Decimal(_UNIT)))
+
+
+def _skellam_weights(variance: Fraction) -> _Weights:
+    """Recur backwards: I_(k-1)(v) = I_(k+1)(v) + (2 k / v) I_k(v), from far out (Miller's algorithm).
+
+    Let f be an exact solution that begins with f_K > 0 and f_(K+1) = r_K f_K for any r_K in [0, 1], and write
+    r_k = f_(k+1) / f_k, and ρ_k for the true ratio, which is in [0, 1], too. Both obey r_(k-1) = 1 / (2 k / v + r_k),
+    so that |r_(k-1) - ρ_(k-1)| = r_(k-1) ρ_(k-1) |r_k - ρ_k|. Multiplied up, |r_k - ρ_k| is f_K / f_k at most. As
+    ρ_k >= 1 / (2 (k + 1) / v + 1), the relative error of r_k is at most η = (2 (M + 1) / v + 1) f_K / min f for all
+    k < M, where M is the last weight's index and min f the least of f_0 to f_M; and that of f_k / f_0, a product of at
+    most M ratios, is at most 2 M η where that is below 1.
+
+    Rounding down a sum of positive terms makes it smaller by a part of 1 / min f' at most, where f' are all the rounded
+    numbers. All is linear and positive, so f' is below f by a part of K / min f' at most, and f'_k / f'_0 off by twice
+    that. Weights are at most 1, so that relative errors are absolute ones, too; dividing, and the product of the two
+    errors, add less than 2 u.
+    """
+    reach = _far_out(float(variance))
+    scaled, divisor = 2 * variance.denominator, variance.numerator
+    here = _UNIT
+    further = int(here * _ratio_far_out(float(variance), reach))
+    values = [here]
+    for k in range(reach, 0, -1):
+        here, further = further + k * scaled * here // divisor, here
+        values.append(here)
+    smallest = min(values)
+    values.reverse()
+    first = values[0]
+    count = next(k for k, value in enumerate(values) if value * _UNIT < _LEAST_WEIGHT * first)
+    eta = (2 * (count + 1) / variance + 1) * Fraction(_UNIT, min(values[: count + 1]))
+    relative = 2 * count * eta + Fraction(2 * reach, smallest)
+    return _Weights(
+        [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 2
+    )
+
+
+def _far_out(variance: float) -> int:
+    """Return a k that the Skellam distribution exceeds with probability 2^-340 at most (Chernoff's bound).
+
+    It need not be exact: how far out is far enough shows in the error.
+    """
+    reach = 8
+    while reach * math.asinh(reach / variance) - math.hypot(reach, variance) + variance < 340 * math.log(2):
+        reach += reach // 8
+    return reach
+
+
+def _ratio_far_out(variance: float, k: int) -> float:
+    """Return about I_(k+1)(v) / I_k(v): the fixed point of its recurrence, which Amos (1974) shows to be near."""
+    return variance / (k + 1 + math.hypot(k + 1, variance))
+
+
+def _sum(values: list[int]) -> int:
+    """Return the sum of the weights of both signs."""
+    return 2 * sum(values) - values[0]
+
+
+def _tail(weights: _Weights, most: int) -> Fraction:
+    """Return what P(|y| > most) is at most. The weights of magnitudes to ``most`` have a sum of at least one."""
+    beyond = weights.values[most + 1] + weights.error
+    last = weights.values[most] - weights.error
+    if beyond >= last:
+        return Fraction(1)  # the weights are too inexact to tell
+    part = _sum(weights.values[: most + 1]) - (2 * most + 1) * weights.error
+    return Fraction(2 * beyond * last, (last - beyond) * part)
+
+
+def _least_cut(weights: _Weights) -> int:
+    """Return the least magnitude, from 1 on, that so little is beyond that it may be cut."""
+    candidates = range(1, len(weights.values) - 1)
+    found = bisect_left(candidates, True, key=lambda most: _tail(weights, most) <= _MOST_TAIL)
+    return candidates[found]
+
+
+def _rounded_probabilities(values: list[int]) -> list[int]:
+    """Return every magnitude's probability, so that all together are 2^128 for each bucket; buckets without, 0."""
+    buckets = 2 ** (len(values) - 1).bit_length()
+    total, whole = _sum(values), buckets * _BUCKET
+    parts = [2 * value * whole // total for value in values]
+    parts[0] = whole - sum(parts[1:])
+    return parts + [0] * (buckets - len(parts))
+
+
+def _columns(parts: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pair small probabilities with large ones (Vose, "A linear algorithm for generating random numbers", 1991).
+
+    Each bucket of 2^128 gets what is left of one magnitude and, for the rest, a part of another's.
+    """
+    left = list(parts)
+    others = list(range(len(parts)))
+    small = [m for m, part in enumerate(left) if part < _BUCKET]
+    large = [m for m, part in enumerate(left) if part > _BUCKET]
+    while small:
+        first, second = small.pop(), large[-1]
+        others[first] = second
+        left[second] -= _BUCKET - left[first]
+        if left[second] <= _BUCKET:
+            large.pop()
+            if left[second] < _BUCKET:
+                small.append(second)
+    thresholds = [0 if other == m else part for m, (part, other) in enumerate(zip(left, others, strict=True))]
+    return (
+        np.array([threshold >> 64 for threshold in thresholds], dtype=np.uint64),
+        np.array([threshold % 2**64 for threshold in thresholds], dtype=np.uint64),
+        np.array(others, dtype=np.uint32),
+    )
+
 
 Real = TypeVar("Real", np.float32, np.float64)
 

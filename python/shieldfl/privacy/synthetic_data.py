@@ -1,7 +1,26 @@
-"""Labelled samples that stand in for a client's own, and the checks on those that a user brings."""
+"""Differentially private synthetic data from noised mean embeddings, in the style of DP-MERF.
+
+Source: Harder, Adamczewski, Park, "DP-MERF: differentially private mean embeddings with random features for
+practical privacy-preserving data generation" (AISTATS 2021). A sample x of class c contributes the vector
+(φ(x), 1) to the sum of its class, φ being random Fourier features of a Gaussian kernel, of norm 1; the 1 counts
+the class. All sums together are released once, with noise. A small network that turns noise and a class into a
+sample is then fitted to the released means. Unlike in the paper, the counts are part of the one release, neighbours
+differ in one sample's presence instead of replacing one, and the generator is fully connected. Its samples keep to a
+range that the caller names: a kernel cannot tell values that are far too large from others, and models that train on
+them diverge.
+
+**What is private.** The unit is a sample. Neighbouring data sets are equal but for one sample, whose contribution is
+there or is zero; how many samples there are is public. Replacing a sample by another one is two such steps: the
+sensitivity is √2 times as large then, so read the ε of a noise multiplier smaller by that. The adversary sees the
+synthetic samples, and may see the released sums. Contributions are rounded to a grid that follows from ε, δ and
+``fourier_features`` alone, the sums are integers, and the noise is a discrete Gaussian, drawn exactly: under
+neighbouring data sets the same numbers can come out. The sensitivity includes the rounding, and a contribution that
+were longer all the same would be left out.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,10 +28,19 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from shieldfl.errors import ArrayTypeError, DataError, ParameterError
+from shieldfl.array_view import as_count
+from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeError
+from shieldfl.privacy.accountant import noise_multiplier_for
+from shieldfl.privacy.noise import discrete_gaussian_noise
 
-__all__ = ["SyntheticData", "check_labelled_samples", "load_labelled_samples"]
+__all__ = [
+    "SyntheticData",
+    "check_labelled_samples",
+    "fit_synthetic_data",
+    "load_labelled_samples",
+]
 
 
 @dataclass(frozen=True)
@@ -142,3 +170,248 @@ def _read_arrays(file: BinaryIO, path: str | Path) -> dict[str, NDArray[Any]]:
     # compiler and of arithmetic.
     except Exception as error:
         raise DataError(f"{path} cannot be read: it is damaged, or no .npz file of plain arrays") from error
+
+
+# A sample's contribution (φ(x), 1) has the norm √2, and a hair more in double precision.
+_NORM = math.sqrt(2) * (1 + 1e-9)
+# The grid's step is 2^-20, or so much wider that the noise has a deviation of 2^23 steps, where it ends at 2^24.
+_MOST_FRACTION_BITS = 20
+_LOG2_MOST_DEVIATION_STEPS = 23
+# Sums of so many are below 2^53 steps with all noise, which double precision holds.
+_MOST_SAMPLES = 2**23 - 1
+# A class whose noised count does not stand out of the noise by this many deviations counts as absent.
+_PRESENT_DEVIATIONS = 5.0
+_LATENT_SIZE = 10
+_HIDDEN_SIZE = 256
+_SAMPLES_PER_CLASS = 50
+_LEARNING_RATE = 0.01
+_CHUNK_SAMPLES = 1000
+
+
+def fit_synthetic_data(
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int,
+    *,
+    feature_range: tuple[torch.Tensor, torch.Tensor],
+    epsilon: float,
+    delta: float,
+    samples: int,
+    seed: int,
+    kernel_length: float | None = None,
+    fourier_features: int = 1000,
+    steps: int = 400,
+) -> SyntheticData:
+    """Make labelled synthetic samples that protect each real one by (ε, δ)-differential privacy.
+
+    Classes are drawn in proportion to the noised counts; those that the noise hides are left out. The noise comes
+    from the core's cryptographic generator, so the result differs from call to call. The quality is modest: class
+    means and coarse variations survive, detail does not.
+
+    Parameters
+    ----------
+    features : float32 tensor, shape (N, ...)
+        Real samples, normalised to about unit variance by figures that are public, finite, N from 1 to 2^23 - 1.
+    labels : int64 tensor, shape (N,)
+        Class of each sample, 0 to ``classes`` - 1.
+    classes : int
+        Number of classes, at least 1.
+    feature_range : pair of float32 tensors
+        Lowest and highest value of synthetic samples, finite, of shapes that broadcast to a sample's, as
+        (channels, 1, 1) does to an image's. Must not depend on the data: what a pixel can be, not what it was.
+    epsilon, delta : float
+        Privacy of the release: ε positive and finite, δ in (0, 1).
+    samples : int
+        Synthetic samples to make, at least 1. Must not depend on the data but on N.
+    seed : int
+        Decides the random features, which are no secret, and the generator's start and draws.
+    kernel_length : float, optional
+        Distance between samples that the kernel tells apart, positive and finite. Default: the square root of a
+        sample's number of values, about the distance of normalised samples. Must not depend on the data.
+    fourier_features : int
+        Length of φ, even, at least 2.
+    steps : int
+        Steps of fitting, at least 1.
+
+    Returns
+    -------
+    SyntheticData
+        Samples on the device of ``features``, and the privacy that they cost.
+
+    Raises
+    ------
+    ParameterError, ArrayTypeError, DataError
+        If an argument is out of range, or as :func:`check_labelled_samples` says of the real samples.
+    RangeError
+        If no class has enough samples to stand out of the noise.
+    """
+    shape = tuple(features.shape[1:])
+    check_labelled_samples(features, labels, shape, classes)
+    size = math.prod(shape)
+    length = math.sqrt(size) if kernel_length is None else kernel_length
+    if not (math.isfinite(length) and length > 0):
+        raise ParameterError("the kernel length must be positive and finite")
+    samples, steps = as_count(samples, "samples"), as_count(steps, "steps")
+    fourier_features = as_count(fourier_features, "fourier_features", 2)
+    if fourier_features % 2:
+        raise ParameterError(f"fourier_features must be even, not {fourier_features}")
+    lowest, highest = _flat_range(feature_range, shape)
+    if len(features) > _MOST_SAMPLES:
+        raise ParameterError(f"at most {_MOST_SAMPLES:,} samples can be summed exactly: pass fewer")
+    multiplier = noise_multiplier_for(epsilon, delta, 1)
+    grid = _Grid.choose(multiplier, fourier_features)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        frequencies = torch.randn(size, fourier_features // 2) / length
+        sums = _class_sums(features.flatten(1), labels, classes, frequencies, grid)
+        deviation = multiplier * grid.sensitivity
+        released = torch.ldexp((sums + _noise(sums.shape, deviation, grid)).double(), -grid.bits).float()
+        counts = released[:, -1]
+        present = torch.nonzero(counts > _PRESENT_DEVIATIONS * deviation).flatten()
+        if len(present) == 0:
+            raise RangeError(
+                "no class has enough samples to stand out of the noise: pool more data or allow a larger epsilon"
+            )
+        means = released[present, :-1] / counts[present, None]
+        generator = _ClassGenerator(len(present), lowest, highest)
+        _fit(generator, means, frequencies, steps)
+        chosen = torch.multinomial(counts[present], samples, replacement=True)
+        with torch.no_grad():
+            made = [generator(part) for part in torch.split(chosen, _CHUNK_SAMPLES)]
+    return SyntheticData(
+        features=torch.cat(made).view(samples, *shape).to(features.device),
+        labels=present[chosen].to(features.device),
+        epsilon=epsilon,
+        delta=delta,
+        noise_multiplier=multiplier,
+    )
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Multiples of 2^-``fraction_bits``, and the sensitivity of sums of contributions that were rounded to them."""
+
+    fraction_bits: int
+    fourier_features: int
+
+    @classmethod
+    def choose(cls, multiplier: float, fourier_features: int) -> _Grid:
+        """Choose the finest grid on which noise is drawn, from public numbers alone. Raises ParameterError."""
+        wider = math.ceil(math.log2(multiplier * _NORM)) + _MOST_FRACTION_BITS - _LOG2_MOST_DEVIATION_STEPS
+        bits = _MOST_FRACTION_BITS - max(wider, 0)
+        if bits < 0 or math.sqrt(fourier_features) > 2**bits:
+            raise ParameterError("epsilon is so small that the noise drowns every sum: allow a larger one")
+        return cls(bits, fourier_features)
+
+    @property
+    def bits(self) -> torch.Tensor:
+        """The fraction bits, as torch's ldexp takes them."""
+        return torch.tensor(self.fraction_bits)
+
+    @property
+    def sensitivity(self) -> float:
+        """L2, in the unit of the sums: rounding moves each number of φ by half a step at most, the 1 by nothing."""
+        return _NORM + math.sqrt(self.fourier_features) * 2.0 ** -(self.fraction_bits + 1)
+
+    def round(self, contributions: torch.Tensor) -> torch.Tensor:
+        """Round to steps, int64, (N, n). Rows that are longer than the sensitivity come out as zeros."""
+        # Before they become integers, which hold neither NaN nor what is far too long.
+        fits = (contributions.abs() <= self.sensitivity).all(dim=1, keepdim=True)
+        kept = torch.where(fits, contributions, torch.zeros_like(contributions))
+        steps = torch.ldexp(kept, self.bits).round().long()
+        most = math.floor((self.sensitivity * 2.0**self.fraction_bits) ** 2)
+        return steps * (steps.square().sum(dim=1, keepdim=True) <= most)
+
+
+def _noise(shape: torch.Size, deviation: float, grid: _Grid) -> torch.Tensor:
+    """Draw discrete Gaussian noise, in the grid's steps, int64; never with a smaller deviation."""
+    zeros = np.zeros(math.prod(shape), dtype=np.float32)
+    # Zeros are not clipped: the norm has only to be in the range that the sampler takes.
+    norm = max(math.sqrt(zeros.size), 1.0)
+    drawn, _, _ = discrete_gaussian_noise(zeros, norm, deviation, grid.fraction_bits)
+    return torch.ldexp(torch.from_numpy(drawn), grid.bits).long().view(shape)
+
+
+class _ClassGenerator(nn.Module):
+    """Turns positions of classes into flat samples, each from fresh noise of torch's global generator."""
+
+    def __init__(self, classes: int, lowest: torch.Tensor, highest: torch.Tensor) -> None:
+        super().__init__()
+        self._classes = classes
+        self._lowest = lowest
+        self._highest = highest
+        self._layers = nn.Sequential(
+            nn.Linear(_LATENT_SIZE + classes, _HIDDEN_SIZE),
+            nn.BatchNorm1d(_HIDDEN_SIZE),
+            nn.ReLU(),
+            nn.Linear(_HIDDEN_SIZE, _HIDDEN_SIZE),
+            nn.BatchNorm1d(_HIDDEN_SIZE),
+            nn.ReLU(),
+            nn.Linear(_HIDDEN_SIZE, len(lowest)),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Return float32 samples, shape (N, size), for int64 positions of shape (N,)."""
+        one_hot = nn.functional.one_hot(chosen, self._classes).float()
+        made: torch.Tensor = self._layers(torch.cat([torch.randn(len(chosen), _LATENT_SIZE), one_hot], dim=1))
+        return torch.lerp(self._lowest, self._highest, made)
+
+
+def _flat_range(
+    feature_range: tuple[torch.Tensor, torch.Tensor], shape: tuple[int, ...]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
+    try:
+        pair = tuple(feature_range)
+    except TypeError:
+        pair = ()
+    if len(pair) != 2 or not all(isinstance(bound, torch.Tensor) for bound in pair):
+        raise ParameterError("feature_range must be a pair of tensors: the lowest and the highest value")
+    try:
+        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in pair)
+    except RuntimeError as error:
+        raise ParameterError(
+            f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"
+        ) from error
+    if not bool(torch.isfinite(highest - lowest).all() and (lowest < highest).all()):
+        raise ParameterError("feature_range must be finite, as must be its width, and lowest below highest")
+    return lowest, highest
+
+
+def _fourier_features(samples: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+    """Return φ: (N, size) samples to (N, fourier_features) vectors of norm 1."""
+    phases = samples @ frequencies
+    return torch.cat([phases.cos(), phases.sin()], dim=1) / math.sqrt(frequencies.shape[1])
+
+
+def _class_sums(
+    samples: torch.Tensor, labels: torch.Tensor, classes: int, frequencies: torch.Tensor, grid: _Grid
+) -> torch.Tensor:
+    """Return the sums of (φ(x), 1) over each class, in the grid's steps, int64, (classes, fourier_features + 1)."""
+    sums = torch.zeros(classes, 2 * frequencies.shape[1] + 1, dtype=torch.int64)
+    # A product may round a sample differently at another place: where one is zeroed, the others keep theirs.
+    matrix = frequencies.double()
+    for part, part_labels in zip(
+        torch.split(samples, _CHUNK_SAMPLES), torch.split(labels, _CHUNK_SAMPLES), strict=True
+    ):
+        embedded = _fourier_features(part.cpu().double(), matrix)
+        contributions = torch.cat([embedded, torch.ones(len(part), 1)], dim=1)
+        sums.index_add_(0, part_labels.cpu(), grid.round(contributions))
+    return sums
+
+
+def _fit(generator: _ClassGenerator, means: torch.Tensor, frequencies: torch.Tensor, steps: int) -> None:
+    """Minimise the squared distance between the generator's mean embeddings and the released ones."""
+    classes = len(means)
+    chosen = torch.arange(classes).repeat_interleave(_SAMPLES_PER_CLASS)
+    optimizer = torch.optim.Adam(generator.parameters(), lr=_LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for _ in range(steps):
+        embedded = _fourier_features(generator(chosen), frequencies)
+        loss = (embedded.view(classes, _SAMPLES_PER_CLASS, -1).mean(dim=1) - means).square().sum()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    generator.eval()

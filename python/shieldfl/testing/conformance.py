@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
+from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
-from shieldfl.roles.role_state import SEALING_KEY_BYTES
-from shieldfl.scheme.registry import encryptions
 from shieldfl.stateful import encode_record
 from shieldfl.testing.round_checks import (
     check_costs,

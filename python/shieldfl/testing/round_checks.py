@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.phase import TELL_OPENED
-from shieldfl.methods.protocol.training_client import PUBLIC_PARTS
+from shieldfl.learning.local_update import FloatVector
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, NoisedUpload, NoiseShareUpload, OpenedSum
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import TELL_OPENED
+from shieldfl.rounds.training_client import PUBLIC_PARTS
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
-from shieldfl.training.local_update import FloatVector
 
 __all__ = [
     "check_costs",

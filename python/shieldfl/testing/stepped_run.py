@@ -8,20 +8,19 @@ from typing import Any, cast
 
 import numpy as np
 
+from shieldfl.authority.message import Message
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint, contraction
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.driver import RoundDriver
-from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.messages import ANSWERED_PHASE, HISTORY
-from shieldfl.methods.protocol.plan import FederationPlan, Opener
-from shieldfl.methods.protocol.steps import AuthoritySteps
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
-from shieldfl.training.drawn_update import contraction
-from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import ANSWERED_PHASE, HISTORY
+from shieldfl.rounds.plan import FederationPlan, Opener
+from shieldfl.rounds.steps import AuthoritySteps
 
 __all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
 

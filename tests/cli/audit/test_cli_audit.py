@@ -11,8 +11,8 @@ pytest.importorskip("opacus")
 pytest.importorskip("typer")
 from typer.testing import CliRunner
 
-from shieldfl.audit import piece
 from shieldfl.cli.app import app
+from shieldfl.lab.audit import piece
 
 SMALL = ("--model", "linear", "--samples", "4", "--rounds", "1", "--trials", "2", "--threads", "1")
 

@@ -15,8 +15,8 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner, Result
 
 from privacy.seeded_draws import seed_noise
-from shieldfl.audit.epsilon import claims
 from shieldfl.cli.app import app
+from shieldfl.lab.audit.epsilon import claims
 from shieldfl.methods.selective_shield.roles import SelectiveShieldClient
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent

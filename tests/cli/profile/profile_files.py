@@ -7,7 +7,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
-from shieldfl.fleet.costs.device_profile import DeviceProfile, SchemeProfile
+from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile
 
 CLIENTS = """
 [[client]]

@@ -17,14 +17,14 @@ import shieldfl as sf
 from cli.profile.profile_files import CLIENTS, FLEET, invoke, save_made_up_profile
 from cli.run.terminal_run import run_on_terminal
 from shieldfl.cli.app import app
-from shieldfl.fleet.costs.calibration import CalibrationSettings
-from shieldfl.fleet.costs.device_profile import DeviceProfile, load_profile
-from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings, client_rows, summarise
-from shieldfl.fleet.simulate.paper_costs import paper_cost_model, paper_costs_for
-from shieldfl.fleet.simulate.planner import plan_round
-from shieldfl.fleet.simulate.round_simulation import simulate
-from shieldfl.reporting.quantities import seconds_text
+from shieldfl.lab.fleet.calibration import CalibrationSettings
+from shieldfl.lab.fleet.cost_model import DeviceProfile, load_profile
+from shieldfl.lab.fleet.cost_source import paper_cost_model, paper_costs_for
+from shieldfl.lab.fleet.fleet import load_fleet
+from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
+from shieldfl.lab.fleet.planner import plan_round
+from shieldfl.lab.fleet.round_simulation import simulate
+from shieldfl.quantities import seconds_text
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("typer")
 
 from cli.profile.profile_files import FLEET, invoke, save_made_up_profile
-from shieldfl.fleet.costs.device_profile import load_profile
+from shieldfl.lab.fleet.cost_model import load_profile
 
 
 def test_what_is_random_is_a_mean_over_a_hundred_rounds(tmp_path: Path) -> None:

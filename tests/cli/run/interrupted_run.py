@@ -16,7 +16,7 @@ __all__ = ["stopped_run"]
 _CODE = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from shieldfl.simulation import runner
+from shieldfl.lab.simulation import runner
 from shieldfl.cli.run.session import RoundProgress
 shown = RoundProgress.__call__
 finished = 0

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
+from shieldfl.lab.simulation.compared_runs import ComparedRuns
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.results import STAGES, MethodResult, RoundRecord
+from shieldfl.lab.simulation.run_result import RunResult
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.compared_runs import ComparedRuns
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.results import STAGES, MethodResult, RoundRecord
-from shieldfl.simulation.run_result import RunResult
 
 __all__ = ["Driver", "driver", "invoke", "table_rows"]
 
@@ -73,7 +73,7 @@ class Driver:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     driver = Driver()
-    monkeypatch.setattr("shieldfl.simulation.runner.run_seeds", driver)
+    monkeypatch.setattr("shieldfl.lab.simulation.runner.run_seeds", driver)
     return driver
 
 

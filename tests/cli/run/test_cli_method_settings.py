@@ -12,8 +12,8 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.config import RunConfig
 
 
 class StoppedError(Exception):
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen["settings"] = settings
         raise StoppedError
 
-    monkeypatch.setattr("shieldfl.simulation.runner.run_seeds", run_seeds)
+    monkeypatch.setattr("shieldfl.lab.simulation.runner.run_seeds", run_seeds)
     return seen
 
 

@@ -21,7 +21,7 @@ RUN = (
 )
 _KILLED = """
 import os, signal
-from shieldfl.training.local_trainer import LocalTrainer
+from shieldfl.learning.local_trainer import LocalTrainer
 train, done = LocalTrainer.train, 0
 def killed(self, *arguments):
     global done

@@ -19,10 +19,10 @@ import shieldfl as sf
 from cli.run.run_stand_in import Driver, invoke, table_rows
 from shieldfl.cli.app import app
 from shieldfl.cli.run.options import ComparedMethods
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.results import STAGES
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.results import STAGES
 from warm_python import COMMAND_LINE, WarmPython
 
 TINY = ["--rounds", "1", "--clients", "3", "--local-epochs", "1", "--threads", "1"]

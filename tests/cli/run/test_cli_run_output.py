@@ -14,8 +14,8 @@ pytest.importorskip("typer")
 
 from cli.run.run_stand_in import Driver, invoke, table_rows
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.lab.simulation.results import STAGES
 from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.simulation.results import STAGES
 from small_pictures import one_picture
 
 BOTH = ["--method", "fedavg,selective-shield"]

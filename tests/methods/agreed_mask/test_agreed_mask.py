@@ -9,13 +9,13 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, labelled
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_upload import read_agreed_positions, settled_positions
+from shieldfl.methods.encrypted_update import read_agreed_positions, settled_positions
 from shieldfl.methods.masked_average.method import UPDATE
-from shieldfl.methods.protocol.disclosure import Disclosure
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.roles.message import Message
+from shieldfl.rounds.reports import Disclosure
 
 
 def run_of(method: str, *, opener: str = "authority", **changes: object) -> SteppedRun:

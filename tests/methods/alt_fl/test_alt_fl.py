@@ -11,16 +11,16 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction, initial_model
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, PARAMETERS, Variant
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.methods.alt_fl.settings import AltFlSettings
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.roles.message import Message
-from shieldfl.training.local_update import PrivateSteps
+from shieldfl.rounds.global_model import GlobalModel
 
 DELTA = 1e-5
 

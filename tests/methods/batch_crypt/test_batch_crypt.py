@@ -9,12 +9,12 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.methods.batch_crypt.method import BatchCryptSettings
 from shieldfl.methods.batch_crypt.quantisation import clip_bounds, dequantise, layer_ranges
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
 
 OFFSETS = (*LAYER_OFFSETS, PARAMETERS + BUFFERS)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import shieldfl as sf
-from core.paillier_keys import authority_for
+from encryption.paillier_keys import authority_for
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.methods.batch_crypt.quantisation import (
     clip_bounds,

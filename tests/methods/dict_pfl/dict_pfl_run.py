@@ -8,12 +8,12 @@ import numpy as np
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, Variant
+from shieldfl.authority.message import Message
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import read_history
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.message import Message
 
 SECRET = bytes(range(32))
 """What :class:`SteppedRun` gives the roles."""

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory
 from shieldfl.methods.dict_pfl.settings import DictPflSettings, PruningSettings
-from shieldfl.roles.message import Message
 
 SECRET = bytes(range(32))
 

@@ -10,11 +10,11 @@ import pytest
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
 from methods.method_conformance import contraction, resigned
 from methods.variants import BUFFERS, PARAMETERS
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import HISTORY, PruningHistory, history_part, read_history
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.roles.message import Message
 
 
 def test_all_roles_find_the_same_positions_after_dropouts_and_absences():

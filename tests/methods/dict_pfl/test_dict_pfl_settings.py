@@ -10,9 +10,9 @@ from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.dict_pfl.settings import FactorisationSettings
-from shieldfl.methods.protocol.embedded_roles import EmbeddedRoles
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
 
 
 def test_a_rank_comes_back_as_an_int():

@@ -15,10 +15,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError, RangeError
+from shieldfl.learning.networks import VisionTransformer, build_model
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise, merged
-from shieldfl.torch_bridge import flatten, flatten_buffers, load_flat, parameter_layout
-from shieldfl.training.models import build_model
-from shieldfl.training.vision_transformer import VisionTransformer
+from shieldfl.models.torch_bridge import flatten, flatten_buffers, load_flat, parameter_layout
 
 SHAPE = (3, 8, 8)
 

@@ -12,16 +12,16 @@ from methods.small_plan import small_plan
 from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
 from privacy.seeded_draws import noise_from_seeds
 from reference.distributed_noise import rotated
+from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import KeyMismatchError, ParameterError, RangeError, WireFormatError
 from shieldfl.methods.distributed_noise.client import CLIP_EXPONENT, clip_part, read_clip_exponent
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.draws import rotation_seed
-from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import encryptions
+from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
+from shieldfl.rounds.global_model import GlobalModel
 
 OPENERS = ("authority", "clients", "aggregator")
 # Noise that moves no count by a client in a million.

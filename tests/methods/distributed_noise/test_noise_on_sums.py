@@ -19,7 +19,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.mechanisms import clip_l2
+from shieldfl.privacy.noise import clip_l2
 from shieldfl.testing import stepped_run
 
 DELTA = 1e-5

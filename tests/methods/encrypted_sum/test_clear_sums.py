@@ -9,9 +9,9 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, labelled
+from shieldfl.authority.message import Message
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.encrypted_sum.mixed_sum import are_summable, clear_sums_part, read_clear_sums
-from shieldfl.roles.message import Message
+from shieldfl.methods.encrypted_update import are_summable, clear_sums_part, read_clear_sums
 
 
 def test_sums_are_rounded_to_what_a_model_holds():

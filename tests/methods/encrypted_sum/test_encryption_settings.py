@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from methods.small_plan import small_plan
-from shieldfl import ckks
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.encryption import ckks
+from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.methods.agreed_mask.method import FedMlHe
 from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
-from shieldfl.methods.encrypted_sum.encryption_settings import (
+from shieldfl.methods.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
     FixedPoint,
@@ -21,10 +23,8 @@ from shieldfl.methods.encrypted_sum.encryption_settings import (
 )
 from shieldfl.methods.full_encryption import FullEncryption
 from shieldfl.methods.mask_crypt.method import MaskCrypt
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.scheme.registry import weighing_encryptions
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.testing import MethodCase, SteppedRun
 
 CLIENTS = 20

@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.paillier_keys import authority_for
+from encryption.paillier_keys import authority_for
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.message import Message
+from shieldfl.authority.sum_key_authority import SumKeyAuthority
+from shieldfl.encryption.registry import encryptions, scheme_of, weighing_encryptions
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
-from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload
-from shieldfl.profiling.stages import StageClock
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.message import Message
-from shieldfl.roles.sum_key_authority import SumKeyAuthority
-from shieldfl.scheme.registry import encryptions, scheme_of, weighing_encryptions
+from shieldfl.methods.encrypted_update import MixedSum, MixedTotal, MixedUpload
+from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 
 SIZE = 130  # no multiple of 64
 WEIGHTS = (1, 3, 2)

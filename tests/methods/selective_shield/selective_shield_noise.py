@@ -8,8 +8,8 @@ import numpy as np
 
 from methods.method_conformance import SteppedRun
 from methods.variants import Variant
-from shieldfl.methods.protocol.global_model import GlobalModel
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.rounds.global_model import GlobalModel
 
 SIZE = 20_000
 

@@ -8,13 +8,13 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import shield, zeros
 from methods.selective_shield.selective_shield_twin import twin_merge, twin_round
-from shieldfl import kahe
+from shieldfl.authority.message import Message
+from shieldfl.encryption import kahe
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.testing.round_checks import float_spacing
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 
 class RecordedTraining:

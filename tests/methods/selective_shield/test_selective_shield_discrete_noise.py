@@ -21,7 +21,7 @@ from methods.selective_shield.selective_shield_noise import (
 from methods.selective_shield.selective_shield_noise import shield as plain_shield
 from methods.variants import Variant
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.discrete_gaussian import float32_grid
+from shieldfl.privacy.noise import float32_grid
 
 
 def shield(**settings) -> Variant:

@@ -10,9 +10,9 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_noise import SIZE, assert_gaussian, shield, values_of, zeros
 from methods.selective_shield.selective_shield_twin import twin_round
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.roles.message import Message
 
 HIDING = {"threshold": 0.5, "consensus": 1.0, "negotiation": "encrypted", "hide_personalised": True}
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.scores import taylor_sensitivity
+from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.sense_crypt import clustering
 from shieldfl.methods.sense_crypt.clustering import cluster_clients, join_cluster, noised_sensitivity
+from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.sensitivity.gradient import taylor_sensitivity
 from shieldfl.settings import TrainingSettings
-from shieldfl.simulation.data import Dataset, load_dataset
-from shieldfl.torch_bridge import flatten, load_flat
-from shieldfl.training.models import build_model
-from shieldfl.training.sgd import train_locally
 
 
 def blobs(sizes: tuple[int, ...], values: int = 40, spread: float = 0.05, seed: int = 0) -> np.ndarray:

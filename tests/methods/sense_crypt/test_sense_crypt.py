@@ -17,16 +17,15 @@ from methods.sense_crypt.sense_crypt_cases import (
     variant,
 )
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
-from shieldfl import ckks, kahe, pads, paillier
+from shieldfl.authority.message import Message
+from shieldfl.encryption import ckks, kahe, pads, paillier
+from shieldfl.encryption.registry import encryptions, weighing_encryptions
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.masks import Mask
+from shieldfl.masks import Mask, select, sense_crypt_budgets
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload, OpenedSum
-from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import encryptions, weighing_encryptions
-from shieldfl.selection import select, sense_crypt_budgets
 from shieldfl.testing.round_checks import float_spacing
 
 

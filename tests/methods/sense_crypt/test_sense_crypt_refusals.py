@@ -11,12 +11,12 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.sense_crypt.sense_crypt_cases import every_encryption, grouped, variant
 from methods.variants import BUFFERS, CLIENTS
-from shieldfl import paillier
+from shieldfl.authority.message import Message
+from shieldfl.encryption import paillier
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.sense_crypt.clustering import ClusterRegistry
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
-from shieldfl.roles.message import Message
 
 
 @every_encryption

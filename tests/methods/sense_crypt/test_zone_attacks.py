@@ -11,10 +11,10 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import BUFFERS, PARAMETERS, Variant, variants
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.roles.message import Message
+from shieldfl.rounds.reports import Disclosure
 
 # Nothing is encrypted, or each client has a zone of its own: unions of SenseCrypt have their test beside its others.
 WITHOUT_SHARED_ZONE = {"fedavg", "dp-fedavg", "dp-sgd", "alt-fl-si-dp", "selective-shield", "sense-crypt"}

@@ -12,16 +12,16 @@ from typing import Annotated, Any
 import typer
 from msgspec import Meta
 
-from shieldfl.audit.audit_config import AuditConfig, EpsilonConfig
+from shieldfl.build_info import require
 from shieldfl.cli.failures import failures_on_stderr, interruptible, kind_of_interruption
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.run.options import Assignments, Report, apply_assignments
 from shieldfl.cli.setting_options import given_settings, is_given, with_options
 from shieldfl.errors import ParameterError, ShieldError
-from shieldfl.installing import require
+from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
+from shieldfl.lab.report.output_files import kept_folder
 from shieldfl.methods.discovery import checked_methods, method_names, names_with_epsilon
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.reporting.output_files import kept_folder
 from shieldfl.settings import Settings, Text, about, settings_of
 
 __all__ = ["audit"]
@@ -144,8 +144,8 @@ def _measure(
 
     Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
     """
-    from shieldfl.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
     from shieldfl.cli.audit.output import AuditProgress, print_epsilons
+    from shieldfl.lab.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
 
     stopped: EpsilonInterrupted | None = None
     try:
@@ -171,11 +171,11 @@ def _run(
     report: Path | None,
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
-    from shieldfl.audit.attacks.offered import usable_attacks
-    from shieldfl.audit.result import NOT_TRIED
-    from shieldfl.audit.session import AuditInterrupted, run_audit
-    from shieldfl.audit.views.view import party_named
     from shieldfl.cli.audit.output import AuditProgress, print_audit
+    from shieldfl.lab.audit.attacks.offered import usable_attacks
+    from shieldfl.lab.audit.result import NOT_TRIED
+    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.lab.audit.views.view import party_named
 
     for names, check, option in (
         (attacked.attacks, usable_attacks, "--attack"),
@@ -194,7 +194,7 @@ def _run(
             stopped, result = error, error.result
         write_json(result.to_json(), json_file)
         if report is not None:
-            from shieldfl.audit.report.page import write_report
+            from shieldfl.lab.report.audit_report import write_report
 
             page = write_report(result, report)[-1]
             if sys.stderr.isatty():

@@ -7,11 +7,11 @@ import time
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from shieldfl.audit.epsilon.claims import ClaimedEpsilon, EpsilonResult
-from shieldfl.audit.report.reading import attack_tables, figure_text, notes_of
-from shieldfl.audit.result import AuditResult, Cell, Verdict
 from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
+from shieldfl.lab.audit.epsilon.claims import ClaimedEpsilon, EpsilonResult
+from shieldfl.lab.audit.result import AuditResult, Cell, Verdict
+from shieldfl.lab.report.audit_report import attack_tables, figure_text, notes_of
 
 __all__ = ["AuditProgress", "print_audit", "print_epsilons"]
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from shieldfl.authority.private_file import write_private_file
 from shieldfl.authority_service.certificates import (
     OWN_ISSUER,
     CertificateFiles,
@@ -22,9 +23,7 @@ from shieldfl.authority_service.service import AuthorityFolder
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.roles.private_file import write_private_file
-from shieldfl.settings import plain_settings
-from shieldfl.toml_files import read_text
+from shieldfl.settings import plain_settings, read_text
 
 __all__ = ["client_key", "enrol", "init", "passphrase_of", "revoke", "rotate", "show"]
 

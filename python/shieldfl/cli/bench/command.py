@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 from msgspec import Meta
 
-from shieldfl.benchmarks.comparison import Case, PaillierCase, UpdateCase, UpdateScheme, Values, compare, grid
-from shieldfl.benchmarks.measurement import Ciphertexts, Effort
 from shieldfl.build_info import build_info
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.setting_options import given_settings, is_given, where_not_given, with_options
-from shieldfl.scheme.interface import KeyBits
+from shieldfl.encryption.interface import KeyBits
+from shieldfl.lab.bench.comparison import Case, PaillierCase, UpdateCase, UpdateScheme, Values, compare, grid
+from shieldfl.lab.bench.measurement import Ciphertexts, Effort
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from shieldfl.benchmarks.comparison import CaseResult, Comparison, UpdateCase
-from shieldfl.benchmarks.measurement import Figure
-from shieldfl.benchmarks.target import Target
 from shieldfl.cli.result_console import result_table
+from shieldfl.lab.bench.comparison import CaseResult, Comparison, UpdateCase
+from shieldfl.lab.bench.measurement import Figure
+from shieldfl.lab.bench.target import Target
 
 __all__ = ["print_comparison", "print_machine", "print_targets"]
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl.build_info import build_info, instruction_sets_of, processor_name
-from shieldfl.installing import EXTRAS, how_to_install
+from shieldfl.build_info import EXTRAS, build_info, how_to_install, instruction_sets_of, processor_name
 
 __all__ = ["InstructionSets", "Part", "installation", "instruction_sets", "parts", "warnings_of"]
 

@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.build_info import build_info
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.key_file import Contents
+from shieldfl.build_info import build_info, cryptographic
+from shieldfl.encryption.answers import open_answered
+from shieldfl.encryption.interface import Scheme, SumNeeds
+from shieldfl.encryption.registry import REGISTRY
 from shieldfl.errors import ShieldError
-from shieldfl.installing import cryptographic
 from shieldfl.masks import Mask
-from shieldfl.roles.key_authority import KeyAuthority
-from shieldfl.roles.key_file import Contents
-from shieldfl.scheme.answers import open_answered
-from shieldfl.scheme.interface import Scheme, SumNeeds
-from shieldfl.scheme.registry import REGISTRY
 
 __all__ = ["RANDOM", "Check", "answer", "self_test"]
 

@@ -14,7 +14,7 @@ import typer
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
-from shieldfl.methods.protocol.method import Method
+from shieldfl.rounds.method import Method
 from shieldfl.settings import settings_of
 
 __all__ = ["new", "restored"]

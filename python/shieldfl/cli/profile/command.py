@@ -19,15 +19,14 @@ from shieldfl.cli.profile.table import print_plan, print_profile, print_simulati
 from shieldfl.cli.result_console import result_console
 from shieldfl.cli.setting_options import given_settings, where_not_given, with_options
 from shieldfl.errors import ParameterError
-from shieldfl.fleet.costs.calibration import CalibrationSettings
-from shieldfl.fleet.costs.calibration import calibrate as measure
-from shieldfl.fleet.costs.device_profile import load_profile
-from shieldfl.fleet.fleet import Fleet
-from shieldfl.fleet.fleet_file import load_fleet
-from shieldfl.fleet.simulate.cost_source import CostSource
-from shieldfl.fleet.simulate.fleet_simulation import SimulationSettings, simulate_fleets
-from shieldfl.fleet.simulate.planner import RoundTarget, plan_round
-from shieldfl.reporting.quantities import seconds_text
+from shieldfl.lab.fleet.calibration import CalibrationSettings
+from shieldfl.lab.fleet.calibration import calibrate as measure
+from shieldfl.lab.fleet.cost_model import load_profile
+from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.fleet import Fleet, load_fleet
+from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, simulate_fleets
+from shieldfl.lab.fleet.planner import RoundTarget, plan_round
+from shieldfl.quantities import seconds_text
 
 __all__ = ["calibrate", "plan", "simulate"]
 
@@ -158,7 +157,7 @@ def simulate(
         costs = _load_costs(profile, scheme, fleets)
         if report is not None:
             # Before the rounds, so that a missing package or a folder that cannot be made is told at once.
-            from shieldfl.fleet.report.page import write_report
+            from shieldfl.lab.report.fleet_page import write_report
 
             report.mkdir(parents=True, exist_ok=True)
         simulation = simulate_fleets(fleets, costs, chosen)

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from shieldfl.cli.result_console import result_table
-from shieldfl.fleet.costs.device_profile import DeviceProfile
-from shieldfl.fleet.report.tables import client_cells, remarks, short_seconds_text, summary_cells
-from shieldfl.fleet.simulate.fleet_simulation import summarise
-from shieldfl.fleet.simulate.planner import Recommendation
-from shieldfl.fleet.simulate.round_simulation import FleetRounds
-from shieldfl.reporting.quantities import bytes_text, seconds_text, share_text
+from shieldfl.lab.fleet.cost_model import DeviceProfile
+from shieldfl.lab.fleet.fleet_simulation import summarise
+from shieldfl.lab.fleet.planner import Recommendation
+from shieldfl.lab.fleet.round_simulation import FleetRounds
+from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
+from shieldfl.quantities import bytes_text, seconds_text, share_text
 
 __all__ = ["print_plan", "print_profile", "print_simulation"]
 

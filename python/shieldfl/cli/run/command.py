@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from shieldfl.build_info import require
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout
 from shieldfl.cli.run import options
 from shieldfl.cli.setting_options import given_settings, is_given, with_options
-from shieldfl.installing import require
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.simulation.config import RunConfig
 
 if TYPE_CHECKING:
-    from shieldfl.simulation.papers import PaperFigure
+    from shieldfl.lab.simulation.papers import PaperFigure
 
 __all__ = ["run"]
 
@@ -49,7 +49,7 @@ def run(
         overrides = options.overrides_of(context)
         with interruptible(), failures_on_stderr():
             _require_packages(report)
-            from shieldfl.simulation.papers import load_experiment
+            from shieldfl.lab.simulation.papers import load_experiment
 
             read = load_experiment(experiment)
             config = options.with_overrides(read.config, overrides)

@@ -12,11 +12,11 @@ import typer
 from msgspec import Meta
 
 from shieldfl.cli.setting_options import is_given
+from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.scheme.registry import encryptions
 from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
-from shieldfl.simulation.config import RunConfig
 
 __all__ = [
     "AllFigures",

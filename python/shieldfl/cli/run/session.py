@@ -16,21 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.table import Column
 from rich.text import Text
 
+from shieldfl.authority.run_folder import RunFolder
 from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
 from shieldfl.errors import ParameterError, ShieldError
-from shieldfl.methods.discovery import checked_methods
-from shieldfl.methods.settings import MethodSettings
-from shieldfl.reporting.output_files import kept_folder
-from shieldfl.reporting.quantities import metric_text
-from shieldfl.roles.run_folder import RunFolder
-from shieldfl.simulation import runner
-from shieldfl.simulation.compared_runs import ComparedRuns
-from shieldfl.simulation.config import RunConfig
-from shieldfl.simulation.papers import ComparedFigure, PaperFigure, compare_figures
-from shieldfl.simulation.report.summary import (
+from shieldfl.lab.report.output_files import kept_folder
+from shieldfl.lab.report.run_summary import (
     compared_rows,
     describe_run,
     findings,
@@ -38,8 +31,15 @@ from shieldfl.simulation.report.summary import (
     remarks,
     summarise,
 )
-from shieldfl.simulation.results import RoundRecord
-from shieldfl.simulation.run_result import EndedRuns, RunInterrupted, RunResult
+from shieldfl.lab.simulation import runner
+from shieldfl.lab.simulation.compared_runs import ComparedRuns
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.papers import ComparedFigure, PaperFigure, compare_figures
+from shieldfl.lab.simulation.results import RoundRecord
+from shieldfl.lab.simulation.run_result import EndedRuns, RunInterrupted, RunResult
+from shieldfl.methods.discovery import checked_methods
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.quantities import metric_text
 
 __all__ = ["RoundProgress", "Session"]
 
@@ -76,7 +76,7 @@ class Session:
             raise typer.BadParameter(str(error), param_hint="--method") from None
         if self.report is not None:
             # Before the run, so that a missing package or a folder that cannot be made is told at once.
-            import_module("shieldfl.simulation.report.page")
+            import_module("shieldfl.lab.report.run_report")
         seeds = tuple(self.seeds) or (self.config.seed,)
         with nullcontext() if self.report is None else kept_folder(self.report):
             try:
@@ -166,7 +166,7 @@ class Session:
             done.write(self.report)
             page = self.report
         else:
-            from shieldfl.simulation.report.page import write_report
+            from shieldfl.lab.report.run_report import write_report
 
             page = write_report(done.runs[0], self.report)[-1]
         if sys.stderr.isatty():
@@ -202,10 +202,10 @@ def _ended_by(
 
 def _audited(config: RunConfig, methods: Sequence[str], settings: MethodSettings) -> dict[str, Any]:
     """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
-    from shieldfl.audit.audit_config import AuditConfig
-    from shieldfl.audit.session import AuditInterrupted, run_audit
     from shieldfl.cli.audit.output import AuditProgress
-    from shieldfl.training.models import default_model
+    from shieldfl.lab.audit.audit_config import AuditConfig
+    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.learning.networks import default_model
 
     audited = AuditConfig(
         dataset=config.dataset,

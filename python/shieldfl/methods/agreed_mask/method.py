@@ -7,19 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shieldfl.authority.message import Message, Part
+from shieldfl.encryption.interface import UnionMask
+from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.masks import Mask
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.agreed_mask.rule import AgreedMaskRule
-from shieldfl.methods.encrypted_sum.encryption_settings import (
+from shieldfl.methods.encrypted_update import read_agreed_positions, settled_positions, stated_weight
+from shieldfl.methods.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
     FixedPoint,
     update_parameters,
-)
-from shieldfl.methods.encrypted_sum.mixed_sum import stated_weight
-from shieldfl.methods.encrypted_sum.mixed_upload import (
-    read_agreed_positions,
-    settled_positions,
 )
 from shieldfl.methods.masked_average.method import (
     UPDATE,
@@ -27,21 +27,15 @@ from shieldfl.methods.masked_average.method import (
     MaskedAverageAggregator,
     MaskedAverageClient,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.messages import newest_answer
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.opening_rule import OpeningRule
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE, ClearUpload
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message, Part
-from shieldfl.scheme.interface import UnionMask
-from shieldfl.scheme.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
-from shieldfl.selection import positions_in_budget
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import newest_answer
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import StartingPoint
 
 __all__ = [
     "SCORES",
@@ -307,7 +301,7 @@ def is_agreed(model: Message) -> bool:
 
 
 class FedMlHe(AgreedMask):
-    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.sensitivity.gradient`)."""
+    """``fedml-he``: scores by label sensitivity (see :mod:`shieldfl.learning.scores`)."""
 
     names = (
         NamedMethod(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.masks import Mask, positions_in_budget, top_k
+from shieldfl.methods.encrypted_update import encrypted_positions
 from shieldfl.methods.masked_average.rule import MaskedAverageRule, Mean
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import scheme_of
-from shieldfl.selection import positions_in_budget, top_k
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["AgreedMaskRule", "ZonesOfRounds"]
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError
 from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
 from shieldfl.methods.agreed_mask.rule import AgreedMaskRule, ZonesOfRounds
@@ -22,18 +23,16 @@ from shieldfl.methods.alt_fl.roles import (
 from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.distributed_noise.average import SumNoised
 from shieldfl.methods.distributed_noise.rule import noisy_mean
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.masked_average.method import UPDATE
 from shieldfl.methods.masked_average.rule import Mean, weighted_mean
 from shieldfl.methods.noised_average.method import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase, SyntheticDemand
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase, SyntheticDemand
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["AltFl", "AltFlWithoutEncryption"]

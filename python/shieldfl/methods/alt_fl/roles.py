@@ -8,20 +8,20 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.agreed_mask.rule import ZonesOfRounds
 from shieldfl.methods.noised_average.method import DpSgdRounds
 from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["AltFlAggregator", "AltFlClient", "rounds_of"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from shieldfl.methods.distributed_noise.settings import SumNoiseOption
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.rounds import AlternatingSchedule
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.settings import Count, NotNegative, Positive, Probability, about

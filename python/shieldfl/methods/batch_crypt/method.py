@@ -13,6 +13,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
+from shieldfl.encryption.encryption import MOST_LOST
+from shieldfl.encryption.interface import KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import (
@@ -23,8 +26,8 @@ from shieldfl.methods.batch_crypt.quantisation import (
     paillier_parameters,
     quantise,
 )
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_update import MixedTotal
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import (
     UPDATE,
     MaskedAverage,
@@ -32,17 +35,13 @@ from shieldfl.methods.masked_average.method import (
     MaskedAverageClient,
 )
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.reports import Tally
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.roles.message import Message
-from shieldfl.scheme.encryption import MOST_LOST
-from shieldfl.scheme.interface import KeyBits
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Tally
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
 

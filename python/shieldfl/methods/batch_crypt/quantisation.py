@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl import paillier
 from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.authority.message import Message
+from shieldfl.encryption import paillier
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.roles.message import Message
 
 __all__ = [
     "Quantisation",

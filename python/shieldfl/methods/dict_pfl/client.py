@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_unsigned, as_vector
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, read_history
 from shieldfl.methods.dict_pfl.settings import PruningSettings
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.methods.encrypted_update import encrypted_positions
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverageClient
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import LocalBuffers
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel, joined
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.stateful import Stateful, refuse_unless
-from shieldfl.training.local_update import LocalUpdate, StartingPoint
 
 __all__ = ["DictPflClient", "HeldBack", "NoiseSharingDictPflClient"]
 

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_unsigned, as_vector
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.masks import Mask
+from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.dict_pfl.settings import PruningSettings
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.roles.message import Message
-from shieldfl.selection import positions_in_budget
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.settings import plain_settings
 from shieldfl.stateful import Stateful, refuse_unless
 

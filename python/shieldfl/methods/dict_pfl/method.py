@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.client import DictPflClient, NoiseSharingDictPflClient
@@ -16,16 +18,13 @@ from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_s
 from shieldfl.methods.dict_pfl.rule import DictPflRule
 from shieldfl.methods.dict_pfl.settings import DictPflSettings
 from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, SumNoised
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import UPDATE, MaskedAverageAggregator
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE, PrivacyReading
-from shieldfl.roles.message import Message
-from shieldfl.scheme.registry import weighing_encryptions
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,18 +9,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, model_message
 from shieldfl.methods.distributed_noise.rule import noisy_mean
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
+from shieldfl.methods.encrypted_update import MixedTotal, encrypted_positions
 from shieldfl.methods.masked_average.rule import weighted_mean
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["DictPflRule"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.methods.distributed_noise.settings import OnlySumNoiseOption
-from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
+from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.settings import Count, Probability, Settings, Share, about
 
 __all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import NoiseSharingClient
 from shieldfl.methods.distributed_noise.rule import noisy_mean
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage, MaskedAverageClient
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import OpeningRule
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.scheme.registry import DEFAULT_KEY_BITS
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["OF_NOISY_SUMS", "NoisySumAverage", "SumNoised"]
 

@@ -7,17 +7,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import WireFormatError
+from shieldfl.learning.local_update import StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.masked_average.method import MaskedAverageClient
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import LocalBuffers
-from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
+from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import StartingPoint
 
 __all__ = [
     "CLIP_EXPONENT",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 CLIP_EXPONENT = "clip exponent"
-"""A signed 64-bit number: see :class:`shieldfl.privacy.clip_rule.ClipRule`."""
+"""A signed 64-bit number: see :class:`shieldfl.privacy.noise.ClipRule`."""
 
 
 def clip_part(exponent: int) -> dict[str, bytes]:

@@ -20,14 +20,14 @@ from shieldfl.methods.distributed_noise.client import AdaptiveClient
 from shieldfl.methods.distributed_noise.rule import AdaptiveSumRule
 from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.masked_average.method import MaskedAverageClient
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.opening_rule import OpeningRule
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.privacy.clip_rule import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.events import PrivacyReading
+from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["DdpFedAvg"]
 

@@ -7,18 +7,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.client import clip_part
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
+from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy import draws
-from shieldfl.privacy.clip_rule import MOST_EXPONENT, ClipRule
+from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.noise_share import mean_of_total
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["AdaptiveSumRule", "noisy_mean"]

@@ -7,15 +7,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
+from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.methods.protocol.plan import FederationPlan
 from shieldfl.privacy.discrete_sums import Distribution
-from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.privacy.sum_noise_plan import fewest_honest, multiplier_for, planned_sum_noise
-from shieldfl.scheme.interface import KeyBits
-from shieldfl.scheme.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
 __all__ = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.learning.local_update import FloatVector
 from shieldfl.privacy import draws
 from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.training.local_update import FloatVector
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["NoiseShares"]
 

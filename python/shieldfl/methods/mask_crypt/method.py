@@ -9,24 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.array_view import Buffer, as_real, as_unsigned, as_vector, frame_buffer
+from shieldfl.authority.message import Message, Part
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.encryption_settings import MaskCryptSettings
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions, read_agreed_positions
+from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions
+from shieldfl.methods.encryption_settings import MaskCryptSettings
 from shieldfl.methods.masked_average.method import (
     UPDATE,
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
 )
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.roles.message import Message, Part
-from shieldfl.selection import positions_in_budget
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskCrypt", "consensus", "decode_ranking", "encode_ranking", "exposure_scores", "propose"]

@@ -9,29 +9,27 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message, Part
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.learning.local_update import FloatVector, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.distributed_noise.shares import NoiseShares
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings, update_parameters
-from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
-from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload, in_buffer_range
+from shieldfl.methods.encrypted_update import MixedSum, MixedUpload, in_buffer_range
+from shieldfl.methods.encryption_settings import EncryptionSettings, update_parameters
 from shieldfl.methods.masked_average.rule import MaskedAverageRule
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.opening_rule import OpeningRule
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import TrainingClient
 from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.roles.message import Message, Part
-from shieldfl.scheme.parameters import SchemeParameters
-from shieldfl.scheme.registry import encryptions
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import FloatVector, StartingPoint
 
 __all__ = ["UPDATE", "MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 

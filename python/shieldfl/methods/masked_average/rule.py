@@ -9,14 +9,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
-from shieldfl.methods.encrypted_sum.mixed_upload import with_buffers_times
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.roles.message import Message
+from shieldfl.methods.encrypted_update import MixedTotal, with_buffers_times
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverageRule", "Mean", "weighted_mean"]

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError
-from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
-from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
-from shieldfl.methods.noised_average.settings import DpFedAvgSettings, DpSgdSettings
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import LocalBuffers
-from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
-from shieldfl.privacy.mechanisms import clip_and_noise
-from shieldfl.roles.message import Message
-from shieldfl.settings import TrainingSettings
-from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import (
+from shieldfl.learning.local_update import (
     FloatVector,
     GradientNoise,
     LocalUpdate,
     StartingPoint,
     samples_beside,
 )
+from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
+from shieldfl.methods.noised_average.rounds import KindsOfRounds, RoundKind
+from shieldfl.methods.noised_average.settings import DpFedAvgSettings, DpSgdSettings
+from shieldfl.privacy.accountant import noise_multiplier_for
+from shieldfl.privacy.events import Noise, PrivacyReading, SummedUploads
+from shieldfl.privacy.noise import clip_and_noise
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.training_client import LocalBuffers
+from shieldfl.settings import TrainingSettings
+from shieldfl.stateful import refuse_unless
 
 __all__ = ["BY_DP_SGD", "DpFedAvg", "DpSgdAveraging", "DpSgdRounds", "NoisedAverage", "NoisedAverageClient"]
 

@@ -11,22 +11,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.protocol.account import Account
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator, SelectiveShieldClient
 from shieldfl.methods.selective_shield.rule import SelectiveShieldRule
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.discrete_gaussian import float32_grid
 from shieldfl.privacy.events import Noise, PrivacyReading
-from shieldfl.scheme.registry import weighing_encryptions
+from shieldfl.privacy.noise import float32_grid
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import TrainingSettings
 
 __all__ = ["SelectiveShield"]

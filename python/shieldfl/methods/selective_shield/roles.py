@@ -8,25 +8,28 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message, Part
+from shieldfl.encryption.interface import UnionMask
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.sensitive_positions import sensitive_positions
 from shieldfl.masks import Mask, Votes, Zones, split_zones
-from shieldfl.methods.encrypted_sum.mixed_sum import are_summable, clear_sums_part
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions, in_buffer_range
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.methods.encrypted_update import (
+    are_summable,
+    clear_sums_part,
+    encrypted_positions,
+    in_buffer_range,
+)
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.privacy.discrete_gaussian import discrete_gaussian_noise, float32_grid
 from shieldfl.privacy.events import ClearUpload, Noise
-from shieldfl.privacy.mechanisms import AdaptiveClip, clip_and_noise
-from shieldfl.roles.message import Message, Part
-from shieldfl.scheme.interface import UnionMask
-from shieldfl.scheme.registry import scheme_of
-from shieldfl.sensitivity.sensitive_positions import sensitive_positions
+from shieldfl.privacy.noise import AdaptiveClip, clip_and_noise, discrete_gaussian_noise, float32_grid
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import FloatVector, LocalUpdate, StartingPoint
 
 __all__ = ["SelectiveShieldAggregator", "SelectiveShieldClient"]
 

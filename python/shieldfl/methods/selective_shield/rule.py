@@ -8,17 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
+from shieldfl.authority.message import Message
+from shieldfl.encryption.encryption import SchemeTotal
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_sum import read_clear_sums
-from shieldfl.methods.encrypted_sum.mixed_upload import encrypted_positions
-from shieldfl.methods.protocol.global_model import GlobalModel, joined
-from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.encrypted_update import encrypted_positions, read_clear_sums
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.roles.message import Message
-from shieldfl.scheme.encryption import SchemeTotal
-from shieldfl.scheme.registry import scheme_of
+from shieldfl.rounds.global_model import GlobalModel, joined
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["SelectiveShieldRule"]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encrypted_sum.encryption_settings import WeighedEncryption
+from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
 __all__ = ["SelectiveShieldSettings"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.mechanisms import as_float_vector, clip_and_noise
+from shieldfl.privacy.noise import as_float_vector, clip_and_noise
 from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = ["ClusterRegistry", "Clustering", "cluster_clients", "join_cluster", "noised_sensitivity"]

@@ -12,14 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import INVITED, model_signature_name, round_key_parts
+from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import WireFormatError
-from shieldfl.methods.encrypted_sum.encryption_settings import update_parameters
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.method import Method
-from shieldfl.methods.protocol.named_method import NamedMethod
-from shieldfl.methods.protocol.phase import Phase
-from shieldfl.methods.protocol.plan import FederationPlan, stated_weights
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.encryption_settings import update_parameters
 from shieldfl.methods.sense_crypt.clustering import ClusterRegistry
 from shieldfl.methods.sense_crypt.roles import (
     Capability,
@@ -31,9 +28,11 @@ from shieldfl.methods.sense_crypt.rule import SenseCryptRule
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.roles.message import Message
-from shieldfl.roles.round_key_check import INVITED, model_signature_name, round_key_parts
-from shieldfl.scheme.registry import encryptions
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
+from shieldfl.rounds.public_setup import RoleContext
 
 __all__ = ["SenseCrypt"]
 

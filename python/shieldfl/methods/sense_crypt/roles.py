@@ -9,23 +9,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.masks import Mask
-from shieldfl.methods.encrypted_sum.mixed_sum import MixedSum
-from shieldfl.methods.encrypted_sum.mixed_upload import MixedUpload, encrypted_positions, in_buffer_range
-from shieldfl.methods.protocol.collecting_aggregator import CollectingAggregator
-from shieldfl.methods.protocol.disclosure import Disclosure
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.reports import Note
-from shieldfl.methods.protocol.role_context import RoleContext
-from shieldfl.methods.protocol.training_client import TrainingClient
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.masks import Mask, Selection, select, sense_crypt_budgets
+from shieldfl.methods.encrypted_update import MixedSum, MixedUpload, encrypted_positions, in_buffer_range
 from shieldfl.methods.sense_crypt.clustering import ClusterRegistry, noised_sensitivity
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload
-from shieldfl.roles.message import Message
-from shieldfl.selection import Selection, select, sense_crypt_budgets
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure, Note
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-from shieldfl.training.local_update import StartingPoint
 
 __all__ = ["Capability", "SenseCryptAggregator", "SenseCryptClient", "cluster_model", "cluster_round"]
 

@@ -8,15 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.encrypted_sum.mixed_total import MixedTotal
-from shieldfl.methods.encrypted_sum.mixed_upload import with_buffers_times
-from shieldfl.methods.protocol.global_model import GlobalModel
-from shieldfl.methods.protocol.opening_rule import OpeningRule, RoundSums
-from shieldfl.methods.protocol.role_context import RoleContext
+from shieldfl.methods.encrypted_update import MixedTotal, with_buffers_times
 from shieldfl.methods.sense_crypt.roles import cluster_model, cluster_round
-from shieldfl.roles.message import Message, Part
-from shieldfl.roles.round_key_check import digest_of_parts
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = ["SenseCryptRule"]

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from shieldfl.methods.encrypted_sum.encryption_settings import EncryptionSettings
-from shieldfl.scheme.registry import encryptions
-from shieldfl.selection import SelectionLimits
+from shieldfl.encryption.registry import encryptions
+from shieldfl.masks import SelectionLimits
+from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
 __all__ = ["SenseCryptSettings"]

@@ -1,0 +1,76 @@
+"""Import paths of before, each of which gives the module that has taken the names of the old one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import cast
+
+__all__: list[str] = []
+
+_MOVED = {
+    "audit": "lab.audit",
+    "audit.federation_attack": "lab.audit.attack",
+    "ckks": "encryption.ckks",
+    "fleet": "lab.fleet",
+    "fleet.fleet_file": "lab.fleet.fleet",
+    "fleet.simulate": "lab.fleet",
+    "fleet.simulate.paper_costs": "lab.fleet.cost_source",
+    "kahe": "encryption.kahe",
+    "methods.encrypted_sum": "methods",
+    "methods.encrypted_sum.encryption_settings": "methods.encryption_settings",
+    "methods.encrypted_sum.mixed_upload": "methods.encrypted_update",
+    "methods.protocol": "rounds",
+    "pads": "encryption.pads",
+    "paillier": "encryption.paillier",
+    "privacy.hidden_participation": "privacy.accountant",
+    "roles": "authority",
+    "roles.answer_opener": "authority.granted_keys",
+    "scheme": "encryption",
+    "selection": "masks",
+    "simulation": "lab.simulation",
+    "simulation.configuration_choice": "lab.simulation.papers",
+    "simulation.measured_configuration": "lab.simulation.papers",
+    "torch": "models",
+    "torch_bridge": "models.torch_bridge",
+    "training": "learning",
+    "training.models": "learning.networks",
+}
+"""Old names below ``shieldfl`` to new ones; those below an old name are below the new one."""
+
+
+def _place_of(name: str) -> str | None:
+    """Return the new name of a module, None for one that is where it was."""
+    package, _, path = name.partition(".")
+    if package != __package__:
+        return None
+    head, rest = path, ""
+    while head and head not in _MOVED:
+        head, _, last = head.rpartition(".")
+        rest = f".{last}{rest}"
+    return f"{package}.{_MOVED[head]}{rest}" if head else None
+
+
+class _Moved(MetaPathFinder, Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        place = _place_of(fullname)
+        return None if place is None else ModuleSpec(fullname, self, origin=place)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(cast(str, spec.origin))
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has put the old name's specification in the place of the module's own.
+        module.__spec__ = cast(ModuleSpec, module.__spec__).loader_state
+
+
+# First: the old name of a package would find its modules a second time.
+sys.meta_path.insert(0, _Moved())

@@ -1,0 +1,338 @@
+"""What a client has: its own keys, and what opens the key authority's answers; an aggregator may have that as well."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from shieldfl.array_view import Buffer, as_frame, as_unsigned
+from shieldfl.authority.message import piece_of_each
+from shieldfl.authority.round_key_check import RoundKeyCheck
+from shieldfl.authority.total_opener import Answer, TotalOpener
+from shieldfl.encryption.answers import open_total, read_answer
+from shieldfl.encryption.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
+from shieldfl.stateful import Stateful, Uncopied, refuse_unless
+
+__all__ = [
+    "AnswerOpener",
+    "ClientKeys",
+    "GrantRequest",
+    "GrantedKeys",
+]
+
+
+class AnswerOpener(TotalOpener[Any]):
+    """Opens those totals that the authority has answered for, and no others; holds no client's key.
+
+    Parameters
+    ----------
+    public_key : of the session, with the authority's identity.
+    opening_key : what the authority granted, 32 bytes for each; secret.
+    min_clients, weight_bounds, threads, purpose : as for :class:`TotalOpener`.
+    """
+
+    _why_uncopied = "holds what opens answers and is neither copied nor pickled"
+
+    def __init__(
+        self,
+        public_key: Any,
+        opening_key: bytes,
+        min_clients: int,
+        weight_bounds: tuple[float, float],
+        threads: int | None = None,
+        *,
+        purpose: str | None = None,
+    ) -> None:
+        super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+        self._opening_key = opening_key
+        self._given: Buffer | None = None
+        self._beside = b""
+        self.request = b""
+        """What the total that was opened last was asked for with."""
+        self._opened: set[bytes] = set()
+
+    def take(self, answer: Buffer, beside: bytes = b"") -> None:
+        """Take the answer to the total that is opened next, of several authorities one after the other.
+
+        ``beside`` is what its request was made with.
+        """
+        self._given, self._beside = answer, beside
+
+    def has_opened(self, total: Any) -> bool:
+        """Say whether this total was opened here."""
+        return total.digest() in self._opened
+
+    def checked_request(self, total: Any) -> bytes:
+        """Return what a total was asked for with. Raises KeyMismatchError unless the answer is the one to it."""
+        _, request = self._sum_keys(total)
+        return request
+
+    def _sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
+        if self._given is None:
+            raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
+        key = self._public_key
+        request = total.request(self._beside)
+        members = key.identity.members
+        pieces = (
+            piece_of_each(joined, len(members))
+            for joined in (self._opening_key, bytes(as_frame(self._given)))
+        )
+        sum_keys = [
+            read_answer(member.verifying_key, bytes(opening_key), key.id, request, answer)
+            for member, opening_key, answer in zip(members, *pieces, strict=True)
+        ]
+        return sum_keys, request
+
+    def _answer(self, total: Any) -> Answer:
+        key = self._public_key
+        sum_keys, request = self._sum_keys(total)
+        answer = Answer(*open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None))
+        self._opened.add(total.digest())
+        self.request = request
+        return answer
+
+
+_SECRET_DOMAIN = b"shieldfl shared secret 1\0"
+_NOT_GRANTED = "this role was granted no answers: have it enrolled, and take what comes back"
+
+
+class GrantRequest(Stateful, Uncopied):
+    """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
+
+    Each key authority has one of its own, sealed to it alone.
+
+    Parameters
+    ----------
+    check : of the federation, with the session's digest.
+    client : the client's number, or the name in which an aggregator asks.
+    drawn : the secrets, 32 bytes for each authority; None draws them.
+    """
+
+    _why_uncopied = "holds a secret and is neither copied nor pickled"
+
+    changes: ClassVar = {"request": bytes, "_grant_key": bytes}
+
+    def __init__(self, check: RoundKeyCheck, client: int | str = OPENER, drawn: bytes | None = None) -> None:
+        self._check = check
+        self._client = client
+        session, members = check.manifest_digest, check.identity.members
+        drawn = drawn or secrets.token_bytes(SECRET_BYTES * len(members))
+        each = [bytes(secret) for secret in piece_of_each(drawn, len(members))]
+        self._grant_key = b"".join(grant_key(secret, session) for secret in each)
+        self.request = b"".join(
+            EnrolmentRequest.of(member, session, client, secret).to_bytes()
+            for member, secret in zip(members, each, strict=True)
+        )
+        """For each authority a piece that it alone can read."""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a request in another name, and for keys of other lengths."""
+        super().check_changed()
+        count = len(self._check.identity.members)
+        refuse_unless(len(self._grant_key) == SECRET_BYTES * count)
+        pieces = piece_of_each(self.request, count)
+        refuse_unless(all(EnrolmentRequest.from_bytes(piece).client == self._client for piece in pieces))
+
+    def granted(self, grant: Buffer) -> bytes:
+        """Return what opens the answers of each authority, 32 bytes for each; secret.
+
+        Raises KeyMismatchError for a grant of others, or one that was altered.
+        """
+        count, session = len(self._check.identity.members), self._check.manifest_digest
+        try:
+            given = piece_of_each(bytes(as_frame(grant)), count)
+        except WireFormatError as error:
+            raise KeyMismatchError(
+                "the grant is not of all key authorities of the session: ask each of them"
+            ) from error
+        keys = piece_of_each(self._grant_key, count)
+        return b"".join(
+            read_grant(bytes(key), session, piece) for key, piece in zip(keys, given, strict=True)
+        )
+
+
+class ClientKeys(Stateful, Uncopied):
+    """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share.
+
+    Parameters
+    ----------
+    check : of the federation, with the session's digest.
+    client : the client's number.
+    """
+
+    _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
+
+    changes: ClassVar = {"enrolment": GrantRequest, "_held": dict[str, tuple[int, bytes]]}
+
+    def __init__(self, check: RoundKeyCheck, client: int) -> None:
+        self._check = check
+        self._client = client
+        drawn = secrets.token_bytes(SECRET_BYTES * len(check.identity.members))
+        self._keys: dict[str, Any] = {
+            purpose: scheme_of(own).ClientKey.of_secret(check.session_key(purpose), client, drawn)
+            for purpose, own in check.parameters.items()
+        }
+        self.enrolment = GrantRequest(check, client, drawn)
+
+    @property
+    def _held(self) -> dict[str, tuple[int, bytes]]:
+        return {purpose: (key.round, bytes(key.export_secret())) for purpose, key in self._keys.items()}
+
+    @_held.setter
+    def _held(self, held: dict[str, tuple[int, bytes]]) -> None:
+        refuse_unless(held.keys() == self._check.parameters.keys())
+        try:
+            self._keys = {
+                purpose: scheme_of(self._check.parameters[purpose]).ClientKey(
+                    self._check.session_key(purpose), self._client, secret, round_number
+                )
+                for purpose, (round_number, secret) in held.items()
+            }
+        except ShieldError:
+            refuse_unless(False)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for keys at different rounds."""
+        super().check_changed()
+        refuse_unless(len({key.round for key in self._keys.values()}) == 1)
+
+    @property
+    def round(self) -> int:
+        """The round that the keys stand at; what opens earlier ones is overwritten."""
+        return max(int(key.round) for key in self._keys.values())
+
+    def begin_round(self, round_number: int) -> None:
+        """Move all keys on to a round. Raises PolicyError for one that is over or too far ahead."""
+        for key in self._keys.values():
+            key.advance_to(round_number)
+
+    def key(self, purpose: str) -> Any:
+        """Return the ``ClientKey`` for a purpose."""
+        return self._keys[purpose]
+
+
+class GrantedKeys(Stateful, Uncopied):
+    """Opens what the key authority has answered to one that it was granted to.
+
+    Parameters
+    ----------
+    check : of the federation.
+    min_clients, weight_bounds, threads : as for the authority's keys.
+    """
+
+    _why_uncopied = "hold what opens answers and are neither copied nor pickled"
+
+    changes: ClassVar = {"_round": int, "_opening_key": bytes | None}
+
+    def __init__(
+        self,
+        check: RoundKeyCheck,
+        min_clients: int,
+        *,
+        weight_bounds: tuple[float, float],
+        threads: int | None,
+    ) -> None:
+        self.check = check
+        self._round = -1
+        self._opening_key: bytes | None = None
+        self._min_clients = min_clients
+        self._weight_bounds = weight_bounds
+        self._threads = threads
+        self._openers: dict[str, AnswerOpener] = {}
+        self._newest_request = b""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for what opens no answers."""
+        super().check_changed()
+        expected = SECRET_BYTES * len(self.check.identity.members)
+        refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
+
+    @property
+    def newest_round(self) -> int:
+        """The round that was begun last; -1 before the first."""
+        return self._round
+
+    def grant(self, opening_key: bytes) -> None:
+        """Take what opens the authority's answers, 32 bytes for each; secret.
+
+        Raises PolicyError for another one than was taken before: what derives from that is in use.
+        """
+        if self._opening_key not in (None, opening_key):
+            raise PolicyError("this role was granted other answers before: enrol in a new session")
+        self._opening_key = opening_key
+
+    def opens_as(self, other: GrantedKeys) -> bool:
+        """Say whether it opens, by the same checks, what another one does: of one session, granted the same."""
+        return (
+            self.check.manifest_digest == other.check.manifest_digest
+            and (self._min_clients, self._weight_bounds) == (other._min_clients, other._weight_bounds)
+            and None not in (self._opening_key, other._opening_key)
+            and hmac.compare_digest(self._opening_key or b"", other._opening_key or b"")
+        )
+
+    def shared_secret(self) -> bytes:
+        """Return what all who were granted answers of this session have in common, 32 bytes; secret.
+
+        Raises PolicyError before a grant.
+        """
+        if self._opening_key is None:
+            raise PolicyError(_NOT_GRANTED)
+        return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
+
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round, of which no keys come along. Raises PolicyError for one before the newest."""
+        number = as_unsigned(round_number, "round_number")
+        if number < self._round:
+            raise PolicyError(f"round {number} is over since round {self._round} began: begin a later round")
+        self._round = number
+        return {}
+
+    def take(self, purpose: str, answer: Buffer, beside: bytes) -> None:
+        """Take the authority's answer to the newest round's total for a purpose. Raises PolicyError before a grant."""
+        self._openers[purpose] = self._opener(purpose, answer, beside)
+
+    def _opener(self, purpose: str, answer: Buffer, beside: bytes) -> AnswerOpener:
+        if self._opening_key is None:
+            raise PolicyError(_NOT_GRANTED)
+        opener = AnswerOpener(
+            self.check.session_key(purpose),
+            self._opening_key,
+            self._min_clients,
+            self._weight_bounds,
+            self._threads,
+            purpose=purpose,
+        )
+        opener.take(answer, beside)
+        return opener
+
+    def answered_request(self, purpose: str, total: Any, answer: Buffer, beside: bytes) -> bytes:
+        """Return what a total was asked for with; nothing is opened.
+
+        Raises KeyMismatchError unless the authority has given this answer for this very total, PolicyError.
+        """
+        return self._opener(purpose, answer, beside).checked_request(total)
+
+    def go_back(self, round_number: int) -> None:
+        """Stand at an earlier round, with no answer: the one that was begun was none of the authority's."""
+        self._round, self._openers = round_number, {}
+
+    @property
+    def newest_request(self) -> bytes:
+        """What the last total that was opened, or looked at, was asked for with."""
+        return self._newest_request
+
+    def opener(self, round_number: int, purpose: str = "update") -> AnswerOpener:
+        """Return what opens the total that was answered for last."""
+        if round_number == self._round and purpose in self._openers:
+            return self._openers[purpose]
+        raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
+
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Forget the answer, which was used."""
+        opener = self._openers.pop(purpose, None)
+        if opener is not None:
+            self._newest_request = opener.request

@@ -1,0 +1,261 @@
+"""Files that their owner alone reads: put into place whole, and sealed by a passphrase where they hold keys."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from shieldfl.build_info import how_to_install
+from shieldfl.errors import (
+    DataError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
+)
+from shieldfl.stateful import Uncopied
+
+__all__ = [
+    "CANNOT_BE_OPENED",
+    "IS_HELD",
+    "NONCE_BYTES",
+    "NO_PATH",
+    "SALT_BYTES",
+    "HeldFile",
+    "disk_errors_as",
+    "drawn_key",
+    "passphrase_cipher",
+    "read_sealed_file",
+    "sync_folder",
+    "write_private_file",
+    "write_sealed_file",
+]
+
+
+# What follows "the store" and its path, whether this or SQLite finds it.
+CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
+IS_HELD = (
+    "is held by another process, or opened twice in this one: a store has one writer. End the other first"
+)
+
+NO_PATH = "the path of a store has characters that none has"
+
+
+def sync_folder(path: Path) -> None:
+    """See to it that a file which was made, or put into place, is found there after a power failure. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class HeldFile(Uncopied):
+    """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
+
+    SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it, say. This one
+    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
+
+    Parameters
+    ----------
+    path : of a store's file.
+    nothing : what has not happened where it is refused, in a sentence.
+
+    Raises PolicyError where it is held, or has several names; DataError where it cannot be opened or locked, or is no
+    file; ParameterError for a path that none has.
+    """
+
+    _why_uncopied = "holds a lock and is neither copied nor pickled"
+
+    def __init__(self, path: Path, nothing: str) -> None:
+        self._path = path.absolute()
+        self._nothing = nothing
+        try:
+            # A pipe would be waited for.
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            raise DataError(f"the store {path} {CANNOT_BE_OPENED}. {nothing}") from error
+        except ValueError as error:
+            raise ParameterError(NO_PATH) from error
+        # Also where it is dropped without being closed.
+        self._close = weakref.finalize(self, _close, descriptor, os.getpid())
+        self._descriptor = descriptor
+        _HELD.add(self)
+        try:
+            self._lock()
+            self.check_in_place()
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PolicyError(f"the store {self._path} {IS_HELD}. {self._nothing}") from error
+        except OSError as error:
+            raise DataError(
+                f"the store {self._path} cannot be locked: put it on a disk of this machine. {self._nothing}"
+            ) from error
+
+    def check_in_place(self) -> None:
+        """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody.
+
+        And for one with several names; DataError for what is no file.
+        """
+        own = os.fstat(self._descriptor)
+        if not stat.S_ISREG(own.st_mode):
+            raise DataError(f"the store {self._path} is no file. {self._nothing}")
+        # What is kept of a transaction that was cut off lies beside one name, and is not found by another.
+        if own.st_nlink > 1:
+            raise PolicyError(
+                f"the store {self._path} has another name, a hard link: delete that one. {self._nothing}"
+            )
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            there = None
+        except OSError as error:
+            raise DataError(
+                f"the store {self._path} cannot be looked for: mend the disk, then try again. {self._nothing}"
+            ) from error
+        if there is None or (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            raise PolicyError(
+                f"the store {self._path} was moved, deleted or replaced while it was held here: close it, and put the "
+                f"newest file back, or open a backup with restored=True. {self._nothing}"
+            )
+
+    def close(self) -> None:
+        """Let others have it."""
+        self._close()
+
+
+def _close(descriptor: int, process: int) -> None:
+    with contextlib.suppress(OSError):
+        # A child that was forked has the same lock, until it has closed its descriptor; it must not unlock this one's.
+        if os.getpid() == process:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+_HELD: weakref.WeakSet[HeldFile] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    # A lock is held for as long as any process has the descriptor: else one that was forked would keep the file from
+    # whoever goes on once this process has ended.
+    for held in list(_HELD):
+        held.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+SALT_BYTES = 16
+NONCE_BYTES = 12
+_SCRYPT_COST = 2**17  # 128 MiB and a fraction of a second for each guess
+_SCRYPT_BLOCK_SIZE = 8
+
+
+def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
+    """Return AES-256-GCM under the key that scrypt derives from a passphrase.
+
+    Raises ParameterError for a passphrase that is empty or no text, ShieldError where ``cryptography`` is missing.
+    """
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+    except ImportError as error:
+        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
+    if not isinstance(passphrase, str):
+        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
+    if not passphrase:
+        raise ParameterError("the passphrase is empty: a key file needs one")
+    kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
+    try:
+        encoded = passphrase.encode()
+    except UnicodeEncodeError:
+        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
+    return AESGCM(kdf.derive(encoded))
+
+
+def write_private_file(path: Path, *pieces: bytes) -> None:
+    """Write a file with mode 0600; an existing one is replaced in one step, and is there after a power failure."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def drawn_key(path: Path, length: int) -> bytes:
+    """Return a file's random bytes, which are drawn the first time; of several processes the first one's count.
+
+    What one has sealed would be lost under another's key. Raises DataError for a file of another length, OSError.
+    """
+    if not path.exists():
+        drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
+        write_private_file(drawn, secrets.token_bytes(length))
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(drawn)
+        drawn.unlink()
+    key = path.read_bytes()
+    if len(key) != length:
+        raise DataError(f"{path} is no key of {length} bytes: restore the folder")
+    return key
+
+
+@contextlib.contextmanager
+def disk_errors_as(text: str) -> Iterator[None]:
+    """Have what a disk refuses raised as DataError with this text; one that says more already passes as it is."""
+    try:
+        yield
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(text) from error
+
+
+def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) -> None:
+    """Write a secret alone, sealed under a passphrase: the magic, salt, nonce, then AES-256-GCM with its tag."""
+    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    head = magic + salt + nonce
+    write_private_file(path, head + passphrase_cipher(passphrase, salt).encrypt(nonce, secret, head))
+
+
+def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
+    """Return what :func:`write_sealed_file` wrote.
+
+    Raises DataError for a file that cannot be read, WireFormatError for another one, KeyMismatchError for a wrong
+    passphrase.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: look whether it is there, and its permissions") from error
+    start = len(magic) + SALT_BYTES
+    head, sealed = content[: start + NONCE_BYTES], content[start + NONCE_BYTES :]
+    if not content.startswith(magic) or not sealed:
+        raise WireFormatError(f"{path} is no such key file of this version")
+    cipher = passphrase_cipher(passphrase, head[len(magic) : start])
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return bytes(cipher.decrypt(head[start:], sealed, head))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None

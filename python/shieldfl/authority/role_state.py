@@ -1,0 +1,112 @@
+"""The state of a role as it is kept: bound to session and role, checked, and sealed where a key is given."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import struct
+from typing import Any
+
+from shieldfl.array_view import Buffer, frame_buffer
+from shieldfl.build_info import how_to_install
+from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
+
+__all__ = ["LONGEST_SEALED_BYTES", "SEALING_KEY_BYTES", "TOO_LONG_TO_SEAL", "pack_state", "unpack_state"]
+
+SEALING_KEY_BYTES = 32
+
+LONGEST_SEALED_BYTES = 2**31 - 1
+"""What AES-GCM of the package ``cryptography`` takes in one call."""
+
+TOO_LONG_TO_SEAL = "what is to be kept has 2 GiB or more, and cannot be sealed: divide the model into parts"
+
+_MAGIC = b"shieldfl role state 1\n"
+_HEAD = struct.Struct("<?H")
+_DIGEST_BYTES = 32
+_NONCE_BYTES = 12
+
+
+def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
+    """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
+
+    ``owner`` is what :meth:`Reporter.bind` made. Where it is sealed, the record is overwritten, also where that is
+    refused. Raises ParameterError for a key that is not 32 bytes; CapacityError for a record of 2 GiB or more.
+    """
+    head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
+    if key is None:
+        digest = hashlib.sha256(head)
+        digest.update(record)
+        return b"".join((head, record, digest.digest()))
+    try:
+        if len(record) > LONGEST_SEALED_BYTES:
+            raise CapacityError(TOO_LONG_TO_SEAL)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return head + nonce + bytes(_cipher(key).encrypt(nonce, record, head))
+    finally:
+        record[:] = bytes(len(record))
+
+
+def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
+    """Read what :func:`pack_state` wrote, for the same owner; where it is not sealed, a view of it.
+
+    Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
+    sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
+    """
+    # Given back wherever this ends: what maps a file could else not be closed while an error is on its way.
+    with memoryview(frame_buffer(data)) as whole, whole.cast("B") as content:
+        start, end = _checked_body(owner, content, key)
+        if key is not None:
+            return _unsealed(content, start, key)
+    return memoryview(data)[start:end]
+
+
+def _checked_body(owner: bytes, content: memoryview, key: bytes | None) -> tuple[int, int]:
+    """Return from where to where the record, or what is sealed, stands in a state of this owner."""
+    start = len(_MAGIC) + _HEAD.size
+    if content[: len(_MAGIC)] != _MAGIC or len(content) < start:
+        raise WireFormatError("these bytes are no state of a role that this version can read")
+    if content[len(_MAGIC)] > 1:
+        raise WireFormatError("the state is damaged")
+    sealed, length = _HEAD.unpack_from(content, len(_MAGIC))
+    body, end = start + length, len(content) - _DIGEST_BYTES
+    if end < body:
+        raise WireFormatError("the state is truncated")
+    if not sealed:
+        with content[:end] as checked:
+            digest = hashlib.sha256(checked).digest()
+        if digest != bytes(content[end:]):
+            raise WireFormatError("the state is truncated, or was altered")
+    if bytes(content[start:body]) != owner:
+        raise KeyMismatchError("this is the state of another session, role, client, weight or method")
+    if sealed != (key is not None):
+        raise ParameterError(
+            "the state is sealed: pass its key" if sealed else "the state is not sealed: pass no key"
+        )
+    return body, end
+
+
+def _unsealed(content: memoryview, start: int, key: bytes) -> bytes:
+    cipher = _cipher(key)
+    from cryptography.exceptions import InvalidTag
+
+    nonce_end = start + _NONCE_BYTES
+    with content[nonce_end:] as sealed:
+        try:
+            record: bytes = cipher.decrypt(bytes(content[start:nonce_end]), sealed, bytes(content[:start]))
+        except InvalidTag:
+            raise KeyMismatchError(
+                "the state was sealed under another key, or was truncated or altered"
+            ) from None
+    return record
+
+
+def _cipher(key: bytes) -> Any:
+    if not isinstance(key, bytes) or len(key) != SEALING_KEY_BYTES:
+        raise ParameterError(f"a sealing key has {SEALING_KEY_BYTES} random bytes")
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError as error:
+        raise ShieldError(
+            f"sealed states need the package 'cryptography': {how_to_install('keys')}"
+        ) from error
+    return AESGCM(key)

@@ -1,0 +1,324 @@
+"""A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
+
+Whoever holds the secret half of a CKKS pair opens everything that was encrypted under it, and one client that does not
+follow the protocol can get it out of an opened sum (docs/threat-model.md). So a pair serves one round, and a key that
+comes with a round has to be told from one that somebody else made, or that an earlier round had. So has an answer that
+says which positions are encrypted: whoever passes on another one reads what it leaves out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import struct
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.message import Message, Part, piece_of_each
+from shieldfl.build_info import how_to_install
+from shieldfl.encryption.enrolment import VERIFYING_KEY_BYTES, AuthorityGroup, AuthorityIdentity
+from shieldfl.encryption.keys import SchemePublicKey
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
+from shieldfl.stateful import Stateful
+
+__all__ = [
+    "ANSWER_SIGNATURE",
+    "INVITED",
+    "SESSION_BYTES",
+    "RoundKeyCheck",
+    "RoundKeyReader",
+    "digest_of_parts",
+    "ed25519",
+    "model_signature_name",
+    "round_key_parts",
+    "signed_answer",
+    "signed_bytes",
+    "signed_model",
+]
+
+SESSION_BYTES = 16
+_DOMAIN = b"shieldfl round key 1\0"
+_MODEL_DOMAIN = b"shieldfl round model 2\0"
+_ANSWER_DOMAIN = b"shieldfl round answer 1\0"
+_KEY, _SIGNATURE, _MODEL = "round key ", "round signature ", "round model"
+ANSWER_SIGNATURE = "round answer"
+"""The name of the part that signs an answer of the key authority."""
+INVITED = "invited"
+"""The name of the part of a round's first message that says which clients are asked to take part: a mask of them."""
+_KEPT_KEYS = 8
+_KEPT_SIGNATURES = 8
+
+PublicKey = SchemePublicKey
+Parameters = SchemeParameters[Any, Any]
+
+
+def ed25519() -> Any:
+    """Return the module that signs and verifies. Raises ShieldError where it is not installed."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519 as module
+    except ImportError as error:
+        raise ShieldError(
+            f"signed round keys need the package 'cryptography': {how_to_install('keys')}"
+        ) from error
+    return module
+
+
+def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: bytes) -> bytes:
+    """Return what a signature covers: a domain tag, the session (16 bytes), round, purpose and the key's frame."""
+    name = purpose.encode()
+    return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
+
+
+def model_signature_name(client: int | None = None) -> str:
+    """Return the name of the part that signs a round's model: for one client, or, None, for all alike."""
+    return _MODEL if client is None else f"{_MODEL}:{client}"
+
+
+def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
+    """Return SHA-256, 32 bytes, of a message's parts; ``but`` names those with signatures of their own.
+
+    In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(message.keys() - set(but)):
+        digest.update(struct.pack("<BQ", len(name.encode()), len(message[name])) + name.encode())
+        digest.update(message[name])
+    return digest.digest()
+
+
+def signed_model(session: bytes, round_number: int, name: str, invited: Part, digest: bytes) -> bytes:
+    """Return what the signature of this name covers.
+
+    A domain tag, session, round, name, SHA-256 of the part that says who is invited, and :func:`digest_of_parts` of the
+    model. Sizes, bounds and the fewest clients are in the public set-up, which everybody has pinned.
+    """
+    named = struct.pack("<QB", round_number, len(name)) + name.encode()
+    return _MODEL_DOMAIN + session + named + hashlib.sha256(invited).digest() + digest
+
+
+def signed_answer(session: bytes, round_number: int, phase: str, digest: bytes) -> bytes:
+    """Return what an answer's signature covers: a domain tag, session, round, phase and :func:`digest_of_parts`."""
+    name = phase.encode()
+    return _ANSWER_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + digest
+
+
+def round_key_parts(message: Message) -> dict[str, Part]:
+    """Return the parts of a round's first message that bring its keys."""
+    return {name: part for name, part in message.items() if name.startswith((_KEY, _SIGNATURE))}
+
+
+def encode_round_key(purpose: str, key_frame: bytes, signature: bytes) -> dict[str, bytes]:
+    """Return the parts of one key."""
+    return {_KEY + purpose: key_frame, _SIGNATURE + purpose: signature}
+
+
+@functools.lru_cache(maxsize=_KEPT_KEYS)
+def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
+    """Read a key's frame once: that of a Paillier key takes long, and it comes again each round."""
+    return scheme.from_bytes(frame)
+
+
+@functools.lru_cache(maxsize=_KEPT_KEYS)
+def _session_key(
+    parameters: Parameters, manifest_digest: bytes, identity: AuthorityIdentity | AuthorityGroup
+) -> PublicKey:
+    """Make a session's key once: its polynomials are drawn then."""
+    key: PublicKey = scheme_of(parameters).PublicKey.of_session(parameters, manifest_digest, identity)
+    return key
+
+
+@functools.lru_cache(maxsize=_KEPT_SIGNATURES)
+def _is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
+    """Look at a signature once: all clients of one process are sent the same."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        ed25519().Ed25519PublicKey.from_public_bytes(verifying_key).verify(signature, signed)
+    except InvalidSignature:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class RoundKeyCheck:
+    """What clients and aggregator hold from set-up: nothing of it is secret."""
+
+    verifying_key: bytes
+    """The key authority's Ed25519 public key, 32 bytes; those of several stand one after the other."""
+    session: bytes
+    """Of this federation alone: 16 bytes."""
+    parameters: Mapping[str, Parameters]
+    """By purpose, such as ``"update"``: what its keys are made for."""
+    enrolment_key: bytes = b""
+    """What clients' secrets are sealed to, where they enrol, 1,216 bytes for each authority; else empty."""
+    manifest_digest: bytes = b""
+    """Of the public set-up, 32 bytes, where clients enrol: all keys depend on it."""
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each client shares a key of its own with the key authority."""
+        return any(scheme_of(own).enrols for own in self.parameters.values())
+
+    @functools.cached_property
+    def identity(self) -> AuthorityIdentity | AuthorityGroup:
+        """Who the key authority is that clients enrol with, or who all of them are, each of which has to answer."""
+        count = len(self.verifying_key) // VERIFYING_KEY_BYTES
+        keys = (piece_of_each(own, count) for own in (self.verifying_key, self.enrolment_key))
+        members = [
+            AuthorityIdentity(bytes(verifying), bytes(sealing))
+            for verifying, sealing in zip(*keys, strict=True)
+        ]
+        return members[0] if count == 1 else AuthorityGroup(tuple(members))
+
+    def session_key(self, purpose: str) -> PublicKey:
+        """Return the public key of all rounds, where clients enrol: it follows from the set-up that was pinned."""
+        return _session_key(self.parameters[purpose], self.manifest_digest, self.identity)
+
+    def read(self, message: Message, round_number: int, purpose: str) -> PublicKey:
+        """Return the round's key for a purpose; where clients enrol, none comes along.
+
+        Raises PolicyError where none comes along, KeyMismatchError for one that the authority did not sign for this
+        round, session and purpose, or that is of other parameters; WireFormatError.
+        """
+        if self.enrols:
+            return self.session_key(purpose)
+        if _KEY + purpose not in message or _SIGNATURE + purpose not in message:
+            raise PolicyError(
+                f"the first message of round {round_number} brings no signed key for {purpose!r}: have the key "
+                "authority begin the round, and pass on what it returns"
+            )
+        frame = bytes(message[_KEY + purpose])
+        signed = signed_bytes(self.session, round_number, purpose, frame)
+        if not self._has_signed(message[_SIGNATURE + purpose], signed):
+            raise KeyMismatchError(
+                f"the key for {purpose!r} was not signed by this federation's key authority for round {round_number}, "
+                "so nothing is encrypted under it: get the round's first message from the authority again"
+            )
+        return self.read_frame(frame, purpose)
+
+    def check_model(self, message: Message, round_number: int, client: int) -> None:
+        """Look whether a round's first message has what the authority signed: the model, who is invited, nothing else.
+
+        Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, other
+        clients, parts too many or too few, or what another client was to get. The keys that :meth:`read` takes have
+        signatures of their own; whatever else is in the message, the model's has to cover.
+        """
+        own = model_signature_name(client)
+        name = own if own in message else model_signature_name()
+        if name not in message or INVITED not in message:
+            raise PolicyError(
+                f"the first message of round {round_number} brings no signature of its model, or does not say who is "
+                "invited: have the key authority begin the round, and pass on what it returns"
+            )
+        keys = [
+            part
+            for purpose in self.parameters
+            if _KEY + purpose in message
+            for part in (_KEY + purpose, _SIGNATURE + purpose)
+        ]
+        digest = digest_of_parts(message, but=[name, INVITED, *keys])
+        signed = signed_model(self.session, round_number, name, message[INVITED], digest)
+        if not self._has_signed(message[name], signed):
+            raise KeyMismatchError(
+                f"the model was not signed by this federation's key authority for round {round_number} and those who "
+                "are said to be invited, so nothing is trained from it: get the round's first message from the "
+                "authority again"
+            )
+
+    def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
+        """Look whether an answer to a phase is, whole, the one that the authority signed for this round.
+
+        Raises PolicyError where no signature comes along, KeyMismatchError for another answer, another round's or
+        phase's, or one with parts too many or too few.
+        """
+        if ANSWER_SIGNATURE not in answer:
+            raise PolicyError(
+                f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key authority, "
+                "and pass on what it returns"
+            )
+        digest = digest_of_parts(answer, but=[ANSWER_SIGNATURE])
+        signed = signed_answer(self.session, round_number, phase, digest)
+        if not self._has_signed(answer[ANSWER_SIGNATURE], signed):
+            raise KeyMismatchError(
+                f"the answer was not signed by this federation's key authority for phase {phase!r} of round "
+                f"{round_number}, so nothing follows it: get it from the authority again"
+            )
+
+    def _has_signed(self, signature: Part, signed: bytes) -> bool:
+        count = len(self.verifying_key) // VERIFYING_KEY_BYTES
+        try:
+            pieces = (piece_of_each(joined, count) for joined in (self.verifying_key, signature))
+            return all(
+                _is_signature(bytes(key), bytes(own), signed) for key, own in zip(*pieces, strict=True)
+            )
+        except WireFormatError:
+            return False
+
+    def read_frame(self, frame: bytes, purpose: str) -> PublicKey:
+        """Read a key whose signature was looked at. Raises KeyMismatchError for other parameters, WireFormatError."""
+        own = self.parameters[purpose]
+        if self.enrols:
+            key = self.session_key(purpose)
+            if key.to_bytes() != frame:
+                raise KeyMismatchError(f"the key for {purpose!r} is of another session")
+            return key
+        key = _read_key(scheme_of(own).PublicKey, frame)
+        if key.parameters != own:
+            raise KeyMismatchError(f"the key for {purpose!r} is of other parameters than were agreed on")
+        return key
+
+
+class RoundKeyReader(Stateful):
+    """The keys of the round that a client or the aggregator is in; those of earlier rounds are not taken again."""
+
+    changes: ClassVar = {"_round": int, "_frames": dict[str, bytes]}
+
+    def __init__(self, check: RoundKeyCheck) -> None:
+        self.check = check
+        self._round = -1
+        self._keys: dict[str, PublicKey] = {}
+
+    def begin_round(self, round_number: int, message: Message) -> None:
+        """Take a round's keys from its first message; that for ``"update"`` has to be there.
+
+        Raises PolicyError for a round before the one that it is in, for a second, different key of a round, and as
+        :meth:`RoundKeyCheck.read` does. Then nothing has changed.
+        """
+        number = as_unsigned(round_number, "round_number")
+        if number < self._round:
+            raise PolicyError(
+                f"round {number} is over since round {self._round} began, and so is the use of its keys: begin a "
+                "later round"
+            )
+        there = [
+            purpose for purpose in self.check.parameters if self.check.enrols or _KEY + purpose in message
+        ]
+        keys = {purpose: self.check.read(message, number, purpose) for purpose in {"update", *there}}
+        if number == self._round:
+            if any(keys.get(purpose, key) != key for purpose, key in self._keys.items()):
+                raise PolicyError(f"round {number} has another key already: begin a later round")
+            keys = self._keys | keys
+        self._round, self._keys = number, keys
+
+    @property
+    def _frames(self) -> dict[str, bytes]:
+        return {purpose: key.to_bytes() for purpose, key in self._keys.items()}
+
+    @_frames.setter
+    def _frames(self, frames: dict[str, bytes]) -> None:
+        if not frames.keys() <= self.check.parameters.keys():
+            raise WireFormatError("a state holds a key for what is not encrypted")
+        self._keys = {purpose: self.check.read_frame(frame, purpose) for purpose, frame in frames.items()}
+
+    def key(self, round_number: int, purpose: str) -> Any:
+        """Return the key for a purpose. Raises PolicyError where the round's first message did not bring it."""
+        if round_number != self._round or purpose not in self._keys:
+            raise PolicyError(
+                f"there is no key for {purpose!r} of round {round_number}: begin the round with the key authority's "
+                "first message, which brings it"
+            )
+        return self._keys[purpose]

@@ -1,0 +1,192 @@
+"""Opens totals: what of it does not depend on where the secrets are."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_real, as_threads, as_unsigned
+from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption.keys import SchemePublicKey
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import ParameterError, PolicyError, RangeError
+from shieldfl.stateful import Uncopied
+
+if TYPE_CHECKING:
+    # Type checkers know it without an installation; its TypeVar, unlike that of Python 3.11, can have a default.
+    from typing_extensions import TypeVar
+
+    Key = TypeVar("Key", bound=SchemePublicKey, default=Any)
+else:
+    from typing import TypeVar
+
+    Key = TypeVar("Key")
+
+__all__ = [
+    "LEAST_THAT_HIDES",
+    "WEIGHT_BOUNDS",
+    "Answer",
+    "Key",
+    "TotalOpener",
+    "checked_min_clients",
+    "checked_weight_bounds",
+]
+
+Total = SchemeTotal
+
+LEAST_THAT_HIDES = 3
+"""Of two clients each learns the other's update, by taking its own from the sum."""
+
+WEIGHT_BOUNDS = (2.0**-6, 1.0)
+"""Of encrypted weights, where nothing else is said."""
+
+_MISSTATED = (
+    "the weights in the total do not sum to what the clients stated in the clear: one of them is forged, so no mean is "
+    "given. Start a new round"
+)
+
+
+def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return bounds of weights that can be. Raises ParameterError."""
+    smallest, largest = (as_real(bound, "a bound of weights") for bound in bounds)
+    if not 0.0 < smallest <= largest < math.inf:
+        raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
+    return smallest, largest
+
+
+def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) -> int:
+    """Return a fewest number of clients that a total can have. Raises ParameterError."""
+    number = as_unsigned(min_clients, "min_clients")
+    if not 1 <= number <= params.max_clients:
+        raise ParameterError(
+            f"min_clients is {number}, but must be between 1 and max_clients = {params.max_clients}. Of two "
+            "clients each learns the other's update from the sum: pass min_clients where that is meant"
+        )
+    return number
+
+
+class Answer(NamedTuple):
+    """What an opening gave: the sums, float64 (count,), and the sum of encrypted weights, if there are any."""
+
+    sums: NDArray[np.float64]
+    weight_sum: float | None
+
+    def copy(self) -> Answer:
+        """Return one whose sums are the receiver's own."""
+        return Answer(self.sums.copy(), self.weight_sum)
+
+
+class TotalOpener(Uncopied, abc.ABC, Generic[Key]):
+    """Opens totals of one scheme and key, of enough clients, and divides them; ``_answer`` is for those who can.
+
+    Parameters
+    ----------
+    public_key : that the totals were encrypted under.
+    min_clients : the fewest clients of a total that is opened.
+    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0.
+    threads : for opening; None for as many as the work is worth.
+    purpose : what the totals are of; None for whatever they are of.
+    """
+
+    def __init__(
+        self,
+        public_key: Key,
+        min_clients: int,
+        weight_bounds: tuple[float, float],
+        threads: int | None,
+        purpose: str | None = None,
+    ) -> None:
+        self._scheme = scheme_of(public_key)
+        self._threads = as_threads(threads)
+        self._public_key = public_key
+        self._purpose = purpose
+        self.min_clients = min_clients
+        self.weight_bounds = checked_weight_bounds(weight_bounds)
+
+    @property
+    def public_key(self) -> Key:
+        """What others get: the PublicKey of the parameters' scheme."""
+        return self._public_key
+
+    def open(self, total: Total | bytes) -> NDArray[np.float64]:
+        """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
+
+        A total of batches that were encrypted in a union is in the order of that ``paillier.UnionOrder``.
+
+        Raises PolicyError for what may not be opened, KeyMismatchError, ParameterError, WireFormatError.
+        """
+        return self._open(total)[0]
+
+    def open_mean(self, total: Total | bytes, *, stated_weight: float | None = None) -> NDArray[np.float64]:
+        """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
+
+        Where there are neither, that is the number of clients.
+
+        Parameters
+        ----------
+        stated_weight : what the weights sum to by what the clients stated in the clear, where they did.
+
+        Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
+        ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for each.
+        """
+        read: Any = total
+        if not isinstance(total, SchemeTotal | SchemeBatch):
+            read = self._scheme.Total.from_bytes(total, self._threads or None)
+        sums, weight_sum, total_weight = self._open(read)
+        if weight_sum is None:
+            if stated_weight is not None and stated_weight != total_weight:
+                raise RangeError(_MISSTATED)
+            return sums / total_weight
+        self._check_weight(weight_sum, read.clients, stated_weight)
+        return sums / weight_sum
+
+    def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
+        parameters = self._public_key.parameters
+        step = parameters.weight_step
+        slack = (clients / 2 + 1) * step
+        smallest, largest = (clients * bound for bound in self.weight_bounds)
+        # Not what they sum to: that is not for everybody who reads an error.
+        if not max(smallest - slack, step) <= weight_sum <= largest + slack:
+            raise RangeError(
+                f"the encrypted weights of {clients} clients do not sum to what weights between "
+                f"{self.weight_bounds[0]:g} and {self.weight_bounds[1]:g} can: one of them is forged, or these bounds "
+                "are not the clients'. Say which are by weight_bounds, and start a new round"
+            )
+        if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
+            raise RangeError(_MISSTATED)
+
+    def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
+        if isinstance(total, SchemeBatch):
+            raise PolicyError(
+                "only totals are opened, never a single client's batch: add it to an Aggregator"
+            )
+        own = self._scheme.Total
+        if isinstance(total, SchemeTotal) and not isinstance(total, own):
+            raise ParameterError(
+                f"the total is of another encryption scheme: {self._scheme.name} totals are opened here"
+            )
+        if not isinstance(total, own):
+            return self._open(own.from_bytes(total, self._threads or None))
+        total.parse(self._threads or None)  # 0 is the core's number for all cores
+        if self._purpose is not None and not total.is_for(self._purpose):
+            raise PolicyError(f"the total is not for {self._purpose!r}: nothing was opened")
+        if total.clients < self.min_clients:
+            raise PolicyError(
+                f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
+                "wait for more clients before closing the round"
+            )
+        answer = self._answer(total)
+        return answer.sums, answer.weight_sum, total.total_weight
+
+    @abc.abstractmethod
+    def has_opened(self, total: Total) -> bool:
+        """Say whether this total was opened, or, where each round has one alone, that of its round."""
+
+    @abc.abstractmethod
+    def _answer(self, total: Total) -> Answer:
+        """Open a total that was checked; the sums are the receiver's own."""

@@ -1,0 +1,576 @@
+"""From updates to batches to a total, in every scheme: nothing here holds a secret of others, or opens anything."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import shieldfl._core as _core
+from shieldfl.array_view import (
+    Buffer,
+    Pieces,
+    Update,
+    as_frame,
+    as_pieces,
+    as_real,
+    as_threads,
+    as_unsigned,
+    frame_buffer,
+    mapped_frame,
+)
+from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, SchemePublicKey, checked_key
+from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
+from shieldfl.masks import Mask, bits_of
+from shieldfl.stateful import Uncopied
+
+__all__ = [
+    "MOST_LOST",
+    "Aggregator",
+    "CoreCiphertext",
+    "Encryptor",
+    "FrameSource",
+    "Positions",
+    "SchemeBatch",
+    "SchemeTotal",
+    "UnionMask",
+    "Vector",
+    "purpose_id",
+]
+
+
+Vector = NDArray[np.float32] | NDArray[np.float64]
+
+
+class Positions(Protocol):
+    """Which values of an update a sum is encrypted in, and in which order."""
+
+    @property
+    def mask(self) -> Mask:
+        """The positions as a mask."""
+
+    @property
+    def size(self) -> int:
+        """The number of positions of an update."""
+
+    @property
+    def count(self) -> int:
+        """How many of them are encrypted."""
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify size, positions and their order in every frame."""
+
+    def to_bytes(self) -> bytes:
+        """Encode as a frame."""
+
+    def gather(self, dense: Any) -> NDArray[Any]:
+        """Return the values of a vector of ``size`` at these positions, in their order."""
+
+    def scatter(self, sums: Any) -> NDArray[Any]:
+        """Return a vector of ``size`` values with ``count`` sums where they belong, zero elsewhere."""
+
+
+class UnionMask:
+    """All clients encrypt the union of their masks, in ascending order."""
+
+    def __init__(self, mask: Mask) -> None:
+        self.mask = mask
+
+    @classmethod
+    def from_bytes(cls, frame: Buffer, size: int) -> Self:
+        """Read a frame of positions of an update of this size. Raises WireFormatError."""
+        return cls(Mask.from_bytes(frame, size))
+
+    @property
+    def size(self) -> int:
+        """The number of positions of an update."""
+        return self.mask.size
+
+    @property
+    def count(self) -> int:
+        """How many of them are encrypted."""
+        return self.mask.count
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify size and positions in every frame."""
+        return _core.mask_id(self.mask.bits)
+
+    def to_bytes(self) -> bytes:
+        """Encode as a mask's frame."""
+        return self.mask.to_bytes()
+
+    def gather(self, dense: Vector) -> Vector:
+        """Return the vector's values at these positions."""
+        return self.mask.gather(dense)
+
+    def scatter(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a vector of ``size`` values with the sums where they belong; the sums themselves if that is all."""
+        if self.count == self.size:
+            return sums
+        dense = np.zeros(self.size)
+        self.mask.scatter(sums, dense)
+        return dense
+
+
+def purpose_id(purpose: str) -> bytes:
+    """Return 16 bytes that stand for what is encrypted, such as ``"update"``, in every frame of those who enrol."""
+    return hashlib.blake2b(purpose.encode(), digest_size=16).digest()
+
+
+def _bound_to(public_key: SchemePublicKey, purpose: str, part: int) -> tuple[Any, ...]:
+    """Return what frames are bound to beside their key, as the core takes it."""
+    if (number := as_unsigned(part, "part")) >= 2**32:
+        raise ParameterError("part must be below 2**32")
+    if isinstance(public_key, EnrolledPublicKey):
+        return purpose_id(purpose), number
+    if number:
+        raise ParameterError(
+            "frames say which part of a model they are only where clients enrol: leave part out"
+        )
+    return ()
+
+
+class CoreCiphertext(Protocol):
+    """A checked frame of a batch or a total, as the core has it."""
+
+    parameter_id: bytes
+    key_id: bytes
+    mask_id: bytes
+    facts: dict[str, Any]
+    """The parameters, as the core's parameters have them."""
+    round: int
+    count: int
+    weighted: bool
+    clients: int
+    ciphertexts: int
+    total_weight: int
+    """Of integer weights, where there are such."""
+    purpose: bytes
+    """Where clients enrol: what :func:`purpose_id` gave."""
+    part: int
+    """Of the model, where clients enrol."""
+    participants: list[tuple[int, bytes]]
+    """Where clients enrol: client's number and 16 bytes of the frame's id, by client in ascending order."""
+
+
+class _Ciphertext:
+    """A frame whose every field has been checked, or that was made here."""
+
+    __slots__ = ("_frame", "_parsed")
+    _read: ClassVar[Any]
+    """Checks a frame of this kind, on so many threads; 0 means all cores."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frame = frame
+        self._parsed: CoreCiphertext | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return the frame that travels."""
+        return self._frame
+
+    @property
+    def parsed(self) -> CoreCiphertext:
+        """The core's checked view of the frame."""
+        return self.parse()
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether the frame has been checked already; one that was made here need not have been."""
+        return self._parsed is not None
+
+    def parse(self, threads: int | None = None) -> CoreCiphertext:
+        """Check the frame unless that was done before, on ``threads`` threads. Raises WireFormatError."""
+        parsed = self._parsed
+        if parsed is None:
+            parsed = self._parsed = type(self)._read(self._frame, as_threads(threads))
+        return parsed
+
+    @property
+    def nbytes(self) -> int:
+        """The length of the frame in bytes."""
+        return len(self._frame)
+
+    @property
+    def round(self) -> int:
+        """The round that it belongs to."""
+        return self.parsed.round
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return self.parsed.count
+
+    @property
+    def weighted(self) -> bool:
+        """Whether an encrypted weight travels beside the values."""
+        return self.parsed.weighted
+
+    @property
+    def clients(self) -> int:
+        """The number of clients whose updates are in it."""
+        return self.parsed.clients
+
+    def is_of(self, positions: Mask | Positions) -> bool:
+        """Say whether its values belong to these positions, in their order."""
+        if isinstance(positions, Mask):
+            positions = UnionMask(positions)
+        return self.parsed.mask_id == positions.id and self.count == positions.count
+
+    @property
+    def key_id(self) -> bytes:
+        """The id of the key that it was made under."""
+        return self.parsed.key_id
+
+    @property
+    def parameter_id(self) -> bytes:
+        """The id of its parameters."""
+        return self.parsed.parameter_id
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        return type(self).from_bytes, (self._frame,)
+
+    @classmethod
+    def from_bytes(cls, frame: Buffer, threads: int | None = None) -> Self:
+        """Read a frame; everything is checked that can be without the public key. Raises WireFormatError.
+
+        ``threads`` : None for as many as the work is worth. A frame that is only to be added needs none of this: pass
+        its bytes to ``Aggregator.add``, which checks as it adds.
+        """
+        ciphertext = cls(bytes(as_frame(frame)))
+        ciphertext.parse(threads)
+        return ciphertext
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.nbytes:,} bytes)"
+
+
+class SchemeBatch(_Ciphertext):
+    """One client's encrypted update. Reading one checks every field and every residue."""
+
+    __slots__ = ("clipped", "underflowed")
+
+    def __init__(self, frame: bytes, clipped: int | None = None, underflowed: int | None = None) -> None:
+        super().__init__(frame)
+        self.clipped = clipped
+        """How many values were saturated; None for a batch that was read, since it does not travel."""
+        self.underflowed = underflowed
+        """How many values were not zero and, times the weight, rounded to zero; None for a batch that was read."""
+
+    @property
+    def client(self) -> int:
+        """Where clients enrol, the number of the one whose key it is under; whoever carries it cannot change that."""
+        ((client, _),) = self.parsed.participants
+        return client
+
+
+class SchemeTotal(_Ciphertext):
+    """The encrypted sum of a round, for whoever opens it. Reading one checks every field and every residue.
+
+    Where clients enrol it has the list of those in it.
+    """
+
+    __slots__ = ("_digest",)
+    _core_request: ClassVar[Any] = None
+    """The core's class of what asks for the key of one, where clients enrol; then a total says who is in it."""
+
+    def __init__(self, frame: bytes) -> None:
+        super().__init__(frame)
+        self._digest: bytes | None = None
+
+    @property
+    def total_weight(self) -> int:
+        """The sum of the weights that the aggregator gave: ``clients`` where it gave none."""
+        return self.clients
+
+    @property
+    def participants(self) -> list[tuple[int, bytes]]:
+        """Where clients enrol, client's number and 16 bytes of the frame's id, by client in ascending order."""
+        return self.parsed.participants
+
+    @property
+    def named_clients(self) -> tuple[int, ...]:
+        """The numbers of those who are in it, where clients enrol; empty elsewhere, where nothing says who is."""
+        return tuple(client for client, _ in self.participants) if self._core_request else ()
+
+    def is_for(self, purpose: str) -> bool:
+        """Say whether its values were encrypted for this purpose; True where frames do not say what for."""
+        return not self._core_request or self.parsed.purpose == purpose_id(purpose)
+
+    def digest(self, beside: bytes = b"", threads: int | None = None) -> bytes:
+        """Return what binds an answer to the total, 32 bytes: BLAKE2b of its frame, and of what is sent beside it.
+
+        docs/wire-format.md defines it; on ``threads`` threads, None for as many as the work is worth, it is the same.
+        The frame is hashed once: whoever opens a total needs this for its request, and for the core.
+        """
+        if self._digest is None:
+            self._digest = _core.total_digest(self._frame, as_threads(threads))
+        if not beside:
+            return self._digest
+        return hashlib.blake2b(self._digest + beside, digest_size=32, person=_BESIDE).digest()
+
+    def request(self, beside: bytes = b"") -> bytes:
+        """Return the frame that asks a key authority for the key of this total, where clients enrol: list and digest.
+
+        ``beside`` is a digest, 32 bytes, of what travels with the total: the answer is bound to that too.
+        """
+        if self._core_request is None:
+            raise ParameterError(
+                "such a total is opened by the holder of the secret key, who is sent the total"
+            )
+        return bytes(self._core_request(self.parsed, self.digest(beside)).to_bytes())
+
+
+_BESIDE = b"shieldfl beside1"
+_POSITION = re.compile(r"the value at position (\d+) ")
+
+_TO_HOLD = "raise value_bits, lower fraction_bits, or pass clip=True"
+"""What the core says to do about a value that is too large."""
+_TO_HOLD_BY_SETTINGS = (
+    "lower the learning rate, or of the method's settings raise value_bits or lower fraction_bits"
+)
+_TO_KEEP = (
+    "Take the scale from Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits"
+)
+_TO_KEEP_BY_SETTINGS = "Raise the method's settings fraction_bits and value_bits by as many"
+MOST_LOST = 0.1
+"""The share of the values that are not zero which may be lost, rounded to zero or clipped, without a warning."""
+
+Encrypted = tuple[bytes, tuple[int, int, int]]
+"""A frame, and how many values were not zero, rounded to zero, and were saturated."""
+
+
+class Encryptor(Uncopied):
+    """Encrypts masked updates under a public key, or, where clients enrol, under a client's own key.
+
+    Safe to use from several threads. Where clients enrol, the key goes on to the round of each frame once the frame is
+    made: a round before that is refused (PolicyError). Never send two frames of one round, purpose and part, nor the
+    same update again once it was in a sum that was opened: the difference of two sums would be the update.
+
+    Parameters
+    ----------
+    key : a PublicKey; where clients enrol, this client's ClientKey. It says the scheme.
+    threads : None for as many as the work is worth.
+    purpose : what is encrypted; where clients enrol, values for different purposes are never summed.
+    part : which part of the model, where clients enrol and it is sent in parts; below 2**32.
+    """
+
+    _of_one_scheme: ClassVar[bool] = False
+    """Whether it takes keys of a scheme that has an Encryptor of its own, and no others."""
+    _warned_round: int | None = None
+    speaks_of_settings = False
+    """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
+    _why_uncopied = "may hold secrets, and is neither copied nor pickled: make another from its key"
+
+    def __init__(
+        self,
+        key: SchemePublicKey | ClientKey,
+        threads: int | None = None,
+        *,
+        purpose: str = "update",
+        part: int = 0,
+    ) -> None:
+        if isinstance(key, EnrolledPublicKey):
+            raise ParameterError(
+                "a session's public_key encrypts nothing: pass the ClientKey of one who enrolled"
+            )
+        self._client_key = key if isinstance(key, ClientKey) else None
+        if self._client_key is not None:
+            self._client_key.check_complete()
+        public_key = key.public_key if isinstance(key, ClientKey) else key
+        self.public_key: Any = checked_key(public_key, SchemePublicKey, self._of_one_scheme)
+        self._threads = as_threads(threads)
+        self._bound = _bound_to(self.public_key, purpose, part)
+        self._core = self.public_key._core_encryptor(self.public_key._core)
+
+    def encrypt(
+        self,
+        update: Update | Sequence[Update],
+        mask: Mask | None = None,
+        weight: float | None = None,
+        round: int = 0,
+        *,
+        clip: bool = False,
+    ) -> SchemeBatch:
+        """Encrypt the values at the mask's positions, in one pass and without a copy of the update.
+
+        Parameters
+        ----------
+        update : float32 or float64 vector, contiguous: NumPy or CPU torch; or a list of such vectors, of one dtype,
+            that are the update one after the other. ArrayTypeError otherwise.
+        mask : which positions; None for all. ParameterError when its size is not that of the update.
+        weight : scales the update and travels encrypted beside it, so that the mean is right whichever clients
+            take part. Positive, in steps of ``weight_step``: divide by the largest that any client has. A small
+            weight makes small values, for which the scale has to be fine enough: see ``Parameters.fit``.
+        round : the round that the batch is good for.
+        clip : saturate values that are out of range, and count them in ``clipped``, instead of refusing them.
+
+        Raises RangeError that names the first position whose value is NaN, infinite or out of range. Values that
+        round to zero are counted in ``underflowed``; a PrecisionWarning comes, once a round, when these are more
+        than a tenth of those that are not zero.
+        """
+        pieces, number = as_pieces(update), as_unsigned(round, "round")
+        bits = None if mask is None else bits_of(mask)
+        factor = None if weight is None else as_real(weight, "weight")
+        with self._locating(sum(piece.size for piece in pieces)):
+            encrypted = self._encrypt(pieces, bits, factor, number, bool(clip))
+        return self._make_batch(encrypted, number)
+
+    @contextmanager
+    def _locating(self, size: int) -> Iterator[None]:
+        """Let a RangeError of the core have the value's position, and say what its reader can do."""
+        try:
+            yield
+        except RangeError as error:
+            # The core's message is all that it hands over.
+            if (found := _POSITION.match(str(error))) is None:
+                raise
+            text = str(error).replace(_TO_HOLD, _TO_HOLD_BY_SETTINGS if self.speaks_of_settings else _TO_HOLD)
+            told = RangeError(text)
+            told.position, told.size = int(found[1]), size
+            raise told from None
+
+    def _make_batch(self, encrypted: Encrypted, round: int) -> SchemeBatch:
+        """Make the batch; warn whoever called the caller of values that are lost."""
+        frame, (nonzero, underflowed, clipped) = encrypted
+        if underflowed > MOST_LOST * nonzero and self._warned_round != round:
+            self._warned_round = round
+            step = f"2^-{self.public_key.parameters.fraction_bits}"
+            warnings.warn(
+                f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the weight, if "
+                f"any, they are below half of the step {step}, and the sum loses them. "
+                f"{_TO_KEEP_BY_SETTINGS if self.speaks_of_settings else _TO_KEEP}",
+                PrecisionWarning,
+                stacklevel=3,
+            )
+        batch: SchemeBatch = self.public_key._batch_class(frame, clipped, underflowed)
+        return batch
+
+    def _encrypt(
+        self, pieces: Pieces, mask: _core.Bitset | None, weight: float | None, round: int, clip: bool
+    ) -> Encrypted:
+        keys = () if self._client_key is None else (self._client_key._cores,)
+        made: Encrypted = self._core.encrypt(
+            *keys, pieces, mask, weight, round, *self._bound, clip, self._threads
+        )
+        if self._client_key is not None:
+            self._client_key._go_on_to(round)
+        return made
+
+
+FrameSource = Buffer | mmap.mmap | os.PathLike[str]
+"""Bytes of a frame, or the file that holds them."""
+
+
+class Aggregator:
+    """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
+
+    Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions),
+    KeyMismatchError (another key or session), PolicyError (another round, purpose or part), DuplicateFrameError (also
+    for a second frame of a client that enrolled), CapacityError.
+
+    Parameters
+    ----------
+    public_key : the key that the clients encrypt under, or that of their session. It says the scheme.
+    threads : None for as many as the work is worth.
+    round : the round whose batches are accepted.
+    positions : the mask that the clients encrypt under; ``Mask.full(size)`` where they encrypt everything.
+    weighted : whether an encrypted weight travels beside the values.
+    purpose, part : as for ``Encryptor``.
+
+    What is None of ``round``, ``positions`` and ``weighted``, the first batch decides. Give what was agreed on: one
+    client that is first, and wrong, otherwise keeps all others out.
+    """
+
+    def __init__(
+        self,
+        public_key: SchemePublicKey,
+        threads: int | None = None,
+        *,
+        round: int | None = None,
+        positions: Mask | None = None,
+        weighted: bool | None = None,
+        purpose: str = "update",
+        part: int = 0,
+    ) -> None:
+        if not isinstance(weighted, bool | None):
+            raise ParameterError(f"weighted must be True, False or None, not {weighted!r}")
+        settings = (
+            None if round is None else as_unsigned(round, "round"),
+            None if positions is None else bits_of(positions),
+            weighted,
+            as_threads(threads),
+        )
+        self._set_up(
+            checked_key(public_key, SchemePublicKey), *_bound_to(public_key, purpose, part), *settings
+        )
+
+    def _set_up(self, public_key: SchemePublicKey, *settings: Any) -> None:
+        self._public_key = public_key
+        self._core = public_key._core_aggregator(public_key._core, *settings)
+
+    def add(self, batch: SchemeBatch | FrameSource, client: int | None = None) -> None:
+        """Add one client's batch: an object, the bytes of one, or the file that holds them.
+
+        Bytes are checked and added in one pass and without a copy; files are mapped. They must not change meanwhile.
+        ``client`` is the number of who sent it, where that is known: where clients enrol, KeyMismatchError for
+        another client's; elsewhere frames do not say whose they are. Raises OSError for a file that cannot be read.
+        """
+        number = None if client is None else as_unsigned(client, "client")
+        sender = (number,) if isinstance(self._public_key, EnrolledPublicKey) else ()
+        self._add(
+            batch,
+            lambda parsed: self._core.add_parsed(parsed, *sender),
+            lambda frame: self._core.add_bytes(frame, *sender),
+        )
+
+    def add_total(self, total: SchemeTotal | FrameSource) -> None:
+        """Add the total of another aggregator, which stands for all clients that it names.
+
+        Take totals from aggregators alone, over a channel that tells who is who: a client that could pass one
+        off would count as many. Raises as ``add`` does, DuplicateFrameError if any of its batches is in the sum.
+        """
+        self._add(total, self._core.add_parsed_total, self._core.add_total_bytes)
+
+    def _add(
+        self,
+        source: _Ciphertext | FrameSource,
+        add_parsed: Callable[[Any], None],
+        add_bytes: Callable[[Buffer | mmap.mmap], None],
+    ) -> None:
+        if isinstance(source, _Ciphertext):
+            # What another scheme has read is bytes here, which the core then refuses by their kind.
+            if source.is_parsed and isinstance(source.parsed, self._public_key._core_ciphertext):
+                add_parsed(source.parsed)
+            else:
+                add_bytes(source.to_bytes())
+        elif isinstance(source, os.PathLike):
+            with mapped_frame(source) as frame:
+                add_bytes(frame)
+        else:
+            add_bytes(frame_buffer(source))
+
+    def total(self) -> SchemeTotal:
+        """Return the sum so far. Raises ParameterError before the first batch."""
+        total: SchemeTotal = self._public_key._total_class(self._core.total())
+        return total
+
+    @property
+    def clients(self) -> int:
+        """How many batches are in the sum."""
+        return int(self._core.clients)
+
+    @property
+    def round(self) -> int | None:
+        """The round that is summed; None before the first batch unless it was given."""
+        number: int | None = self._core.round
+        return number

@@ -1,1 +1,0 @@
-"""What a device takes for each step, measured or taken from papers."""

@@ -1,1 +1,0 @@
-"""Pictures, tables and pages of a fleet's rounds."""

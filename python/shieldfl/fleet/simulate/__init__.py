@@ -1,1 +1,0 @@
-"""Rounds of a fleet, simulated from costs, and plans of what its clients can encrypt in time."""

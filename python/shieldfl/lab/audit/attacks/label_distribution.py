@@ -1,0 +1,409 @@
+"""What is clear beside an update, and what it tells of a client's labels: masks, votes, sizes, and the last layer.
+
+The attacker plays clients with data of its own, of known label distributions, records what it would see of each, and
+fits a ridge regression from that to the distribution. What it then predicts of others is compared with the guess that
+needs no view: the mean of the distributions that it played.
+
+Source of the method: Ateniese et al. 2015, "Hacking smart machines with smarter ones", section 3; the views are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.stats import bootstrap
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from shieldfl.authority.message import Part
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.result import Cell
+from shieldfl.lab.audit.views.recorded_federation import Delivery
+from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Party, View
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.masks import Mask
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.parameter_layout import ParameterLayout
+
+__all__ = [
+    "InferenceFigures",
+    "LabelDistributionAudit",
+    "LabelInference",
+    "PlayedClients",
+    "clear_facts",
+    "last_weights",
+    "mask_view",
+]
+
+Floats = NDArray[np.float64]
+
+_PENALTIES = tuple(10.0**power for power in range(-2, 6))
+
+
+def mask_view(
+    chosen: NDArray[np.bool_] | NDArray[np.float64], layout: ParameterLayout, classes: int
+) -> Floats:
+    """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
+
+    Returns (tensors + classes,), (tensors,) where the last layer's weight has no row for each class, as one that is
+    made of factors. Raises ParameterError for another size.
+    """
+    if chosen.shape != (layout.size,):
+        raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
+    shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
+    weights = _last_weights(layout, classes)
+    if weights is None:
+        return shares
+    return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
+
+
+def last_weights(layout: ParameterLayout, classes: int) -> slice:
+    """Return where the last weight lies that has a row for each class. Raises ParameterError where none has."""
+    weights = _last_weights(layout, classes)
+    if weights is None:
+        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
+    return weights
+
+
+def _last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+    places = [
+        where
+        for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
+        if len(shape) == 2 and shape[0] == classes
+    ]
+    return places[-1] if places else None
+
+
+@dataclass(frozen=True)
+class PlayedClients:
+    """Clients of known label distributions, each with as many samples, drawn from the same data with others."""
+
+    positions: NDArray[np.int64]
+    """Of each one's samples in the data, (n, samples)."""
+    distributions: Floats
+    """What share of each one's samples is of which class, (n, classes)."""
+
+    @classmethod
+    def drawn(
+        cls, labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
+    ) -> PlayedClients:
+        """Draw each client's shares of classes from Dir(alpha, ..., alpha), and samples of these classes.
+
+        Samples may be of several clients. Raises ParameterError for a number below 1, an alpha that is not positive, or
+        a class of which there is no sample.
+        """
+        if min(clients, samples) < 1 or not alpha > 0:
+            raise ParameterError("play 1 client or more, of 1 sample or more, with a positive alpha")
+        own = labels.cpu().numpy()
+        pools = [np.flatnonzero(own == label) for label in range(classes)]
+        if not all(len(pool) for pool in pools):
+            raise ParameterError("there is a class without a sample: no client of it can be played")
+        generator = np.random.default_rng(seed)
+        counts = generator.multinomial(samples, generator.dirichlet(np.full(classes, alpha), size=clients))
+        positions = [
+            np.concatenate([generator.choice(pool, count) for pool, count in zip(pools, row, strict=True)])
+            for row in counts
+        ]
+        return cls(np.stack(positions).astype(np.int64), counts / samples)
+
+
+@dataclass(frozen=True)
+class LabelInference:
+    """An attacker who has seen clients of its own."""
+
+    guess: Floats
+    """The distribution that it would guess of a client of which it sees nothing, (classes,)."""
+    regression: Pipeline
+
+    @classmethod
+    def fitted(cls, views: Floats, distributions: Floats) -> LabelInference:
+        """Fit it to views (n, d) of clients with such distributions (n, classes).
+
+        The penalty is the best of several by leave-one-out. Raises ParameterError for fewer than 3 clients.
+        """
+        if len(views) < 3 or len(views) != len(distributions):
+            raise ParameterError("fit to 3 clients or more, with a view and a distribution of each")
+        regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES))
+        regression.fit(views, distributions)
+        return cls(distributions.mean(axis=0), regression)
+
+    def predicted(self, views: Floats) -> Floats:
+        """Return the distributions (n, classes) that views (n, d) tell of."""
+        shares = np.maximum(self.regression.predict(views), 0.0)
+        totals = shares.sum(axis=1, keepdims=True)
+        predicted: Floats = np.where(totals > 0, shares / np.where(totals > 0, totals, 1.0), self.guess)
+        return predicted
+
+
+@dataclass(frozen=True)
+class InferenceFigures:
+    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap."""
+
+    clients: int
+    error: float
+    """Mean absolute error of a class's share."""
+    error_of_guess: float
+    """The same without a view."""
+    gain: tuple[float, float, float]
+    """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
+    above 0."""
+    correlation: tuple[float, float, float]
+    """Of what is predicted with what is true, both without the guess, and its interval; 0 is chance."""
+
+    @classmethod
+    def of(
+        cls,
+        predicted: Floats,
+        truth: Floats,
+        guess: Floats,
+        seed: int,
+        drawn_together: int = 1,
+    ) -> InferenceFigures:
+        """Compare distributions (n, classes) with the true ones and with a guess (classes,).
+
+        Of clients that depend on each other, so many in a row, the bootstrap draws all or none.
+        """
+        errors = np.abs(predicted - truth).mean(axis=1)
+        without = np.abs(guess - truth).mean(axis=1)
+
+        def gain(chosen: NDArray[np.int64]) -> float:
+            return float((without - errors)[chosen].mean())
+
+        def correlation(chosen: NDArray[np.int64]) -> float:
+            ours, true = (predicted - guess)[chosen].ravel(), (truth - guess)[chosen].ravel()
+            lengths = np.linalg.norm(ours) * np.linalg.norm(true)
+            return float(ours @ true / lengths) if lengths > 0 else 0.0
+
+        def with_interval(statistic: Callable[[NDArray[np.int64]], float]) -> tuple[float, float, float]:
+            clients = np.arange(len(truth)).reshape(-1, drawn_together)
+            interval = bootstrap(
+                (np.arange(len(clients)),),
+                lambda drawn: statistic(clients[drawn].ravel()),
+                n_resamples=1000,
+                vectorized=False,
+                confidence_level=0.95,
+                method="percentile",
+                rng=np.random.default_rng(seed),
+            ).confidence_interval
+            return statistic(clients.ravel()), float(interval.low), float(interval.high)
+
+        return cls(
+            len(truth),
+            float(errors.mean()),
+            float(without.mean()),
+            with_interval(gain),
+            with_interval(correlation),
+        )
+
+
+_ALPHA = 0.5
+"""Dirichlet concentration of the clients' labels."""
+_SAMPLES = 32
+_FIRST = 5
+"""Federations after which methods are left that show nobody anything that differs: a round may take seconds."""
+_LARGEST = 1e6
+"""Above which a part of 8 or 16 bytes is taken for no numbers."""
+_OF_MODELS = ("parameters", "buffers", "sums", "total")
+"""Parts of messages to clients that hold a model, or a sum of updates."""
+_MOST_COUNT = 2**16
+"""Above which a whole number for each parameter is taken for no count of clients."""
+_FEWEST_POSITIONS = 5
+"""Of a list, so that no other part passes for one."""
+
+
+def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
+    """Return, by name, numbers about messages that are not values of updates or models.
+
+    They are about the victim's messages; and about what clients are sent, which is made of all clients' messages, with
+    what those of the party have sent themselves beside it: means over the clients of the party.
+
+    Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
+    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each class's
+    weights in the last layer.
+    """
+    facts = _facts_of(view.of_victim(), layout, classes, "")
+    exchanges = [
+        _facts_of(sent, layout, classes, "sent ") | _facts_of(own, layout, classes, "own ")
+        for sent, own in view.own_exchanges()
+    ]
+    for name in {name: None for one in exchanges for name in one}:
+        facts[name] = float(np.mean([one[name] for one in exchanges if name in one]))
+    return facts
+
+
+def _facts_of(
+    deliveries: Iterable[Delivery], layout: ParameterLayout, classes: int, whose: str
+) -> dict[str, float]:
+    facts: dict[str, float] = {}
+    for number, one in enumerate(deliveries):
+        for name, part in one.message.items():
+            if name in PARTS_OF_VALUES:
+                continue
+            said = [float(len(part))]
+            if name not in _OF_MODELS:
+                said += _few_numbers(part)
+                spread = _spread(part, layout.size)
+                if spread is not None:
+                    said += mask_view(spread, layout, classes).tolist()
+            facts |= {f"{whose}{number} {name} {place}": value for place, value in enumerate(said)}
+    return facts
+
+
+def _few_numbers(part: Part) -> list[float]:
+    """Return the whole number, or the two others, that a part is; none of a longer one."""
+    kinds = {8: np.int64, 16: np.float64}
+    if len(part) not in kinds:
+        return []
+    numbers = np.frombuffer(part, kinds[len(part)]).astype(np.float64)
+    return numbers.tolist() if (np.abs(numbers) < _LARGEST).all() else []
+
+
+def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
+    """Return how much of a part is of each parameter (P,): 0 or 1, a count, or 1 on average; None for other parts."""
+    try:
+        return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
+    except WireFormatError:
+        pass
+    counts = _counts(part, size)
+    if counts is not None:
+        return counts
+    if len(part) == 4 * size:
+        sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
+        return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
+    if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
+        return None
+    positions = np.frombuffer(part, np.uint32)
+    if positions.max() >= size or len(np.unique(positions)) < positions.size:
+        return None
+    chosen = np.zeros(size)
+    chosen[positions] = 1.0
+    return chosen
+
+
+def _counts(part: Part, size: int) -> NDArray[np.float64] | None:
+    """Return a whole number for each parameter (P,), of one, two or four bytes; None for other parts."""
+    kind = {size: np.uint8, 2 * size: np.uint16, 4 * size: np.uint32}.get(len(part))
+    counts = None if kind is None else np.frombuffer(part, kind)
+    return counts.astype(np.float64) if counts is not None and counts.max() <= _MOST_COUNT else None
+
+
+class LabelDistributionAudit(FederationAttack):
+    """Runs federations of clients of public data, learns what their labels show in, and predicts those of others.
+
+    The attacker's clients have test samples, those that are attacked training samples. The audit's samples and rounds
+    are not used.
+    """
+
+    name: ClassVar[str] = "label-distribution"
+    source: ClassVar[str] = (
+        "Ateniese et al., Hacking smart machines with smarter ones, 2015, section 3; the views are ours"
+    )
+    measured_by: ClassVar[str] = "correlation"
+
+    def __init__(
+        self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
+    ) -> None:
+        super().__init__(replace(config, samples=_SAMPLES, rounds=1), settings, dataset, parties)
+        self.played, self.attacked = 25, 15
+        """Federations of the attacker's own, and of those that are attacked."""
+
+    def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
+        """Return a cell for each party: how what it sees of a method's clients goes together with their labels."""
+        dataset = self._dataset
+        public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
+        own, own_truth = self._facts(method, public, self.played, 0, on_federation)
+        if len(own_truth) < self.played * self._config.clients:
+            return [self._without_difference(method, party, own[party.name]) for party in self._parties]
+        others, truth = self._facts(method, dataset, self.attacked, self.played, on_federation)
+        return [
+            self._cell(method, party, own[party.name], own_truth, others[party.name], truth)
+            for party in self._parties
+        ]
+
+    def _without_difference(self, name: str, party: Party, own: Sequence[dict[str, float]]) -> Cell:
+        if not any(own):
+            why = "it looks at what clients send and are sent, and none of that comes to this party"
+            return Cell(name, self.name, party.name, "does not apply", why)
+        why = (
+            "beside values of updates, nothing that this party gets of clients differs from one to another, of "
+            f"{len(own)}"
+        )
+        return Cell(name, self.name, party.name, "nothing received", why)
+
+    def _facts(
+        self,
+        name: str,
+        dataset: Dataset,
+        federations: int,
+        first: int,
+        on_federation: Callable[[str, int], None],
+    ) -> tuple[dict[str, list[dict[str, float]]], NDArray[np.float64]]:
+        """Return by party what it sees of each client, and the clients' true distributions (n, classes).
+
+        It ends early where nobody has seen anything in the first federations that differs between clients.
+        """
+        count = self._config.clients
+        seed = self._config.seed + first
+        drawn = PlayedClients.drawn(
+            dataset.train_labels, dataset.classes, federations * count, _SAMPLES, _ALPHA, seed
+        )
+        seen: dict[str, list[dict[str, float]]] = {party.name: [] for party in self._parties}
+        for number in range(federations):
+            on_federation(name, first + number)
+            batches = list(drawn.positions[number * count : (number + 1) * count])
+            trial = Trial(name, self._settings, self._config, dataset, first + number, batches=batches)
+            for party in self._parties:
+                for victim in range(count):
+                    view = View(trial.record, trial.method, party, victim)
+                    seen[party.name].append(clear_facts(view, trial.layout, dataset.classes))
+            if number + 1 == _FIRST and all(one == every[0] for every in seen.values() for one in every):
+                return seen, drawn.distributions[: _FIRST * count]
+        return seen, drawn.distributions
+
+    def _cell(
+        self,
+        name: str,
+        party: Party,
+        own: Sequence[dict[str, float]],
+        own_truth: NDArray[np.float64],
+        others: Sequence[dict[str, float]],
+        truth: NDArray[np.float64],
+    ) -> Cell:
+        names = sorted({fact for facts in own for fact in facts})
+        views, attacked = (
+            np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
+        )
+        if not names or not (views != views[0]).any():
+            return self._without_difference(name, party, own)
+        attacker = LabelInference.fitted(views, own_truth)
+        predicted = attacker.predicted(attacked)
+        # Clients of one federation share a model, and what all are sent.
+        federation = self._config.clients
+        figures = InferenceFigures.of(
+            predicted, truth, attacker.guess, self._config.seed, drawn_together=federation
+        )
+        value, low, high = figures.correlation
+        return Cell(
+            name,
+            self.name,
+            party.name,
+            "attacked",
+            measured_by=self.measured_by,
+            figure=value,
+            low=low,
+            high=high,
+            chance=0.0,
+            tries=figures.clients // federation,
+            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own, "
+            f"{figures.clients} attacked",
+            others={"error of a share": figures.error, "error without a view": figures.error_of_guess},
+        )

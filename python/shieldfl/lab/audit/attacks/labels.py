@@ -1,0 +1,462 @@
+"""Labels out of the gradient of a classifier's last layer: which layer that is, iLRG, and guesses at what is hidden.
+
+What an attacker puts where an update is hidden is an addition of this project: the best that a party could know.
+Gradient matching needs none: it leaves unknown positions out, which is the same as searching for their values too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, lsqr
+from scipy.special import softmax
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.attack import Recovered, UpdateAttack
+from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.view import KnownChange
+from shieldfl.learning.sgd import train_locally
+from shieldfl.models.torch_bridge import flatten
+
+__all__ = [
+    "ComputedLayer",
+    "Ilrg",
+    "LastLayer",
+    "by_class_sums",
+    "computed_last_layer",
+    "exposed_elsewhere",
+    "guesses",
+    "last_layer",
+    "logits_layer",
+    "whole_counts",
+    "with_last_exposed",
+    "with_own_expectation",
+    "with_zeros",
+]
+
+# One sample's logits may all be positive, so that a ReLU behind them would not show.
+_PROBES = 4
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """A Linear whose outputs are the logits of the classes."""
+
+    weight: str
+    """Name of the weight, (classes, d), in ``model.named_parameters()``."""
+    bias: str | None
+    """Name of the bias, (classes,); None where it has none."""
+
+    def gradient(self, observed: ObservedUpdate, name: str) -> NDArray[np.float64]:
+        """Return the mean gradient of the weight or of the bias as observed, float64, guesses included."""
+        return observed.tensors(observed.gradient)[name].double().numpy()
+
+    def only_label(self, observed: ObservedUpdate) -> int:
+        """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient.
+
+        A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone where
+        these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+        """
+        return int(self.gradient(observed, self.weight).sum(axis=1).argmin())
+
+
+def last_layer(observed: ObservedUpdate) -> LastLayer | None:
+    """Find the last layer; None where what returns the model's outputs is no Linear with one for each class.
+
+    Nor is it one whose weight or bias is computed of other parameters: the attacks' equations are of its gradients.
+    """
+    name = logits_layer(observed)
+    if name is None:
+        return None
+    layer = observed.model.get_submodule(name)
+    prefix = f"{name}." if name else ""
+    bias = None if layer.bias is None else f"{prefix}bias"
+    parameters = {one for one, _ in observed.model.named_parameters()}
+    is_own = parameters >= {f"{prefix}weight"} | ({bias} if bias else set())
+    return LastLayer(f"{prefix}weight", bias) if is_own else None
+
+
+def logits_layer(observed: ObservedUpdate) -> str | None:
+    """Return the name of the Linear whose outputs, one for each class, the model returns on noise; None for others.
+
+    What comes after it, other than a change of shape, would make the equations of the attacks false.
+    """
+    model = deepcopy(observed.model).eval()
+    made: dict[str, torch.Tensor] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module.out_features == observed.classes:
+            module.register_forward_hook(
+                lambda _module, _inputs, output, name=name: made.__setitem__(name, output)
+            )
+    noise = torch.randn(_PROBES, *observed.sample_shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = model(noise)
+    for name, logits in made.items():
+        if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
+            return name
+    return None
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ComputedLayer:
+    """A Linear whose outputs are the logits, with a bias of its own and a weight that others make.
+
+    Where W follows from parameters t, such as W0 + D T with a small table T, an update shows J^T G of the weight's
+    gradient G alone, J being what W changes by with t: fewer numbers than G has, unless there are as many directions as
+    classes. This is an addition of this project.
+    """
+
+    name: str
+    """Of the module."""
+    of: tuple[str, ...]
+    """Names of the parameters that the weight follows from."""
+
+    @property
+    def bias(self) -> str:
+        """Name of the bias, (classes,), in ``model.named_parameters()``."""
+        return f"{self.name}.bias" if self.name else "bias"
+
+    def weight_gradient(self, observed: ObservedUpdate) -> Floats:
+        """Return the mean gradient of the weight (classes, d) that fits best what is shown of it.
+
+        First one h for all classes, as if a batch's features were all the same: each class's row is its bias gradient
+        times h. Then the least change by which the parameters' gradients are those that are observed, and the classes'
+        rows sum to zero, as those of softmax and cross-entropy do. With as many directions as classes it is the
+        gradient itself.
+        """
+        module = deepcopy(observed.model).double()
+        gradients = observed.tensors(observed.gradient)
+        shown = np.concatenate([gradients[name].double().numpy().ravel() for name in self.of])
+        biases = gradients[self.bias].double().numpy()
+        layer = module.get_submodule(self.name)
+        assert isinstance(layer, nn.Linear)
+        weight = layer.weight
+        parameters = dict(module.named_parameters())
+        told, back = _told_of(weight, [parameters[name] for name in self.of])
+        features = weight.shape[1]
+
+        def solved(
+            make: Callable[[Floats], Floats], read: Callable[[Floats], Floats], of: Floats, size: int
+        ) -> Floats:
+            operator = LinearOperator((of.size, size), matvec=make, rmatvec=read, dtype=np.float64)
+            found: Floats = lsqr(operator, of, atol=1e-10, btol=1e-10)[0]
+            return found
+
+        target = np.concatenate([shown, np.zeros(features)])
+        common = solved(lambda h: told(np.outer(biases, h)), lambda y: biases @ back(y), target, features)
+        first = np.outer(biases, common)
+        change = solved(
+            lambda g: told(g.reshape(first.shape)),
+            lambda y: back(y).ravel(),
+            target - told(first),
+            first.size,
+        )
+        return first + change.reshape(first.shape)
+
+
+def _told_of(
+    weight: torch.Tensor, parameters: list[nn.Parameter]
+) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
+    """Return what a gradient (classes, d) of the weight shows, and the transpose of that.
+
+    That are the gradients of the parameters, in a row, and the sums over classes (d,).
+    """
+    # Differentiated by its own factor, a gradient gives the product with J itself.
+    factor = torch.zeros_like(weight, requires_grad=True)
+    gradients = torch.autograd.grad(weight, parameters, factor, create_graph=True)
+    flat = torch.cat([one.reshape(-1) for one in gradients])
+
+    def told(gradient: Floats) -> Floats:
+        of = torch.from_numpy(np.ascontiguousarray(gradient))
+        parts = torch.autograd.grad(weight, parameters, of, retain_graph=True)
+        return np.concatenate([*(one.numpy().ravel() for one in parts), gradient.sum(axis=0)])
+
+    def back(values: Floats) -> Floats:
+        own = torch.from_numpy(np.ascontiguousarray(values[: flat.numel()]))
+        (moved,) = torch.autograd.grad(flat, factor, own, retain_graph=True)
+        return np.asarray(moved.numpy() + values[flat.numel() :], dtype=np.float64)
+
+    return told, back
+
+
+def computed_last_layer(observed: ObservedUpdate) -> ComputedLayer | None:
+    """Find such a layer; None where the logits are no Linear's, where it has no bias, or a weight of its own."""
+    name = logits_layer(observed)
+    parameters = dict(observed.model.named_parameters())
+    prefix = f"{name}." if name else ""
+    if name is None or f"{prefix}weight" in parameters or f"{prefix}bias" not in parameters:
+        return None
+    weight = observed.model.get_submodule(name).weight
+    if not isinstance(weight, torch.Tensor) or not weight.requires_grad:
+        return None
+    gradients = torch.autograd.grad(weight.sum(), list(parameters.values()), allow_unused=True)
+    of = tuple(one for one, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
+    return ComputedLayer(name, of)
+
+
+FloatArray = NDArray[np.float64]
+
+_CLEAR = 2.0
+"""Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
+
+
+@dataclass(frozen=True)
+class Ilrg(UpdateAttack):
+    """Counts the labels of a batch from its mean gradient (iLRG).
+
+    Of the last layer, row i of the weight's gradient over the bias's is a mean of the features below, mostly of class
+    i's samples: h_i. Its softmax p_i = softmax(W h_i + b) stands for what the model says of class i, and the counts k
+    solve sum_j k_j = K and sum_j k_j p_j[i] - k_i = K g_b,i.
+
+    After several steps of SGD, W and b are those from before them, and the gradient is a mean over all steps. Where W
+    is computed of other parameters, as of factors, their gradients tell that of W in part: what fits them best is
+    taken.
+    """
+
+    name: ClassVar[str] = "ilrg"
+    recovers: ClassVar[Literal["labels", "images"]] = "labels"
+    source: ClassVar[str] = (
+        "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, ICLR 2023, section 3"
+    )
+    longest: float | None = 2.0
+    """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours: where what
+    class i's samples and all others' put into g_b,i just cancels out, the quotient is no class's features, and one such
+    class spoils all counts. None for the paper's equations as they are.
+    """
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """Say why it cannot be tried: it is about a last Linear with a bias."""
+        layer = last_layer(observed) or computed_last_layer(observed)
+        if layer is None or layer.bias is None:
+            return (
+                f"the model's outputs are not those of a Linear with a bias and {observed.classes} outputs, "
+                "one for each class"
+            )
+        return None
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Return the counts of labels; nothing here is random, whatever the seed."""
+        name = logits_layer(observed)
+        assert name is not None
+        module = observed.model.get_submodule(name)
+        assert isinstance(module, nn.Linear)
+        weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
+        bias_name, weight_gradient = self._gradient(observed)
+        bias_gradient = observed.tensors(observed.gradient)[bias_name].double().numpy()
+        noise = observed.tensors(observed.gradient_deviation)[bias_name].double().numpy()
+        telling = np.abs(bias_gradient) > _CLEAR * noise
+        features = self._class_features(weight_gradient, bias_gradient, telling)
+        said = softmax(features @ weight.T + bias, axis=1)
+        samples, classes = observed.samples, observed.classes
+        coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
+        values = np.concatenate([[samples], samples * bias_gradient])
+        return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
+
+    def _gradient(self, observed: ObservedUpdate) -> tuple[str, FloatArray]:
+        """Return the name of the bias, and the gradient of the weight, or what is told of it where it is computed."""
+        layer = last_layer(observed)
+        if layer is not None and layer.bias is not None:
+            return layer.bias, layer.gradient(observed, layer.weight)
+        computed = computed_last_layer(observed)
+        assert computed is not None
+        return computed.bias, computed.weight_gradient(observed)
+
+    def _class_features(
+        self, weight_gradient: FloatArray, bias_gradient: FloatArray, telling: NDArray[np.bool_]
+    ) -> FloatArray:
+        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing.
+
+        ``telling`` (C,) says where it does.
+        """
+        with np.errstate(over="ignore"):
+            features: FloatArray = np.nan_to_num(
+                np.divide(
+                    weight_gradient,
+                    bias_gradient[:, None],
+                    out=np.zeros_like(weight_gradient),
+                    where=telling[:, None],
+                )
+            )
+        if not telling.any():
+            return features
+        if self.longest is not None:
+            lengths = np.linalg.norm(features, axis=1)
+            telling &= lengths <= self.longest * np.median(lengths[telling])
+        features[~telling] = features[telling].mean(axis=0)
+        return features
+
+
+def whole_counts(counts: FloatArray, total: int) -> NDArray[np.int64]:
+    """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders.
+
+    Negative ones become 0, and the others are scaled. All the same where none is positive.
+    """
+    shares = np.clip(counts, 0.0, None)
+    if shares.sum() == 0.0:
+        shares = np.ones_like(shares)
+    exact = shares * (total / shares.sum())
+    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    # Of equal remainders the first class is rounded up, on every machine.
+    rounded_up = np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]
+    whole[rounded_up] += 1
+    return whole
+
+
+def with_zeros(observed: ObservedUpdate) -> ObservedUpdate:
+    """Take it that nothing changed where nothing is known."""
+    return observed.filled(np.zeros_like(observed.change))
+
+
+def with_last_exposed(observed: ObservedUpdate, exposed: FloatVector) -> ObservedUpdate:
+    """Take what the same client showed of a position when it last did.
+
+    ``exposed`` (P,) has a change of an earlier round for each position, scaled to this one's steps where they differ,
+    and NaN where there was none: such positions keep what they have.
+    """
+    if exposed.shape != observed.change.shape:
+        raise ParameterError(f"{exposed.size:,} values were exposed of an update of {observed.change.size:,}")
+    return observed.filled(np.where(np.isnan(exposed), observed.change, exposed).astype(np.float32))
+
+
+def with_own_expectation(
+    observed: ObservedUpdate, features: torch.Tensor, labels: torch.Tensor, trials: int, seed: int
+) -> ObservedUpdate:
+    """Take the mean of what training changes on the attacker's own samples.
+
+    Each trial trains from the same model with the client's settings, on as many samples as the client has, drawn
+    without replacement from the attacker's (N, *sample_shape) and their labels (N,). Raises ParameterError where these
+    are fewer.
+    """
+    if len(features) < observed.samples or trials < 1:
+        raise ParameterError(
+            f"an attacker needs {observed.samples} samples for each of at least one trial, and has {len(features)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    before = flatten(observed.model).astype(np.float64)
+    mean = np.zeros_like(before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        for trial in range(trials):
+            model = deepcopy(observed.model)
+            drawn = torch.randperm(len(features), generator=generator)[: observed.samples]
+            train_locally(model, features[drawn], labels[drawn], observed.training, seed + trial)
+            mean += (flatten(model) - before) / trials
+    return observed.filled(mean.astype(np.float32))
+
+
+def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
+    """Make the last layer's gradient sum to zero over the classes, as that of softmax and cross-entropy does.
+
+    This holds for each column of the weight and for the bias, for every batch, and so for what SGD changes, but for
+    weight decay, whose part follows from the model. Where one entry of a column is hidden it is the others' negative
+    sum, and known from then on if these are exact. Of several hidden ones the guesses are moved by the same amount
+    each, which is the nearest point that sums right. Where the others have noise, guesses are moved by less: by the
+    best linear estimate, if guesses are off by as much as what is known of the tensor varies without its noise. An
+    update without such a layer stays as it is.
+    """
+    layer = last_layer(observed)
+    if layer is None:
+        return observed
+    change, known = observed.change.astype(np.float64), observed.known.copy()
+    decayed = _decayed(observed)
+    parameters = dict(observed.model.named_parameters())
+    for name, where in observed.layout.slices():
+        if name not in (layer.weight, layer.bias):
+            continue
+        # Views of one tensor, classes by columns: what is written to them is written to the vectors.
+        values = change[where].reshape(observed.classes, -1)
+        shown = known[where].reshape(observed.classes, -1)
+        start = parameters[name].detach().double().numpy().reshape(observed.classes, -1)
+        noise = observed.deviation[where].astype(np.float64).reshape(observed.classes, -1)
+        _complete(values, shown, decayed * start.sum(axis=0), noise)
+    return replace(observed, change=change.astype(np.float32), known=known)
+
+
+def _complete(
+    values: NDArray[np.float64],
+    known: NDArray[np.bool_],
+    totals: NDArray[np.float64],
+    noise: NDArray[np.float64],
+) -> None:
+    """Move the hidden entries of each column, in place, so that it sums to its total, as far as noise lets that tell.
+
+    ``noise`` is the deviation of what is known.
+    """
+    hidden = ~known
+    count = hidden.sum(axis=0)
+    variances = np.where(known, noise**2, 0.0)
+    of_sums = variances.sum(axis=0)
+    follows = hidden & (count == 1) & (of_sums == 0)
+    # What stands at the only hidden entry of a column has no say, and not in the digits either.
+    values[follows] = 0.0
+    varies = max(0.0, float(np.mean(values[known] ** 2 - variances[known]))) if known.any() else 1.0
+    spread = count * varies + of_sums
+    shares = np.divide(varies, spread, out=np.zeros_like(totals), where=spread > 0)
+    # Without noise a column's sum is what it is, whatever is thought of guesses.
+    shares = np.where(of_sums == 0, 1 / np.maximum(count, 1), shares)
+    values += hidden * (totals - values.sum(axis=0)) * shares
+    known |= follows
+
+
+def _decayed(observed: ObservedUpdate) -> float:
+    """Return by which share weight decay alone changes what no gradient moves, over all of the client's steps."""
+    training = observed.training
+    value, velocity = 1.0, 0.0
+    for _ in range(observed.steps):
+        velocity = training.momentum * velocity + training.weight_decay * value
+        value -= training.learning_rate * velocity
+    return value - 1.0
+
+
+_EXPECTED_OVER = 4
+"""Trainings on the attacker's own samples, of which the mean is taken."""
+
+
+def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:
+    """Return what was exposed of the same clients' changes in the other rounds, (P,): the nearest round's.
+
+    NaN where no other round exposed a position; None where nothing was.
+    """
+    exposed = np.full(known.change.size, np.nan, dtype=np.float32)
+    for one in sorted(others, key=lambda other: -abs(other.round - known.round)):
+        if one.clients == known.clients and one.round != known.round:
+            exposed[one.known] = one.change[one.known]
+    return None if np.isnan(exposed).all() else exposed
+
+
+def guesses(
+    observed: ObservedUpdate,
+    exposed: FloatVector | None,
+    public: tuple[torch.Tensor, torch.Tensor],
+    seed: int,
+) -> Iterator[tuple[str, ObservedUpdate]]:
+    """Yield an update with its hidden positions filled in each way that the attacker can, by name.
+
+    Parameters
+    ----------
+    observed : an update; one of which all is known is yielded as it is.
+    exposed : as :func:`exposed_elsewhere` returns it.
+    public : the attacker's own samples (N, ...) and their labels (N,).
+    seed : of draws among them.
+    """
+    if observed.known.all():
+        yield "nothing hidden", observed
+        return
+    zeros = with_zeros(observed)
+    yield "zeros", zeros
+    yield "class sums", by_class_sums(zeros)
+    if len(public[0]) >= observed.samples:
+        expected = with_own_expectation(observed, *public, trials=_EXPECTED_OVER, seed=seed)
+        yield "own expectation and class sums", by_class_sums(expected)
+    if exposed is not None:
+        yield "other rounds and class sums", by_class_sums(with_last_exposed(zeros, exposed))

@@ -1,0 +1,441 @@
+"""Linear layers that a server plants in front of a model, and samples out of the gradients of their rows.
+
+A row's weight gradient is the sum of the samples that it passes on, each times what comes back to it, and its bias
+gradient the sum of those factors: where there was one sample, their ratio is that sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import norm
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.attack import ModelPlantingAttack, Recovered
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+
+__all__ = [
+    "CuriousAbandonHonesty",
+    "RobbingTheFed",
+    "RowGradients",
+    "expected_share",
+    "in_front",
+    "means_of_known",
+    "missing_layer",
+    "recovered_samples",
+    "trap_rows",
+]
+
+_ROUNDING = 2.0**-24
+_UNCERTAIN = 4.0
+"""So many roundings, or deviations of the noise, may lie between values that are the same."""
+_DROWNED = "nothing stands clear of the noise"
+_BY_ACCIDENT = 0.01
+"""The chance that noise alone stands clear of itself somewhere in a layer."""
+
+
+def in_front(
+    model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
+) -> nn.Module:
+    """Return a copy of a model behind two linear layers with a ReLU between: samples to numbers, and to samples again.
+
+    ``planted`` is the name of the first one, by which :class:`RowGradients` finds it.
+    """
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    parts["flatten"] = nn.Flatten()
+    parts[planted] = front
+    parts["relu"] = nn.ReLU()
+    parts["back"] = back
+    parts["unflatten"] = nn.Unflatten(1, sample_shape)
+    parts["model"] = copy.deepcopy(model)
+    return nn.Sequential(parts)
+
+
+def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
+    """Say why nothing can be read off a planted layer; None where something can."""
+    weight = f"{planted}.weight"
+    if weight not in observed.layout.names:
+        return "the client did not train from a model that this attack had planted a layer in"
+    if not bool(observed.tensors(observed.known)[weight].any()):
+        return "nothing is known of the planted layer's weights"
+    return None
+
+
+@dataclass(frozen=True)
+class RowGradients:
+    """The gradients of a planted layer's rows, or sums and differences of such."""
+
+    weights: torch.Tensor
+    """Float32 (rows, features)."""
+    weights_known: torch.Tensor
+    """Bool (rows, features)."""
+    biases: torch.Tensor
+    """Float32 (rows,)."""
+    biases_known: torch.Tensor
+    """Bool (rows,)."""
+    weight_errors: torch.Tensor
+    """What each weight gradient may be off by, because of rounding or noise, float32 (rows, features)."""
+    bias_errors: torch.Tensor
+    """Float32 (rows,)."""
+
+    @classmethod
+    def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
+        """Read them off an update of a model from :func:`in_front`."""
+        gradients, known = observed.tensors(observed.gradient), observed.tensors(observed.known)
+        noise = observed.tensors(observed.gradient_deviation)
+        before = dict(observed.model.named_parameters())
+        rate = observed.training.learning_rate * observed.gradients_taken
+
+        def errors(name: str, deviations: float) -> torch.Tensor:
+            # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
+            largest = float(before[name].detach().abs().max())
+            values = gradients[name][known[name]]
+            sums = float(values.abs().max()) if values.numel() else 0.0
+            return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
+
+        weight, bias = f"{planted}.weight", f"{planted}.bias"
+        return cls(
+            gradients[weight],
+            known[weight],
+            gradients[bias],
+            known[bias],
+            errors(weight, _UNCERTAIN),
+            errors(bias, _farthest(len(gradients[bias]))),
+        )
+
+    def equal_rows_as_one(self) -> RowGradients:
+        """Return each run of rows that do not differ where both are known as one: known where one of them is.
+
+        Rows of which nothing is known in common are not taken for equal.
+        """
+        both = self.weights_known[:-1] & self.weights_known[1:]
+        squares = torch.where(both, self.weights[:-1] - self.weights[1:], 0.0).square().sum(dim=1)
+        errors = torch.where(both, self.weight_errors[:-1] ** 2 + self.weight_errors[1:] ** 2, 0.0)
+        alike = both.any(dim=1) & (squares <= errors.sum(dim=1))
+        apart = (self.biases[:-1] - self.biases[1:]).abs() > _less_next_errors(self.bias_errors)[:-1]
+        alike &= ~(apart & self.biases_known[:-1] & self.biases_known[1:])
+        runs = torch.cat([torch.zeros(1, dtype=torch.long), (~alike).cumsum(dim=0)])
+        count = int(runs[-1]) + 1
+        weights, weights_known = means_of_known(self.weights, self.weights_known, runs, count)
+        biases, biases_known = means_of_known(self.biases, self.biases_known, runs, count)
+        # Errors of a mean are no larger than the mean error: roundings need not cancel.
+        weight_errors, _ = means_of_known(self.weight_errors, self.weights_known, runs, count)
+        bias_errors, _ = means_of_known(self.bias_errors, self.biases_known, runs, count)
+        return RowGradients(weights, weights_known, biases, biases_known, weight_errors, bias_errors)
+
+    def between_rows(self) -> RowGradients:
+        """Return the difference of each row to the next, and the last row as it is."""
+        return RowGradients(
+            _less_next(self.weights),
+            _with_next(self.weights_known),
+            _less_next(self.biases),
+            _with_next(self.biases_known),
+            _less_next_errors(self.weight_errors),
+            _less_next_errors(self.bias_errors),
+        )
+
+    def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a sample (m, features) of each row that some came through, within ``value_range``, and what is known.
+
+        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its sample
+        alone: it is taken as long as the range allows.
+        """
+        weights = torch.where(self.weights_known, self.weights, 0.0)
+        by_bias = self.biases_known & (self.biases.abs() > self.bias_errors)
+        least = self.weight_errors * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
+        by_range = ~self.biases_known & (weights.abs() > least).any(dim=1)
+        used = (by_bias & self.weights_known.any(dim=1)) | by_range
+        factors = torch.where(self.biases_known, self.biases, torch.ones(()))
+        found = weights / factors[:, None]
+        found[by_range] = _stretched(weights[by_range], value_range)
+        low, high = value_range
+        bounded = torch.where(self.weights_known, found.clamp(low, high), 0.0)
+        return bounded[used], self.weights_known[used]
+
+
+def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
+    """Return samples (m, features) as images; where there are none, say whether there is noise to hide them."""
+    hidden = not len(found) and bool(observed.deviation[observed.known].any())
+    return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
+
+
+def means_of_known(
+    values: torch.Tensor, known: torch.Tensor, groups: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the means (count, ...) of what is known of each group of rows, 0 where nothing is, and where something is.
+
+    ``groups`` (rows,) says of which group a row is, 0 to count - 1.
+    """
+    shape = (count, *values.shape[1:])
+    known_values = torch.where(known, values, 0.0).double()
+    sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
+    counts = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known.double())
+    return (sums / counts.clamp_min(1)).float(), counts > 0
+
+
+def _farthest(count: int) -> float:
+    """Return how many deviations from zero none of so many normal values lies, but by such an accident."""
+    return float(norm.isf(_BY_ACCIDENT / (2 * count)))
+
+
+def _less_next(rows: torch.Tensor) -> torch.Tensor:
+    return torch.cat([rows[:-1] - rows[1:], rows[-1:]])
+
+
+def _less_next_errors(errors: torch.Tensor) -> torch.Tensor:
+    """Return what differences of rows to the next may be off by, and the last row as it is."""
+    return torch.cat([(errors[:-1].square() + errors[1:].square()).sqrt(), errors[-1:]])
+
+
+def _with_next(known: torch.Tensor) -> torch.Tensor:
+    return torch.cat([known[:-1] & known[1:], known[-1:]])
+
+
+def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
+    """Scale each row so that its largest value is the top of the range.
+
+    Its sign is not known: taken is the one with which less of it lies below the range.
+    """
+    low, high = value_range
+    best = torch.zeros_like(directions)
+    least = torch.full((len(directions),), math.inf)
+    for sign in (1.0, -1.0):
+        largest = (sign * directions).amax(dim=1, keepdim=True)
+        scaled = torch.where(largest > 0, sign * directions * (high / largest.abs().clamp_min(1e-30)), low)
+        outside = torch.where(largest[:, 0] > 0, (low - scaled).clamp_min(0).square().sum(dim=1), math.inf)
+        better = outside < least
+        best[better], least[better] = scaled[better], outside[better]
+    return best
+
+
+_BINS = "bins"
+
+
+class RobbingTheFed(ModelPlantingAttack):
+    """All rows measure one thing of a sample, and each passes on the samples above its threshold.
+
+    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are quantiles of
+    the server's own samples, so that bins are filled alike. Exact after one local step; an approximation after several.
+
+    Parameters
+    ----------
+    bins : int
+        K, the rows of the planted layer, at least 2.
+    measured : "brightness" or "random"
+        The mean of a sample's features, or a random linear functional of them.
+    shrunk : float
+        In (0, 1]: how much smaller rows are than what they measure, and by how much what follows them is larger. The
+        model is the same. With small rows a change of float32 parameters tells the gradient of one step more precisely;
+        with large rows the thresholds stay where they are for more steps.
+
+    Raises ParameterError for other values.
+    """
+
+    name: ClassVar[str] = "robbing-the-fed"
+    recovers: ClassVar[Literal["labels", "images"]] = "images"
+    source: ClassVar[str] = "Fowl, Geiping, Czaja, Goldblum, Goldstein, ICLR 2022, section 4"
+
+    def __init__(
+        self,
+        bins: int = 100,
+        measured: Literal["brightness", "random"] = "brightness",
+        shrunk: float = 1 / 32,
+    ) -> None:
+        if bins < 2:
+            raise ParameterError(f"samples are told apart by 2 bins or more, got {bins}")
+        if measured not in ("brightness", "random"):
+            raise ParameterError(f"samples are measured by 'brightness' or 'random', got {measured!r}")
+        if not 0 < shrunk <= 1:
+            raise ParameterError(f"rows are shrunk by a factor in (0, 1], got {shrunk}")
+        self.rows = bins
+        self._measured = measured
+        self._shrunk = shrunk
+
+    def planted(
+        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
+    ) -> nn.Module:
+        """Put the bins in front of a copy of the model, which then sees the mean sample, more or less bright.
+
+        Raises ParameterError for fewer than 2 public samples, or samples of another shape.
+        """
+        if len(public) < 2 or tuple(public.shape[1:]) != tuple(sample_shape):
+            raise ParameterError(
+                f"quantiles need 2 public samples or more of the shape {tuple(sample_shape)}, "
+                f"got {len(public)} of {tuple(public.shape[1:])}"
+            )
+        generator = torch.Generator().manual_seed(seed)
+        features = math.prod(sample_shape)
+        row = torch.full((features,), 1 / features)
+        if self._measured == "random":
+            row = torch.randn(features, generator=generator) / math.sqrt(features)
+        samples = public.reshape(len(public), features).float()
+        values = samples @ row
+        thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
+        thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
+        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
+        passed_on = (values[:, None] - thresholds).clamp_min(0).sum(dim=1)
+        # The random pattern has what comes back from all pixels not cancel.
+        pattern = torch.randn(features, generator=generator) * samples.std(dim=0)
+        pattern /= passed_on.std().clamp_min(1e-6)
+        with torch.no_grad():
+            front.weight.copy_(self._shrunk * row.expand(self.rows, -1))
+            front.bias.copy_(-self._shrunk * thresholds)
+            back.weight.copy_((pattern / self._shrunk)[:, None].expand(-1, self.rows))
+            back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
+        return in_front(model, _BINS, front, back, sample_shape)
+
+    def with_rows(self, rows: int) -> RobbingTheFed:
+        """Return it with so many rows: it tells fewer samples apart."""
+        return RobbingTheFed(rows, self._measured, self._shrunk)
+
+    def lasting(self) -> RobbingTheFed:
+        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
+        return RobbingTheFed(self.rows, self._measured, shrunk=1.0)
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """It can be tried where some weight of the planted layer is known."""
+        return missing_layer(observed, _BINS)
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Return one image of each bin that was not empty: the sample, or a mean of those that shared the bin.
+
+        A bin counts as empty where what it holds does not stand clear of the noise. Rows with no sample between them
+        have the same gradients: what is hidden of one is taken from the other.
+        """
+        rows = RowGradients.of(observed, _BINS).equal_rows_as_one()
+        found, _ = rows.between_rows().samples(observed.value_range)
+        return recovered_samples(found, observed)
+
+
+def expected_share(bins: int, samples: int) -> float:
+    """Return the share of samples that is expected to be alone in a bin, if all bins are equally likely."""
+    return (1 - 1 / bins) ** (samples - 1)
+
+
+_TRAPS = "traps"
+_FEWEST_IN_COMMON = 16
+"""Positions known of two images, from which on it is no accident that they agree."""
+_SAME = 1e-3
+"""Of the range of values, root mean square: samples that are closer are one that several rows have caught."""
+
+
+class CuriousAbandonHonesty(ModelPlantingAttack):
+    """Each row weighs a random half of the features against the other, to its own disadvantage.
+
+    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one. Features are
+    scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
+
+    Parameters
+    ----------
+    rows : int
+        Of the planted layer, at least 1.
+    deviation : float
+        Sigma of the weights, positive.
+    scale : float
+        s: how much smaller positive weights are than negative ones, in (0, 1].
+    shrunk : float
+        In (0, 1]: rows are so much smaller, and what follows them as much larger, as of :class:`RobbingTheFed`.
+
+    Raises ParameterError for other values.
+    """
+
+    name: ClassVar[str] = "curious-abandon-honesty"
+    recovers: ClassVar[Literal["labels", "images"]] = "images"
+    source: ClassVar[str] = "Boenisch et al., EuroS&P 2023, section V, algorithm 1"
+
+    def __init__(
+        self, rows: int = 1000, deviation: float = 0.5, scale: float = 0.95, shrunk: float = 1 / 32
+    ) -> None:
+        if rows < 1 or not deviation > 0 or not 0 < scale <= 1 or not 0 < shrunk <= 1:
+            raise ParameterError(
+                "trap weights need 1 row or more, a positive deviation, and a scale and a shrinking in (0, 1], "
+                f"got {rows}, {deviation}, {scale} and {shrunk}"
+            )
+        self.rows = rows
+        self._deviation = deviation
+        self._scale = scale
+        self._shrunk = shrunk
+
+    def planted(
+        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
+    ) -> nn.Module:
+        """Put the traps in front of a copy of the model, which then sees the mean sample and a mixture of rows.
+
+        Raises ParameterError for public samples that are all one value, or of another shape.
+        """
+        if len(public) < 1 or tuple(public.shape[1:]) != tuple(sample_shape):
+            raise ParameterError(f"give public samples of the shape {tuple(sample_shape)}")
+        low, high = float(public.min()), float(public.max())
+        if not high > low:
+            raise ParameterError("the public samples have one value alone: their range is not known by them")
+        generator = torch.Generator().manual_seed(seed)
+        features = math.prod(sample_shape)
+        rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
+        samples = public.reshape(len(public), features).float()
+        passed_on = (samples @ rows.T - low * rows.sum(dim=1)).clamp_min(0)
+        mixture = torch.randn(features, self.rows, generator=generator)
+        deviation = (passed_on @ mixture.T).std(correction=0).clamp_min(1e-6)
+        mixture *= samples.std(correction=0) / deviation
+        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
+        with torch.no_grad():
+            front.weight.copy_(self._shrunk * rows)
+            front.bias.copy_(-self._shrunk * low * rows.sum(dim=1))
+            back.weight.copy_(mixture / self._shrunk)
+            back.bias.copy_(samples.mean(dim=0))
+        return in_front(model, _TRAPS, front, back, sample_shape)
+
+    def with_rows(self, rows: int) -> CuriousAbandonHonesty:
+        """Return it with so many rows: it tells fewer samples apart."""
+        return CuriousAbandonHonesty(rows, self._deviation, self._scale, self._shrunk)
+
+    def lasting(self) -> CuriousAbandonHonesty:
+        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
+        return CuriousAbandonHonesty(self.rows, self._deviation, self._scale, shrunk=1.0)
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """It can be tried where some weight of the planted layer is known."""
+        return missing_layer(observed, _TRAPS)
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Return one image of each row that passed something on, as far as it stands clear of the noise.
+
+        Rows that have found the same image give one: what is hidden of one row is taken from the others.
+        """
+        found, known = RowGradients.of(observed, _TRAPS).samples(observed.value_range)
+        low, high = observed.value_range
+        images = _joined(found, known, _SAME * (high - low))
+        return recovered_samples(images, observed)
+
+
+def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.Tensor:
+    """Return the means (k, features) of images that are nearer to each other than that, where both are known."""
+    values, there = found.double(), known.double()
+    squares = values.square()
+    distances = squares @ there.T + there @ squares.T - 2 * values @ values.T
+    common = there @ there.T
+    fewest = min(_FEWEST_IN_COMMON, found.shape[1])
+    same = (common >= fewest) & (distances < common * nearest**2)
+    count, groups = connected_components(same.numpy(), directed=False)
+    return means_of_known(found, known, torch.from_numpy(groups).long(), count)[0]
+
+
+def trap_rows(
+    rows: int, features: int, deviation: float, scale: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Return weights, float32 (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted.
+
+    Of an odd number of features the last one of each row's order has the weight 0.
+    """
+    half = features // 2
+    magnitudes = deviation * torch.randn(rows, half, generator=generator).abs()
+    order = torch.rand(rows, half, generator=generator).argsort(dim=1)
+    values = torch.cat([-magnitudes, scale * magnitudes.gather(1, order)], dim=1)
+    places = torch.rand(rows, features, generator=generator).argsort(dim=1)[:, : 2 * half]
+    return torch.zeros(rows, features).scatter_(1, places, values)

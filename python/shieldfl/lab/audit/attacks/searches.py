@@ -1,0 +1,533 @@
+"""Samples whose gradient is the observed one, searched for: DLG and iDLG by L-BFGS, inverting gradients by Adam."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cosine_similarity, cross_entropy
+
+from shieldfl.lab.audit.attack import Recovered, UpdateAttack
+from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+from shieldfl.learning.scores import batches_of
+
+__all__ = [
+    "Descent",
+    "Dlg",
+    "Idlg",
+    "Inverting",
+    "Least",
+    "SimulatedTraining",
+    "least_of_many",
+    "total_variation",
+]
+
+Parameters = Mapping[str, torch.Tensor]
+
+
+_REACHED = 0.1
+"""Of a gradient's root mean square: as near as searches for batches come. Smaller noise has no say beside that."""
+
+
+def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
+    """Return by how much known values count, float32 (k,): as generalised least squares have it, 1 at most.
+
+    None where noise is alike on all, which changes no distance by more than a factor.
+    """
+    noise = observed.gradient_deviation[observed.known].astype(np.float64)
+    if noise.max() == noise.min():
+        return None
+    values = observed.gradient[observed.known].astype(np.float64)
+    # What noise alone makes large says nothing of how large gradients are.
+    clear = values[noise == noise.min()]
+    error = max(_REACHED * float(np.sqrt(np.mean(clear**2))), 1e-30)
+    return torch.from_numpy((error / np.hypot(error, noise)).astype(np.float32))
+
+
+class SimulatedTraining:
+    """Repeats a client's SGD on samples of the attacker's choice.
+
+    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020, section 6, for
+    federated averaging). In which order it drew its samples nobody else knows: here batches are taken as they stand,
+    the same in each epoch. Of BatchNorm the statistics are those of the batch, as in training.
+
+    Parameters
+    ----------
+    observed : what is attacked; its model is copied.
+    """
+
+    def __init__(self, observed: ObservedUpdate) -> None:
+        # Running means are written to, which cannot be done for several at once, and are of no use in training.
+        self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
+        self._start = {
+            name: parameter.detach().clone().requires_grad_()
+            for name, parameter in self._model.named_parameters()
+        }
+        self._at_once: bool | None = None
+        """Whether the model can be run on several batches at once; None where it was not tried."""
+        self._training = observed.training
+        self._known = None if observed.known.all() else torch.from_numpy(np.flatnonzero(observed.known))
+        self._gradients_taken = observed.gradients_taken
+        self._weights = _weights(observed)
+        self.observed = self._seen(torch.from_numpy(observed.gradient))
+        """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
+        weight: 1, but where noise is on some positions more than on others."""
+
+    def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return what :attr:`observed` would be for these samples (m, *sample_shape).
+
+        ``targets`` are classes (m,), or probabilities (m, classes). Gradients reach both.
+        """
+        # The fused kernels of attention have no second derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            return self._mean_gradient(samples, targets, self._taped_gradients)
+
+    def distances(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return the squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, worked out at once.
+
+        Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the model cannot
+        be run on several at once.
+        """
+
+        def distance(own: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return (self._mean_gradient(own, target, self._pure_gradients) - self.observed).square().sum()
+
+        at_once = vmap(distance, randomness="different")
+        with sdpa_kernel(SDPBackend.MATH):
+            if self._at_once is None:
+                # Of one batch: what is out of memory with all of them is an error, and no property of the model.
+                self._at_once = _runs(at_once, samples[:1], targets[:1])
+            if self._at_once:
+                found: torch.Tensor = at_once(samples, targets)
+                return found
+            return torch.stack(
+                [
+                    (self._mean_gradient(own, target, self._taped_gradients) - self.observed).square().sum()
+                    for own, target in zip(samples, targets, strict=True)
+                ]
+            )
+
+    def _taped_gradients(
+        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        loss = cross_entropy(functional_call(self._model, dict(current), (batch,)), target)
+        return torch.autograd.grad(loss, list(current.values()), create_graph=True, materialize_grads=True)
+
+    def _pure_gradients(
+        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+            return cross_entropy(functional_call(self._model, parameters, (batch,)), target)
+
+        return tuple(grad(loss)(dict(current)).values())
+
+    def _mean_gradient(
+        self,
+        samples: torch.Tensor,
+        targets: torch.Tensor,
+        gradients_of: Callable[[Parameters, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]],
+    ) -> torch.Tensor:
+        training = self._training
+        current: Parameters = self._start
+        moved: list[torch.Tensor] = []
+        velocities: list[torch.Tensor] = []
+        for batch, target in self._batches(samples, targets):
+            gradients = gradients_of(current, batch, target)
+            directions = [
+                gradient + training.weight_decay * value if training.weight_decay else gradient
+                for gradient, value in zip(gradients, current.values(), strict=True)
+            ]
+            if velocities:
+                directions = [
+                    training.momentum * velocity + direction
+                    for velocity, direction in zip(velocities, directions, strict=True)
+                ]
+            velocities = directions
+            # Added up by itself: a difference of parameters would lose most digits of a small step.
+            moved = [a + b for a, b in zip(moved, directions, strict=True)] if moved else directions
+            current = {
+                name: value - training.learning_rate * direction
+                for (name, value), direction in zip(current.items(), directions, strict=True)
+            }
+        flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
+        return self._seen(flat)
+
+    def _seen(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return what of a gradient (P,) is compared."""
+        known = flat if self._known is None else flat[self._known]
+        return known if self._weights is None else known * self._weights
+
+    def _batches(
+        self, samples: torch.Tensor, targets: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        size = self._training.batch_size
+        for _ in range(self._training.local_epochs):
+            yield from batches_of(samples, targets, size)
+
+
+def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bool:
+    """Say whether torch.func can do what a function does; random numbers are drawn as if it had not been tried."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            function(*arguments)
+        except (RuntimeError, ValueError):
+            return False
+    return True
+
+
+_HISTORY = 100
+_LEAST_CURVATURE = 1e-10
+"""Of a step's y·s, for it to be kept."""
+
+ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""Takes points (B, d), returns values (B,) and gradients (B, d)."""
+
+
+@dataclass(frozen=True)
+class Least:
+    """Where the starts have come lowest."""
+
+    values: torch.Tensor
+    """(B,)."""
+    points: torch.Tensor
+    """(B, d)."""
+    steps: int
+    """How many were taken."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """When it ends."""
+
+    steps: int
+    """At most."""
+    found: float
+    """A value from which on a start has found what is looked for: others are left where they are."""
+    exact: float
+    """A value below which nothing more is to be gained."""
+    patience: int
+    """Steps over which a start has to come lower by a tenth than ever before, or it is left."""
+
+
+class _Curvature:
+    """What the last steps say of the second derivatives, of each start.
+
+    The product of the inverse Hessian with a vector is the compact one of Byrd, Nocedal, Schnabel (1994, theorem 2.2):
+    the same as by the usual two loops over the history, in a dozen operations for all starts. Pairs lie in a window
+    that moves through arrays of twice the length. A pair that a start does not keep is all zeros.
+    """
+
+    def __init__(self, starts: int, size: int, like: torch.Tensor) -> None:
+        # One after another in memory: a row is written at once, and read with those beside it.
+        self._s, self._y = (like.new_zeros(starts, 2 * _HISTORY, size) for _ in range(2))
+        self._sy, self._yy = (
+            torch.zeros(starts, 2 * _HISTORY, 2 * _HISTORY, dtype=torch.float64) for _ in range(2)
+        )
+        self._scale = torch.ones(starts, dtype=torch.float64)
+        self._begin = self._end = 0
+
+    def keep(self, chosen: torch.Tensor) -> None:
+        """Go on with some of the starts alone."""
+        self._s, self._y, self._sy, self._yy, self._scale = (
+            one[chosen] for one in (self._s, self._y, self._sy, self._yy, self._scale)
+        )
+
+    def add(self, step: torch.Tensor, change: torch.Tensor) -> None:
+        """Take in a step (B, d) and the change of the gradient (B, d) that it made."""
+        product = _dot(step, change)
+        kept = product > _LEAST_CURVATURE
+        square = _dot(change, change)
+        self._scale = torch.where(kept, product / square.clamp_min(1e-300), self._scale)
+        if self._end == 2 * _HISTORY:
+            self._move_to_front()
+        if self._end - self._begin == _HISTORY:
+            self._begin += 1
+        at = self._end
+        self._end += 1
+        window = slice(self._begin, self._end)
+        self._s[:, at] = torch.where(kept[:, None], step, 0.0)
+        self._y[:, at] = torch.where(kept[:, None], change, 0.0)
+        self._sy[:, window, at] = _products(self._s[:, window], self._y[:, at])
+        self._sy[:, at, at] += (
+            ~kept
+        ).double()  # a pair of zeros leaves the triangle solvable, and adds nothing
+        across = _products(self._y[:, window], self._y[:, at])
+        self._yy[:, window, at] = across
+        self._yy[:, at, window] = across
+
+    def _move_to_front(self) -> None:
+        window, front = slice(self._begin, self._end), slice(0, self._end - self._begin)
+        for one in (self._s, self._y):
+            one[:, front] = one[:, window].clone()
+        for one in (self._sy, self._yy):
+            one[:, front, front] = one[:, window, window].clone()
+        self._begin, self._end = 0, front.stop
+
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return minus the inverse Hessian's product with a gradient, both (B, d)."""
+        window = slice(self._begin, self._end)
+        s, y = self._s[:, window], self._y[:, window]
+        triangle = self._sy[:, window, window].triu()
+        scale = self._scale[:, None]
+        along, across = _products(s, gradient), _products(y, gradient)
+        solved = torch.linalg.solve_triangular(triangle, along[:, :, None], upper=True)[:, :, 0]
+        diagonal = triangle.diagonal(dim1=1, dim2=2)
+        both = diagonal * solved + scale * (_products(self._yy[:, window, window], solved) - across)
+        back = torch.linalg.solve_triangular(triangle.mT, both[:, :, None], upper=False)[:, :, 0]
+        dtype = gradient.dtype
+        return (
+            -scale.to(dtype) * gradient
+            - _sums(s, back.to(dtype))
+            + scale.to(dtype) * _sums(y, solved.to(dtype))
+        )
+
+
+def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one.double() * other.double()).sum(dim=1)
+
+
+def _products(rows: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """Return the products of rows (B, m, d) with a vector (B, d), float64 (B, m)."""
+    return torch.bmm(rows, vector[:, :, None])[:, :, 0].double()
+
+
+def _sums(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the sums of rows (B, m, d) by weights (B, m): (B, d)."""
+    return torch.bmm(weights[:, None, :], rows)[:, 0]
+
+
+def least_of_many(evaluate: ValuesAndGradients, points: torch.Tensor, descent: Descent) -> Least:
+    """Descend from each point (B, d) by torch's L-BFGS of rate 1 without a line search; return where it came lowest.
+
+    A start that comes to no number, stands still or runs out of patience is left. Once one of them has found what is
+    looked for, it alone goes on.
+    """
+    least = torch.full((len(points),), math.inf, dtype=torch.float64)
+    best = points.clone()
+    running = torch.arange(len(points))
+    now = points.clone()
+    values, gradients = evaluate(now)
+    curvature = _Curvature(now.shape[0], now.shape[1], now)
+    mark, marked_at = least.clone(), torch.zeros(len(points), dtype=torch.long)
+    taken = 0
+    for taken in range(descent.steps + 1):
+        value = values.double()
+        lower = value < least[running]
+        places = running[lower]
+        least[places], best[places] = value[lower], now[lower]
+        advanced = least[running] < 0.9 * mark[running]
+        mark[running] = torch.where(advanced, least[running], mark[running])
+        marked_at[running] = torch.where(advanced, taken, marked_at[running])
+        going = value.isfinite() & gradients.isfinite().all(dim=1) & (gradients.abs().amax(dim=1) > 0)
+        going &= (taken - marked_at[running] < descent.patience) & (least[running] > descent.exact)
+        if least.min() <= descent.found:
+            going &= running == least.argmin()
+        if not going.any() or taken == descent.steps:
+            break
+        if not going.all():
+            running, now, values, gradients = running[going], now[going], values[going], gradients[going]
+            curvature.keep(going)
+        if taken == 0:
+            step = -gradients / gradients.abs().sum(dim=1, keepdim=True).clamp_min(1.0)
+        else:
+            step = curvature.direction(gradients)
+        now = now + step
+        before = gradients
+        values, gradients = evaluate(now)
+        curvature.add(step, gradients - before)
+    return Least(least, best, taken)
+
+
+# Squared distances in parts of the gradient's squared length: from where on a start is taken to have found the samples,
+# and from where on more steps fit what float32 rounds.
+_CONVERGED, _EXACT = 1e-4, 1e-8
+
+
+_STEPS = 20
+"""Of one call of L-BFGS, as torch has it."""
+_SHARED_MEMORY = 2**24
+"""Numbers of one gradient, of all starts that are worked out at once."""
+
+
+@dataclass(frozen=True)
+class _GradientMatching(UpdateAttack):
+    """Minimises the squared distance between gradients, over the known positions alone.
+
+    Positions count by how little noise they have (:class:`SimulatedTraining`).
+    """
+
+    recovers: ClassVar[Literal["labels", "images"]] = "images"
+    iterations: int = 300
+    """Calls of L-BFGS at most, each of 20 steps of rate 1 without a line search."""
+    starts: int = 8
+    """From so many draws of noise at once: without a line search a good half of the starts go astray, and the distance
+    tells. The papers begin once; they report what converged."""
+    patience: int = 100
+    """A start is left that has not come lower by a tenth in so many steps. An addition of ours: on batches of several
+    samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Start from Gaussian noise by the seed; return the samples that came nearest, within the value range."""
+        simulated = SimulatedTraining(observed)
+        length = float(simulated.observed.square().sum())
+        samples, classes = observed.samples, observed.classes
+        features = samples * math.prod(observed.sample_shape)
+        searched = samples * classes if self._searches_labels else 0
+        generator = torch.Generator().manual_seed(seed)
+        points = torch.randn(self.starts, features + searched, generator=generator)
+
+        def read(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            found = some[:, :features].reshape(len(some), samples, *observed.sample_shape)
+            if not searched:
+                return found, self._labels(observed).expand(len(some), -1)
+            return found, some[:, features:].reshape(len(some), samples, classes).softmax(dim=2)
+
+        def evaluate(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            values: list[torch.Tensor] = []
+            gradients: list[torch.Tensor] = []
+            for part in torch.split(some, max(1, _SHARED_MEMORY // simulated.observed.numel())):
+                variables = part.detach().requires_grad_()
+                value = simulated.distances(*read(variables))
+                gradients += torch.autograd.grad(value.sum(), variables)
+                values.append(value.detach())
+            return torch.cat(values), torch.cat(gradients)
+
+        descent = Descent(_STEPS * self.iterations, _CONVERGED * length, _EXACT * length, self.patience)
+        least = least_of_many(evaluate, points, descent)
+        images, targets = read(least.points[least.values.argmin()][None])
+        labels = targets[0].argmax(dim=1) if searched else targets[0]
+        return Recovered(
+            label_counts=np.bincount(labels.numpy(), minlength=classes).astype(np.int64),
+            images=images[0].clamp(*observed.value_range),
+        )
+
+    _searches_labels: ClassVar[bool]
+
+    def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
+        """Return the labels (m,), where they are not searched for."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Dlg(_GradientMatching):
+    """Searches for samples and for their labels, as probabilities, at once."""
+
+    name: ClassVar[str] = "dlg"
+    source: ClassVar[str] = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, algorithm 1"
+    _searches_labels: ClassVar[bool] = True
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """There is nothing that it needs but gradients."""
+        return None
+
+
+@dataclass(frozen=True)
+class Idlg(_GradientMatching):
+    """Reads the label of a single sample off the last layer, and searches for the sample alone."""
+
+    name: ClassVar[str] = "idlg"
+    source: ClassVar[str] = "Zhao, Mopuri, Bilen: iDLG, 2020, algorithm 1"
+    _searches_labels: ClassVar[bool] = False
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """Say why it cannot be tried: its rule is for one sample and a last Linear."""
+        if observed.samples != 1:
+            return f"its rule finds the label of one sample, and the client has {observed.samples}"
+        if last_layer(observed) is None:
+            return f"the model's outputs are not those of a Linear with one for each of {observed.classes} classes"
+        return None
+
+    def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
+        layer = last_layer(observed)
+        assert layer is not None
+        return torch.tensor([layer.only_label(observed)])
+
+
+_IMAGE_RANK = 3  # channels, height, width
+
+
+@dataclass(frozen=True)
+class Inverting(UpdateAttack):
+    """Makes 1 - cos(gradients) + alpha TV(images) small, over the known positions alone.
+
+    Labels come first: of one sample by iDLG's rule, of more by iLRG's counts. The steps that a client took one after
+    another are simulated one after another.
+    """
+
+    name: ClassVar[str] = "inverting"
+    recovers: ClassVar[Literal["labels", "images"]] = "images"
+    source: ClassVar[str] = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
+    iterations: int = 1000
+    """Steps of Adam; the paper takes 4,800 and more."""
+    step_size: float = 0.1
+    """Of a sample's values; a tenth of it from 3/8 of the iterations on, and again from 5/8 and 7/8."""
+    smoothness: float = 0.1
+    """alpha, the weight of the total variation."""
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        """Say why it cannot be tried: it needs images, and labels from the last layer."""
+        if len(observed.sample_shape) != _IMAGE_RANK:
+            return f"it searches for images of (channels, height, width), and a sample is {observed.sample_shape}"
+        if observed.samples > 1:
+            return Ilrg().inapplicable(observed)
+        if last_layer(observed) is None:
+            return f"the model's outputs are not those of a Linear with one for each of {observed.classes} classes"
+        return None
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        """Start from Gaussian noise by the seed; return the images of the least value."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            counts = self._label_counts(observed, seed)
+            labels = torch.from_numpy(np.repeat(np.arange(observed.classes), counts))
+            # In which batch a label was nobody knows: sorted ones would make batches of one class.
+            labels = labels[torch.randperm(len(labels))]
+            return Recovered(label_counts=counts, images=self._images(observed, labels))
+
+    def _label_counts(
+        self, observed: ObservedUpdate, seed: int
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        if observed.samples > 1:
+            counts = Ilrg().recover(observed, seed).label_counts
+            assert counts is not None
+            return counts
+        layer = last_layer(observed)
+        assert layer is not None
+        return np.bincount([layer.only_label(observed)], minlength=observed.classes).astype(np.int64)
+
+    def _images(self, observed: ObservedUpdate, labels: torch.Tensor) -> torch.Tensor:
+        simulated = SimulatedTraining(observed)
+        images = torch.randn(observed.samples, *observed.sample_shape, requires_grad=True)
+        optimizer = torch.optim.Adam([images], lr=self.step_size)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(
+            optimizer, [self.iterations * eighths // 8 for eighths in (3, 5, 7)], gamma=0.1
+        )
+        best, least = images.detach().clamp(*observed.value_range), np.inf
+        for _ in range(self.iterations):
+            gradient = simulated.gradient(images, labels)
+            value = 1 - cosine_similarity(gradient, simulated.observed, dim=0)
+            value = value + self.smoothness * total_variation(images)
+            if value.item() < least:
+                best, least = images.detach().clamp(*observed.value_range), value.item()
+            (slope,) = torch.autograd.grad(value, images)
+            images.grad = slope.sign()
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                images.clamp_(*observed.value_range)
+        return best
+
+
+def total_variation(images: torch.Tensor) -> torch.Tensor:
+    """Return the mean difference between neighbours down and across, added, of images (m, channels, height, width)."""
+    down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
+    across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
+    return down + across

@@ -1,0 +1,467 @@
+"""Whether an epsilon that a method claims can be true: bounds from below, measured on the method as it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from shieldfl.errors import DisprovedError, ParameterError, PolicyError, ShieldError
+from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
+from shieldfl.lab.audit.epsilon.bounds import SHARES, EpsilonBound, Guesses, bound_from_one_run, count_guesses
+from shieldfl.lab.audit.views.recorded_federation import RecordedFederation
+from shieldfl.lab.audit.views.view import KnownChange, View, party_named
+from shieldfl.lab.simulation.runner import describe_environment
+from shieldfl.lab.simulation.training_device import torch_threads
+from shieldfl.learning.local_trainer import LocalTrainer, Objective
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.methods.discovery import checked_methods, method_class
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import flatten, flatten_buffers
+from shieldfl.privacy.book import PrivacySpent
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.settings import TrainingSettings, plain_settings, settings_of
+
+__all__ = [
+    "CanaryFederation",
+    "ClaimedEpsilon",
+    "EpsilonInterrupted",
+    "EpsilonResult",
+    "check_claims",
+    "clipped_to",
+    "measure_epsilons",
+]
+
+_TARGET = 100.0
+"""What a canary's output is to be, in clipping norms: so far off that its gradient is clipped in every round."""
+_MOVED = 1.0
+"""What a canary that is a sample moves its client's model by without clipping: schemes encrypt changes of up to 8."""
+_WITNESSES = 2000
+"""Samples of the witness, all canaries' together: the more of a canary's, the clearer an effect on the model shows."""
+_MOST_SAMPLES = 1000
+"""Canaries of a federation in which they are samples: the model has a parameter for each."""
+
+BoolVector = NDArray[np.bool_]
+Evidence = NDArray[np.float64]
+
+
+def clipped_to(settings: Mapping[str, Any]) -> float | None:
+    """Return the norm that a method with these settings clips to; None where it has none.
+
+    Of Alt-FL it is that of gradients, in rounds with DP-SGD.
+    """
+    names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
+    return next((float(settings[name]) for name in names if name in settings), None)
+
+
+def _squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return 0.5 * (outputs - targets).square().mean()
+
+
+class _CanaryClient(LocalTrainer):
+    """A client that is a canary: whatever it starts from, training moves the model by the same change, (P,)."""
+
+    def __init__(self, model: nn.Module, change: FloatVector) -> None:
+        super().__init__(model, torch.zeros(1, change.size), torch.zeros(1, 1), TrainingSettings())
+        self._change = change
+
+    def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
+        """Return the change as an update; parameters are scored alike."""
+        scores = None if start.scores is None else np.zeros_like(self._change)
+        return start.trained(start.parameters + self._change, start.buffers, scores), 0.0
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Samples of a linear model that has one output, and what these are to be."""
+
+    features: torch.Tensor
+    targets: torch.Tensor
+
+    def trainer(
+        self, model: nn.Module, batches: int, step: float, synthetic: _Samples | None
+    ) -> LocalTrainer:
+        """Return one whose samples move the model by ``step`` each where nothing is clipped, in so many batches."""
+        size = math.ceil(len(self.features) / batches)
+        settings = TrainingSettings(local_epochs=1, batch_size=size, learning_rate=step * size, momentum=0.0)
+        public = None if synthetic is None else (synthetic.features, synthetic.targets)
+        objective = Objective(loss=_squared_error)
+        return LocalTrainer(model, self.features, self.targets, settings, public, objective)
+
+
+class CanaryFederation:
+    """A federation of one method, run on canaries, with the messages of all its roles recorded.
+
+    Canaries are samples or clients, as the method's claim has its unit, and each is there or zeroed out by a coin, as
+    the claim has its neighbours. What a canary contributes is above the norm that the method clips to, and its alone at
+    its position. Its data stay the same in every round.
+
+    Where canaries are samples, one client is none of theirs: the witness, whose samples are known to everybody and have
+    a gradient only where the model has moved at a canary's position. Its messages show what sums tell that the model
+    has moved by; so do those of rounds on synthetic data, which are of the same kind: public, and not released by
+    anybody. Where canaries are clients there is no witness: what sums tell is measured where nothing but ciphertexts
+    leaves a client, on the models that all get.
+
+    Parameters
+    ----------
+    name, settings : of the method.
+    audit : says how many clients and rounds, and with which seed.
+    config : of the measurement.
+    wanted : canaries, of which a federation has as many as fit.
+    number : of the federation, for its coins.
+
+    The method states a norm that it clips to. Raises as :func:`shieldfl.methods.registry.make_method` and the roles do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MethodSettings,
+        audit: AuditConfig,
+        config: EpsilonConfig,
+        wanted: int,
+        number: int,
+    ) -> None:
+        self._audit, self._config = audit, config
+        coins = np.random.default_rng([audit.seed, number, 11])
+        unit = self._planned(name, settings, audit.clients, 1).privacy_reading.unit
+        self._has_witness = unit == "sample"
+        owners = audit.clients - self._has_witness
+        count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
+        self.included: BoolVector = coins.random(count) < 0.5
+        """Which canaries are in, (m,)."""
+        # One after another to each client; those of a client of its own are one each.
+        self._owners = np.arange(count) % owners
+        parameters = max(count, audit.clients)
+        samples = count + _WITNESSES if self._has_witness else audit.clients
+        self.method = self._planned(name, settings, parameters, samples)
+        if self.method.own_settings.get("synthetic_share"):
+            raise ParameterError(
+                f"{name} trains on synthetic samples beside the client's own, of which canaries are not measured: set "
+                "synthetic_share to 0"
+            )
+        self._norm = cast(float, clipped_to(self.method.own_settings))
+        model = nn.Linear(parameters, 1, bias=False)
+        nn.init.zeros_(model.weight)
+        self._federation = RecordedFederation(
+            self.method,
+            GlobalModel(flatten(model), flatten_buffers(model)),
+            list(self._trainers(model)),
+            audit.seed + number,
+            threads=audit.threads or 1,
+        )
+        self._run()
+
+    def _planned(self, name: str, settings: MethodSettings, parameters: int, samples: int) -> Method:
+        audit = self._audit
+        plan = FederationPlan.for_weights(
+            None,
+            clients=audit.clients,
+            rounds=audit.rounds,
+            min_clients=audit.min_clients,
+            server_learning_rate=1.0,
+            parameters=parameters,
+            samples=samples,
+            opener=audit.opener if method_class(name).schemes else None,
+        )
+        return make_method(name, settings, plan)
+
+    def _trainers(self, model: nn.Linear) -> Iterator[LocalTrainer]:
+        canaries = np.eye(len(self.included), model.in_features, dtype=np.float32) * self.included[:, None]
+        if not self._has_witness:
+            blank = np.zeros((self._audit.clients - len(canaries), model.in_features), dtype=np.float32)
+            for change in np.concatenate([canaries * np.float32(2.0 * self._norm), blank]):
+                yield _CanaryClient(model, change)
+            return
+        target, steps = _TARGET * self._norm, self._config.steps
+        synthetic = self._witness(model.in_features, 1) if self.method.synthetic_demand is not None else None
+        for client in range(self._audit.clients - 1):
+            own = torch.from_numpy(canaries[self._owners == client])
+            # A client that no canary is left for has one sample without any effect.
+            own = own if len(own) else torch.zeros(1, model.in_features)
+            data = _Samples(own, torch.full((len(own), 1), target))
+            yield data.trainer(model, steps, _MOVED / target, synthetic)
+        shown = self._witness(model.in_features, max(1, _WITNESSES // len(canaries)))
+        yield shown.trainer(model, steps, _MOVED / target, synthetic)
+
+    def _witness(self, parameters: int, of_each: int) -> _Samples:
+        """Return samples whose gradient is twice the clipping norm where a sum has moved the model by a canary."""
+        moved = _MOVED / self._audit.clients
+        one = torch.eye(len(self.included), parameters) * math.sqrt(2.0 * self._norm / moved)
+        features = one.repeat(of_each, 1)
+        return _Samples(features, torch.zeros(len(features), 1))
+
+    def _run(self) -> None:
+        for number in range(1, self._audit.rounds + 1):
+            try:
+                drawn = self._federation.draw(self._config.sample_rate, self._audit.min_clients)
+            except PolicyError:  # a target epsilon is reached: its claim is for the rounds before
+                break
+            self._federation.run_round(number, drawn, self._audit.min_clients)
+
+    @property
+    def spent(self) -> PrivacySpent:
+        """What the method's own account says."""
+        return self._federation.account.spent()
+
+    def evidence(self) -> list[Evidence]:
+        """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
+
+        The first is of the canary's own client; where canaries are samples, the second is of the witness. Where these
+        are clients that send ciphertexts alone, it is what one of the others can tell from models instead. Positive
+        where presence is likelier, 0 where no number came.
+        """
+        if self._has_witness:
+            return [self._of_owners(), self._of_witness()]
+        return [self._of_sums() if self.method.hides_all else self._of_owners()]
+
+    def _of_owners(self) -> Evidence:
+        # What an included canary adds to one message, after clipping.
+        added = _MOVED / _TARGET if self._has_witness else self._norm
+        evidence: Evidence = np.zeros(len(self.included))
+        for client in range(self._audit.clients - self._has_witness):
+            positions = np.flatnonzero(self._owners == client)
+            for seen in self._messages_of(client):
+                if self._federation.record.disclosures[client, seen.round].synthetic:
+                    continue  # what its own data are makes no difference
+                there = seen.change[positions].astype(np.float64) / added
+                evidence[positions] += np.where(seen.known[positions], there - 0.5, 0.0)
+        return evidence
+
+    def _of_sums(self) -> Evidence:
+        evidence: Evidence = np.zeros(len(self.included))
+        for canary in range(len(self.included)):
+            view = View(self._federation.record, self.method, party_named("client"), canary)
+            for seen in view.changes():
+                # A mean of the others, of whom this one alone moves its position.
+                there = float(seen.change[canary]) * len(seen.clients) / self._norm
+                evidence[canary] += there - 0.5 if seen.known[canary] else 0.0
+        return evidence
+
+    def _of_witness(self) -> Evidence:
+        total: Evidence = np.zeros(len(self.included))
+        for seen in self._messages_of(self._audit.clients - 1):
+            total -= seen.change[: total.size]
+        # Half of the canaries are in, so that the middle lies between those that are and those that are not.
+        return np.asarray(total - np.median(total))
+
+    def _messages_of(self, client: int) -> Iterator[KnownChange]:
+        """Yield what the aggregator reads of a client's updates. Sums tell nothing more: it adds them up of these."""
+        view = View(self._federation.record, self.method, party_named("aggregator"), client)
+        return takewhile(lambda known: known.source == "message", view.changes())
+
+
+_DELTA = 1e-5
+"""In the place of a delta of 1/N: with no other samples than canaries, that would be so large that nothing follows."""
+
+Status = Literal["measured", "claims nothing", "not measured"]
+
+
+@dataclass(frozen=True)
+class ClaimedEpsilon:
+    """What one method claims, and what was measured."""
+
+    method: str
+    status: Status
+    reason: str = ""
+    """Why nothing was measured; empty where something was."""
+    unit: str | None = None
+    adversary: str | None = None
+    """Against whom the claim is. The aggregator, for whom it is measured, is always among these; where it reads nothing
+    it is measured for one of the clients, who is."""
+    neighbours: str | None = None
+    canaries: int = 0
+    federations: int = 0
+    guesses: tuple[Guesses, ...] = ()
+    """Of which the best counts; the chance to be wrong is shared out among them."""
+    bound: EpsilonBound | None = None
+    """With the claim, unit, delta and confidence; None where nothing was measured."""
+
+    @property
+    def is_disproved(self) -> bool:
+        """Whether what was measured is above the claim."""
+        return self.bound is not None and self.bound.contradicts_claim
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return asdict(self) | {"is_disproved": self.is_disproved}
+
+
+@dataclass
+class EpsilonResult:
+    """Every method's claim, and what it was measured on."""
+
+    federation: dict[str, Any]
+    measurement: dict[str, Any]
+    environment: dict[str, Any]
+    claims: list[ClaimedEpsilon] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "federation": self.federation,
+            "measurement": self.measurement,
+            "environment": self.environment,
+            "seconds": self.seconds,
+            "claims": [claim.to_json() for claim in self.claims],
+        }
+
+
+def check_claims(result: EpsilonResult) -> None:
+    """Raise DisprovedError where a claim is below what was measured, with the method and its figures."""
+    told = [
+        f"{claim.method} claims epsilon {bound.claimed:.2f} at delta {bound.delta:g} for each {bound.unit}, and at "
+        f"least {bound.at_least:.2f} was measured at {bound.confidence:.0%} confidence"
+        for claim in result.claims
+        if (bound := claim.bound) is not None and claim.is_disproved
+    ]
+    if told:
+        raise DisprovedError("; ".join(told))
+
+
+class EpsilonInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a measurement: what had ended by then is in ``result``, the other methods are not measured."""
+
+    def __init__(self, result: EpsilonResult) -> None:
+        super().__init__("the measurement was interrupted")
+        self.result = result
+
+
+def measure_epsilons(
+    audit: AuditConfig,
+    config: EpsilonConfig,
+    methods: Sequence[str],
+    settings: MethodSettings | None = None,
+    on_federation: Callable[[str, int], None] = lambda method, number: None,
+) -> EpsilonResult:
+    """Run each method on canaries and bound its epsilon from below, beside what its own account claims.
+
+    Parameters
+    ----------
+    audit : clients, rounds, seed and threads of a federation, and the time for all; its data set and model are not
+        used.
+    config : of the measurement.
+    methods : by name.
+    settings : of the methods; None for their defaults. A delta of None, 1/N, becomes 1e-5.
+    on_federation : told, before it begins, of each federation: method and number.
+
+    A method that claims nothing, or whose claim cannot be measured so, comes with the reason, and that never means that
+    it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown methods, and
+    EpsilonInterrupted.
+    """
+    names = checked_methods(methods)
+    settings = settings or MethodSettings()
+    federation = {name: getattr(audit, name) for name in ("clients", "min_clients", "rounds", "opener")}
+    measurement = asdict(config) | {"seed": audit.seed}
+    result = EpsilonResult(federation, measurement, describe_environment())
+    began = time.monotonic()
+    ends = began + 60 * audit.budget_minutes
+    try:
+        with torch_threads(audit.threads or 1):
+            for name in names:
+                result.claims.append(_claim(name, settings, audit, config, on_federation, ends))
+    except KeyboardInterrupt as error:
+        # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another bound.
+        ended = {claim.method for claim in result.claims}
+        why = "the measurement was interrupted before it had ended"
+        result.claims += [ClaimedEpsilon(name, "not measured", why) for name in names if name not in ended]
+        result.seconds = time.monotonic() - began
+        raise EpsilonInterrupted(result) from error
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _claim(
+    name: str,
+    settings: MethodSettings,
+    audit: AuditConfig,
+    config: EpsilonConfig,
+    on_federation: Callable[[str, int], None],
+    ends: float,
+) -> ClaimedEpsilon:
+    try:
+        return _measured(name, _with_delta(name, settings), audit, config, on_federation, ends)
+    except ShieldError as error:
+        return ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
+
+
+def _with_delta(name: str, settings: MethodSettings) -> MethodSettings:
+    entry = settings.of(name)
+    has_none = entry is not None and "delta" in settings_of(type(entry)) and entry.delta is None
+    return settings.changed(name, {"delta": _DELTA}) if has_none else settings
+
+
+def _measured(
+    name: str,
+    settings: MethodSettings,
+    audit: AuditConfig,
+    config: EpsilonConfig,
+    on_federation: Callable[[str, int], None],
+    ends: float,
+) -> ClaimedEpsilon:
+    reading = method_class(name).reading_with(settings.of(name))
+    claim = ClaimedEpsilon(name, "not measured", unit=reading.unit, neighbours=reading.neighbours)
+    if reading.unit is None:
+        return replace(claim, status="claims nothing", reason="epsilon is infinite: it adds no noise")
+    if clipped_to(plain_settings(settings.of(name))) is None:
+        # Before anything runs: keys alone may take a minute.
+        return replace(claim, reason="it states no norm that updates are clipped to, so that no canary fits")
+    included: list[NDArray[np.bool_]] = []
+    evidence: list[list[NDArray[np.float64]]] = []
+    claimed, delta, left = 0.0, _DELTA, config.canaries
+    while left > 0 and time.monotonic() < ends:
+        on_federation(name, len(included))
+        federation = CanaryFederation(name, settings, audit, config, left, len(included))
+        left -= len(federation.included)
+        spent = federation.spent
+        claim = replace(claim, adversary=federation.method.adversary)
+        if (reason := _nothing_claimed(spent)) is not None:
+            return replace(claim, status="claims nothing", reason=reason)
+        found = federation.evidence()
+        if not any(map(np.any, found)):
+            why = (
+                "no number of a client's update came to the aggregator in a message, and no model to a client"
+            )
+            return replace(claim, reason=why)
+        included.append(federation.included)
+        evidence.append(found)
+        claimed, delta = max(claimed, spent.epsilon), spent.delta
+    if not included:
+        return replace(claim, reason="the time was over before its first federation")
+    together = np.concatenate(included)
+    # Each way to tell is guessed by with every share; which of them there are does not depend on the coins.
+    guesses = [
+        guessed
+        for one in map(np.concatenate, zip(*evidence, strict=True))
+        for guessed in count_guesses(one, together, SHARES)
+    ]
+    unit = cast(Literal["sample", "client"], reading.unit)
+    bound = bound_from_one_run(len(together), guesses, delta=delta, unit=unit, claimed=claimed)
+    return replace(
+        claim,
+        status="measured",
+        canaries=len(together),
+        federations=len(included),
+        guesses=tuple(guesses),
+        bound=bound,
+    )
+
+
+def _nothing_claimed(spent: PrivacySpent) -> str | None:
+    if math.isfinite(spent.epsilon):
+        return None
+    if spent.reason is None:
+        return "there is no epsilon: nothing that had noise has left a client"
+    return f"epsilon is infinite: {spent.reason.removeprefix('ε is ∞ because ')}"

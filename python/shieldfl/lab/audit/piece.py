@@ -1,0 +1,391 @@
+"""Pieces of an audit's work, which any process can do: a federation under attack, or all those of one attack."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+import numpy as np
+
+from shieldfl.errors import ShieldError
+from shieldfl.lab.audit.attack import FederationAttack, ModelPlantingAttack, UpdateAttack
+from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
+from shieldfl.lab.audit.attacks.offered import usable_attacks
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.figures import image_outcome, label_outcome
+from shieldfl.lab.audit.result import UNDEFENDED, Cell, Outcome
+from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.trial import Trial, model_kind
+from shieldfl.lab.audit.views.view import KnownChange, Party, party_named
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import flatten
+
+__all__ = [
+    "OWN_FEDERATIONS",
+    "Asked",
+    "Attacked",
+    "AttackedTrial",
+    "Found",
+    "Piece",
+    "PieceWorker",
+    "planted_trial",
+]
+
+OWN_FEDERATIONS = -1
+"""In the place of a trial's number: an attack that has federations of its own does all of them in one piece."""
+
+_SERVER = party_named("aggregator")
+
+_SEVERAL = "all that this party has is sums over several clients, in which images are not searched for"
+
+_ALIKE = 1e-6
+"""Of an update's square length: what rounding takes off it, and no search for images gets near enough to feel."""
+
+_AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
+
+_SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an audit was asked for: a process has all that it needs by it."""
+
+    config: AuditConfig
+    attacks: tuple[str, ...]
+    parties: tuple[str, ...]
+    settings: MethodSettings
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is to be done."""
+
+    method: str
+    trial: int
+    """Its number, or :data:`OWN_FEDERATIONS`."""
+    attacks: tuple[str, ...]
+    """Of one federation: several where nobody alters its model."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By attack on updates: so long it goes on, and then ends with the search that it is at."""
+    rows: int | None = None
+    """Of a planted layer, where the attack's own number would take too long; None for that."""
+
+
+@dataclass
+class Found:
+    """What one attack came to on one trial, for one party."""
+
+    received: bool = False
+    """Whether the party knows a value of the client's update, or of a sum with it."""
+    reason: str = ""
+    """Why the attack does not apply, where it does not."""
+    outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
+    """With their forms, in the order in which they came."""
+
+
+@dataclass
+class Attacked:
+    """What has ended: one attack on one trial of a method, or all of an attack that has federations of its own."""
+
+    method: str
+    attack: str
+    trial: int
+    seconds: float = 0.0
+    """Without those that went into the federation, where several attacks share it."""
+    shared_seconds: float = 0.0
+    left_out: str | None = None
+    """Why the method is left out from this trial on; None where it is not."""
+    found: dict[str, Found] = field(default_factory=dict)
+    """By party, of a trial."""
+    cells: list[Cell] = field(default_factory=list)
+    """Of an attack that has federations of its own."""
+    round_seconds: float | None = None
+    """Of a round with a model that nobody has altered; None of another one, and where there was none."""
+    parameters: int | None = None
+    """Of the federation's model, with the whole of what is planted in it; None of others."""
+
+
+class AttackedTrial:
+    """One trial, attacked: what is the same to several parties is attacked once.
+
+    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
+    messages and of its sums on the first each. On sums over several clients those alone are tried that plant a layer.
+
+    Parameters
+    ----------
+    trial : a method's.
+    seed : of the attacks.
+    plain : the same trial of what defends nothing. An update that is that one's up to rounding is attacked as it is
+        there, without what was rounded, and so once for all methods. None attacks each by itself.
+    known : what came of updates of this trial before, also of other methods'; more is added.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        seed: int,
+        plain: Trial | None = None,
+        known: dict[bytes, Outcome | str] | None = None,
+    ) -> None:
+        self._trial = trial
+        self._seed = seed
+        self._plain = plain
+        self._known = {} if known is None else known
+
+    def found(self, party: Party, attack: UpdateAttack, ends: float, how: str = "") -> Found:
+        """Return what an attack came to for a party until the clock's ``ends``; ``how`` is noted in every form."""
+        changes = (one for victim in self._victims(attack) for one in self._trial.changes(party, victim))
+        found = Found(received=next(changes, None) is not None)
+        for form, outcome in self.outcomes(party, attack, ends):
+            if isinstance(outcome, str):
+                found.reason = found.reason or outcome
+            else:
+                found.outcomes.append((f"{form}, {how}" if how else form, outcome))
+        return found
+
+    def _victims(self, attack: UpdateAttack) -> range:
+        return range(self._trial.config.clients if attack.recovers == "labels" else 1)
+
+    def outcomes(
+        self, party: Party, attack: UpdateAttack, ends: float = math.inf
+    ) -> Iterator[tuple[str, Outcome | str]]:
+        """Yield what an attack came to on each update that a party has, by form; or why it does not apply.
+
+        Of sums of one round that share clients the first alone is a try: others would say the same again. It ends
+        early, before an attack that has not been done yet, once the clock is past ``ends``.
+        """
+        counted: dict[str, set[int]] = {}
+        for victim in self._victims(attack):
+            changes = list(self._trial.changes(party, victim))
+            sources: set[str] = set()
+            for known in changes:
+                if known.synthetic:
+                    yield "", _SYNTHETIC
+                    continue
+                if attack.recovers == "images":
+                    if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
+                        yield "", _SEVERAL
+                        continue
+                    if known.source in sources:
+                        continue
+                    sources.add(known.source)
+                already = counted.setdefault(_place(known), set())
+                if not already.isdisjoint(known.clients):
+                    continue
+                already.update(known.clients)
+                plain = self._without_rounding(known) if attack.recovers == "images" else None
+                forms = self._forms(known, changes, attack) if plain is None else [plain[:2]]
+                for form, observed in forms:
+                    key = _digest(attack, observed, known.clients)
+                    if key not in self._known and time.monotonic() > ends:
+                        return
+                    outcome = self._outcome(key, attack, observed, known)
+                    if isinstance(outcome, Outcome) and plain is not None:
+                        outcome = replace(outcome, remark=outcome.remark or plain[2])
+                    yield form, outcome
+
+    def _without_rounding(self, known: KnownChange) -> tuple[str, ObservedUpdate, str] | None:
+        """Return what is attacked in the place of one client's update, with its form and a remark; None for itself."""
+        if len(known.clients) > 1 or known.start is None or not known.known.all():
+            return None
+        own = (self._trial, "")
+        plain = [] if self._plain is None else [(self._plain, _AS_PLAIN)]
+        for trial, remark in [own] if self._trial.method.name == UNDEFENDED else [*plain, own]:
+            for other in trial.changes(_SERVER, known.clients[0]):
+                if other.source != "message" or other.round != known.round or other.start is None:
+                    continue
+                pairs = (known.change, other.change), (known.start, other.start)
+                if other.known.all() and all(_is_alike(one, two, other.change) for one, two in pairs):
+                    return _place(known), trial.as_update(other), remark
+        return None
+
+    def _forms(
+        self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
+    ) -> Iterator[tuple[str, ObservedUpdate]]:
+        observed = self._trial.as_update(known)
+        if attack.recovers == "images":
+            # Positions that are not known are left out by such attacks themselves.
+            yield _place(known), observed
+            return
+        dataset = self._trial.dataset
+        public = dataset.test_features, dataset.test_labels
+        for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
+            yield f"{_place(known)}, {how}", guess
+
+    def _outcome(
+        self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
+    ) -> Outcome | str:
+        if key not in self._known:
+            try:
+                self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
+            except ShieldError as error:
+                self._known[key] = str(error)
+        return self._known[key]
+
+    def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:
+        recovered = attack.recover(observed, self._seed)
+        truth, dataset = self._trial.truth(known.clients), self._trial.dataset
+        if attack.recovers == "labels":
+            return label_outcome(recovered, truth, dataset.classes)
+        return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
+
+
+def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
+    if one.shape != two.shape:
+        return False
+    apart = one.astype(np.float64) - two
+    return float(apart @ apart) <= _ALIKE * float(np.square(change, dtype=np.float64).sum())
+
+
+def _place(known: KnownChange) -> str:
+    """Say of what, and of which round, a change is known."""
+    what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
+    return f"{what}, round {known.round}"
+
+
+def _digest(attack: UpdateAttack, observed: ObservedUpdate, clients: tuple[int, ...]) -> bytes:
+    hashed = sha256(attack.name.encode())
+    start = flatten(observed.model)
+    own = observed.change, observed.known, observed.deviation, start
+    for part in (*(one.tobytes() for one in own), repr(clients).encode()):
+        hashed.update(part)
+    return hashed.digest()
+
+
+def planted_trial(
+    attack: ModelPlantingAttack,
+    name: str,
+    settings: MethodSettings,
+    config: AuditConfig,
+    dataset: Dataset,
+    number: int,
+) -> Trial:
+    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that.
+
+    It has as many rounds as it takes for one on clients' own data, at most the configuration's. How many these are
+    everybody knows, so that the attacker plants what outlives those before.
+    """
+    run = config.run_config(number)
+    kind = model_kind(config)
+    plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
+    for rounds in range(1, config.rounds + 1):
+        planting = attack if rounds == 1 else attack.lasting()
+        model = planting.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
+        trial = Trial(name, settings, replace(config, rounds=rounds), dataset, number, model)
+        if not trial.all_synthetic:
+            break
+    return trial
+
+
+@dataclass
+class _Shared:
+    """What federations of all methods have in common that have one number."""
+
+    number: int
+    plain: Trial | None = None
+    """That of what defends nothing."""
+    is_refused: bool = False
+    """Whether there is none."""
+    known: dict[bytes, Outcome | str] = field(default_factory=dict)
+    """What came of searches for images."""
+
+
+class PieceWorker:
+    """Does pieces, one after another, in this process.
+
+    Parameters
+    ----------
+    asked : of the audit.
+    dataset : that it names.
+    on_federation : told, as they begin, of the federations of an attack that has its own: method and number.
+
+    Raises ParameterError for names that there are not.
+    """
+
+    def __init__(
+        self,
+        asked: Asked,
+        dataset: Dataset,
+        on_federation: Callable[[str, int], None] = lambda method, number: None,
+    ) -> None:
+        self._asked, self._dataset, self._on_federation = asked, dataset, on_federation
+        usable = usable_attacks(asked.attacks)
+        self._on_updates = {attack.name: attack for attack in usable.on_updates}
+        self._kinds = {kind.name: kind for kind in usable.on_methods}
+        self._on_methods: dict[str, FederationAttack] = {}
+        self._parties = tuple(party_named(name) for name in asked.parties)
+        self._shared = _Shared(OWN_FEDERATIONS)
+
+    def do(self, piece: Piece) -> list[Attacked]:
+        """Do a piece; return what came of each attack. What a method refuses is written into that."""
+        if piece.trial == OWN_FEDERATIONS:
+            return [self._own_federations(piece.method, name) for name in piece.attacks]
+        began = time.monotonic()
+        attacks = [self._on_updates[name] for name in piece.attacks]
+        ended = [Attacked(piece.method, one.name, piece.trial) for one in attacks]
+        planting = attacks[0] if isinstance(attacks[0], ModelPlantingAttack) else None
+        how = self._asked.settings, self._asked.config, self._dataset, piece.trial
+        try:
+            if planting is not None:
+                planting = planting.with_rows(piece.rows) if piece.rows is not None else planting
+                attacks = [planting]
+                trial = planted_trial(planting, piece.method, *how)
+            else:
+                trial = Trial(piece.method, *how)
+        except ShieldError as error:
+            for one in ended:
+                one.seconds, one.left_out = (time.monotonic() - began) / len(attacks), str(error)
+            return ended
+        # What several attacks share is not charged to the first alone; of a planted model the attack has it all.
+        made = 0.0 if planting is not None else time.monotonic() - began
+        searches = planting is None and any(one.recovers == "images" for one in attacks)
+        shared = self._of_all(piece.trial, piece.method, trial) if searches else _Shared(piece.trial)
+        attacked = AttackedTrial(trial, self._asked.config.seed + piece.trial, shared.plain, shared.known)
+        with_rows = f"with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
+        for one, attack in zip(ended, attacks, strict=True):
+            ends = began + made + piece.seconds.get(attack.name, math.inf)
+            try:
+                for party in self._parties:
+                    one.found[party.name] = attacked.found(party, attack, ends, with_rows)
+            except ShieldError as error:
+                one.found, one.left_out = {}, str(error)
+            one.seconds, one.shared_seconds = time.monotonic() - began - made, made / len(attacks)
+            began = time.monotonic() - made
+            one.round_seconds = trial.round_seconds if planting is None else None
+            one.parameters = trial.layout.size if piece.rows is None else None
+        return ended
+
+    def _of_all(self, number: int, name: str, trial: Trial) -> _Shared:
+        """Return what searches for images share of a trial: what defends nothing, and what came of updates so far."""
+        if self._shared.number != number:
+            self._shared = _Shared(number)
+        shared = self._shared
+        if name == UNDEFENDED:
+            shared.plain = trial
+        elif shared.plain is None and not shared.is_refused:
+            how = self._asked.settings, self._asked.config, self._dataset, number
+            try:
+                shared.plain = Trial(UNDEFENDED, *how)
+            except ShieldError:
+                shared.is_refused = True
+        return shared
+
+    def _own_federations(self, method: str, name: str) -> Attacked:
+        asked, began = self._asked, time.monotonic()
+        ended = Attacked(method, name, OWN_FEDERATIONS)
+        try:
+            if name not in self._on_methods:
+                self._on_methods[name] = self._kinds[name](
+                    asked.config, asked.settings, self._dataset, self._parties
+                )
+            ended.cells = self._on_methods[name].cells(method, self._on_federation)
+        except ShieldError as error:
+            why = str(error)
+            ended.cells = [Cell(method, name, party, "does not apply", why) for party in asked.parties]
+        ended.seconds = time.monotonic() - began
+        return ended

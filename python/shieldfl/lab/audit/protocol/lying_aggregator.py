@@ -1,0 +1,349 @@
+"""A small federation in which an aggregator lies, with a client on its side: they hold what they were sent, and ask."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
+from shieldfl.errors import ShieldError, WireFormatError
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.learning.local_update import FloatVector, contraction
+from shieldfl.methods.discovery import method_class
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import HISTORY
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.reports import Note, Reporter
+from shieldfl.rounds.training_client import TrainingClient
+
+__all__ = [
+    "LyingAggregator",
+    "PlayedFederation",
+    "Question",
+]
+
+_SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
+"""Where the model's three layers end."""
+_SHARED = bytes(range(32))
+"""Of clients and key authority, in methods in which these share a secret."""
+_ROUNDS = 100
+"""Of the plan: more than are ever played."""
+
+
+class PlayedFederation(EmbeddedRoles):
+    """Rounds of one method, whose clients train without data: lies do not depend on what is learned.
+
+    Parameters
+    ----------
+    name, settings : of the method.
+    config : of the audit: how many clients, the fewest of a round, who opens sums.
+    parameters : how many the model has.
+
+    kept : what another one's roles were before their first round, and the key, as for :class:`EmbeddedRoles`.
+
+    Raises ParameterError for what the method refuses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MethodSettings,
+        config: AuditConfig,
+        parameters: int,
+        kept: tuple[Message, bytes] | None = None,
+    ) -> None:
+        drawn = np.random.default_rng(config.seed).normal(0.0, 0.3, parameters).astype(np.float32)
+        plan = FederationPlan.for_weights(
+            None,
+            clients=config.clients,
+            rounds=_ROUNDS,
+            min_clients=config.min_clients,
+            server_learning_rate=1.0,
+            parameters=parameters,
+            layer_offsets=(0, *(int(share * parameters) for share in _SHARES_OF_LAYERS)),
+            samples=config.clients * config.samples,
+            opener=config.opener if method_class(name).schemes else None,
+        )
+        model = GlobalModel(drawn, np.empty(0, np.float32))
+        super().__init__(
+            make_method(name, settings, plan), model, threads=1, shared_secret=_SHARED, kept=kept
+        )
+        self.changes: dict[int, FloatVector] = {}
+        """By client: what its training has changed of the global model in the round that runs, (P,)."""
+        self.round = 0
+        self._seed = config.seed
+        self._account = self.method.account()
+
+    @classmethod
+    def set_up(
+        cls, name: str, settings: MethodSettings, config: AuditConfig, parameters: int
+    ) -> PlayedFederation:
+        """Return one before its first round, with the keys of an earlier one of the same: some take seconds to make.
+
+        Raises as making one does.
+        """
+        return cls(name, settings, config, parameters, _kept(name, settings, config, parameters))
+
+    def unplayable(self) -> str | None:
+        """Say in one sentence why a liar cannot play these roles, which another package may have made; None if it can.
+
+        It opens answers by code of its own, which follows that of this package's roles.
+        """
+        clients_fit = all(isinstance(one, TrainingClient) for one in self.clients)
+        if clients_fit and isinstance(self.aggregator, CollectingAggregator):
+            return None
+        return "the roles of this method are none of this package's, for which lies are written"
+
+    def run_round(self) -> ShieldError | None:
+        """Run the next round with all clients; return what ended it, where something did."""
+        self.round += 1
+        driver = RoundDriver(self.method, self.authority, self.aggregator, self, self._account)
+        try:
+            driver.run_round(self.round, range(len(self.clients)), min_clients=0)
+        except ShieldError as error:
+            return error
+        return None
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        """Let each client train."""
+        for index in clients:
+            client, first = self.clients[index], message_of(index)
+            start = client.begin_round(round_number, participants, first)
+            update = contraction(round_number, self._seed + index, start)
+            if (trained := self.method.trained) is not None:
+                frozen = ~trained
+                frozen.scatter(frozen.gather(start.parameters), update.parameters)
+            client.finish_training(update)
+            known = client.global_model(first)
+            held = (
+                known.vector("parameters", np.float32, start.parameters.size)
+                if "parameters" in known
+                else start.parameters
+            )
+            self.changes[index] = update.parameters - held
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Let each client make the phase's message."""
+        for index in clients:
+            answer = None if message_of is None else message_of(index)
+            yield index, self.clients[index].step(phase, answer).to_bytes()
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        """Let each client take the round's end."""
+        for index in clients:
+            self.clients[index].end_round(message_of(index))
+
+    def encrypts(self, client: int) -> Any:
+        """Return which parameters (P,) the client has encrypted in the round that runs, as bools."""
+        return self.clients[client].disclosure.encrypted.to_bool()
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(name: str, settings: MethodSettings, config: AuditConfig, parameters: int) -> tuple[Message, bytes]:
+    key = secrets.token_bytes(SEALING_KEY_BYTES)
+    return PlayedFederation(name, settings, config, parameters).parts(key), key
+
+
+Messages = Mapping[int, Message]
+Role = TypeVar("Role", bound=Reporter)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a key authority can be asked: a closed phase's result, or, where it opens nothing, a list of clients."""
+
+    phase: str
+    round: int
+    closed: Message
+    asked: Message
+    model: Message
+    """The global model that the round has begun with."""
+    aggregator: CollectingAggregator
+    """That closed the phase: where the aggregator opens, it alone opens the answer."""
+    reader: TrainingClient
+    """A client as it was then: where clients open, it opens the answer."""
+
+
+class LyingAggregator:
+    """Does all that the honest aggregator of a federation does, and tells a lie before the last phase's result leaves.
+
+    Every other sum it makes with a copy of the honest role, from that one's state, so that the round goes on as if
+    nothing had been asked. It has a client on its side, the reader, that opens what clients may open; the policies that
+    this one's own code keeps, such as the fewest clients of a sum, are left out.
+
+    Parameters
+    ----------
+    roles : of the federation; this takes the honest aggregator's place in it.
+    reader : the client.
+    changes : returns what each client's training has changed of the model in this round, (P,), by client. Of these a
+        lie may use the reader's.
+    lie : is told of the last phase before its result leaves: with this and the phase's name.
+    alter : what is taken in the place of a client's message: of phase, client and message.
+    """
+
+    def __init__(
+        self,
+        roles: EmbeddedRoles,
+        reader: int,
+        changes: Callable[[], Mapping[int, FloatVector]],
+        lie: Callable[[LyingAggregator, str], None],
+        alter: Callable[[LyingAggregator, str, int, Message], Message] = lambda liar, phase, client, sent: (
+            sent
+        ),
+    ) -> None:
+        self.roles, self.reader = roles, reader
+        self.honest: Any = roles.aggregator
+        self._changes, self._lie, self._alter = changes, lie, alter
+        self.round = 0
+        self.first = Message()
+        """What the clients of the round were sent first; nothing where there is no key authority."""
+        self.sent: dict[int, Message] = {}
+        """By client: its message of the phase, as it was sent."""
+        self.answers: dict[str, Message | None] = {}
+        """By phase of the round: what clients got for the one before."""
+        self._taken: dict[int, Message] = {}
+        self.refused: ShieldError | None = None
+        """What the honest role has refused a message with that was put in another one's place; it took that one."""
+        self.kept: dict[int, Question] = {}
+        """By client: a question of an earlier round that a lie comes back to."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.honest, name)
+
+    @property
+    def own_change(self) -> FloatVector:
+        """What the reader's own training has changed, (P,)."""
+        return self._changes()[self.reader]
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Begin to collect, and remember how."""
+        self.honest.begin_phase(phase, round_number, answer)
+        if round_number != self.round:
+            self.round, self.answers = round_number, {}
+            self.first = self._first_message()
+        self.answers[phase] = answer
+        self.sent, self._taken, self.refused = {}, {}, None
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Take a message, or another one in its place."""
+        taken = self._alter(self, phase, client, message)
+        try:
+            self.honest.receive(phase, client, taken)
+        except ShieldError as error:
+            if taken is message:
+                raise
+            self.refused, taken = error, message
+            self.honest.receive(phase, client, message)
+        self.sent[client], self._taken[client] = message, taken
+
+    def close(self, phase: str) -> Message:
+        """Close a phase; tell the lie where it is the last."""
+        result: Message = self.honest.close(phase)
+        if phase == self.roles.method.phases[-1].name:
+            self._lie(self, phase)
+        return result
+
+    def question(self, phase: str, messages: Messages | None = None) -> Question:
+        """Sum messages of the phase that runs, None for those that were taken; return what asks for their sum.
+
+        Raises what an honest aggregator refuses messages with.
+        """
+        copied = _copied(self.honest, self.roles.new_aggregator())
+        copied.begin_phase(phase, self.round, self.answers[phase])
+        for client, message in (self._taken if messages is None else messages).items():
+            copied.receive(phase, client, Message.from_bytes(message.to_bytes()))
+        closed = copied.close(phase)
+        method = self.roles.method
+        opens_apart = method.clients_open or method.aggregator_opens
+        asked = copied.request(phase) if opens_apart else closed
+        reader = _copied(self.roles.clients[self.reader], self.roles.new_client(self.reader))
+        return Question(phase, self.round, closed, asked, self._model(), copied, reader)
+
+    def _first_message(self) -> Message:
+        """Return what clients of the round were sent first: it is begun again, as it was."""
+        authority = self.roles.authority
+        if authority is None:
+            return Message()
+        signed = authority.begin_round(self.round, None, self.honest.model_digest())
+        own = self.honest.newest_model() if self.roles.method.aggregator_opens else Message()
+        return Message({**own, **signed})
+
+    def _model(self) -> Message:
+        roles, method = self.roles, self.roles.method
+        if method.aggregator_has_model:
+            newest: Message = self.honest.newest_model()
+            return newest
+        if method.clients_open:
+            return roles.clients[self.reader].global_model(Message())
+        assert roles.authority is not None
+        return roles.authority.newest_model()
+
+    def model_of(self, client: int) -> FloatVector:
+        """Return the global model that a client's round has begun with, (P,)."""
+        return self._parameters(client, self._model())
+
+    def changed_since(self, question: Question, client: int) -> FloatVector:
+        """Return what the model has changed by since a question's round began, (P,)."""
+        return self.model_of(client) - self._parameters(client, question.model)
+
+    def _parameters(self, client: int, model: Message) -> FloatVector:
+        part = self.roles.method.message_for(client, model)
+        found: FloatVector = part.vector("parameters", np.float32, self.roles.method.plan.parameters).copy()
+        return found
+
+    def answer(self, question: Question, victim: int) -> FloatVector:
+        """Ask the key authority, and return what the model changes by that the victim would have then, (P,).
+
+        Raises what it refuses with, and WireFormatError for a sum that opens to nothing which can be used.
+        """
+        authority = self.roles.authority
+        assert authority is not None
+        answer = authority.answer(question.phase, Message.from_bytes(question.asked.to_bytes()))
+        opened = self._opened(question, answer)
+        return self._parameters(victim, opened) - self._parameters(victim, question.model)
+
+    def _opened(self, question: Question, answer: Message) -> Message:
+        method, phase = self.roles.method, question.phase
+        if method.aggregator_opens:
+            opener = question.aggregator
+            assert opener._opening is not None
+            opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
+            return opener.open(phase, answer)
+        if not method.clients_open:
+            return answer
+        reader = question.reader
+        assert reader._opening is not None
+        reader._opening.keys._min_clients = 1
+        reader.report()
+        reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
+        if reader._opening.newest_spoiled(phase) == question.round:
+            raise WireFormatError(
+                "; ".join(one.text for one in reader.report().notes if isinstance(one, Note))
+            )
+        return reader.global_model(Message())
+
+
+def _copied(role: Role, new: Role) -> Role:
+    """Return ``new``, which stands where the other one does."""
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
+    new.restore(role.state(key), key)
+    return new

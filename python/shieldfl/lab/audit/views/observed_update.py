@@ -1,0 +1,113 @@
+"""One client's update as an attacker holds it: values at some positions, and what is public of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.torch_bridge import parameter_layout
+from shieldfl.settings import TrainingSettings
+
+__all__ = ["FloatVector", "ObservedUpdate"]
+
+FloatVector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ObservedUpdate:
+    """What one client's training changed, as far as the attacker knows it.
+
+    Raises ParameterError where the arrays do not fit the model.
+    """
+
+    model: nn.Module
+    """What the client trained from, as far as the attacker knows it. Attacks work on copies."""
+    change: FloatVector
+    """Parameters after training minus before, (P,); whatever stands where ``known`` is false tells nothing."""
+    known: NDArray[np.bool_]
+    """Of which positions the attacker has the value, exact or noised, (P,)."""
+    training: TrainingSettings
+    """How the client trained; public."""
+    samples: int
+    """How many samples the client trained on; public, as weights are."""
+    sample_shape: tuple[int, ...]
+    classes: int
+    noise_deviation: float | FloatVector = 0.0
+    """Of the noise, and of what encryption rounded, on known values of ``change``, of all or of each (P,); 0 where
+    values are exact. Public, as a method's settings are."""
+    value_range: tuple[float, float] = (0.0, 1.0)
+    """Of a sample's features; public, as the normalisation is."""
+
+    def __post_init__(self) -> None:
+        size = self.layout.size
+        if self.change.shape != (size,) or self.known.shape != (size,):
+            raise ParameterError(
+                f"the model has {size:,} parameters: give as many changes, and as many flags"
+            )
+        if not self.known.any():
+            raise ParameterError("an update of which nothing is known has nothing to attack")
+        if self.deviation.shape != (size,):
+            raise ParameterError(f"the noise has one deviation, or one for each of {size:,} parameters")
+
+    @property
+    def layout(self) -> ParameterLayout:
+        """Where the tensors lie in the flat vectors."""
+        return parameter_layout(self.model)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of SGD the client took."""
+        batches = -(-self.samples // self.training.batch_size)
+        return batches * self.training.local_epochs
+
+    @property
+    def gradients_taken(self) -> float:
+        """How many times the learning rate would carry a gradient that is the same in every step.
+
+        That is the number of steps, and more with momentum, which carries a gradient through all later steps.
+        """
+        momentum = self.training.momentum
+        return sum((1 - momentum**step) / (1 - momentum) for step in range(1, self.steps + 1))
+
+    @property
+    def deviation(self) -> FloatVector:
+        """The noise on each value of ``change``, (P,)."""
+        of_all = np.asarray(self.noise_deviation, dtype=np.float32)
+        return np.broadcast_to(of_all, self.change.shape) if of_all.ndim == 0 else of_all
+
+    @property
+    def gradient(self) -> FloatVector:
+        """The mean gradient (P,) that SGD would need to change the model so, if it were the same in every step.
+
+        That is the gradient itself where there was one step.
+        """
+        return np.asarray(-self.change / self._carried, dtype=np.float32)
+
+    @property
+    def gradient_deviation(self) -> FloatVector:
+        """The noise on each value of :attr:`gradient`, (P,)."""
+        return np.asarray(self.deviation / self._carried, dtype=np.float32)
+
+    @property
+    def _carried(self) -> float:
+        return self.training.learning_rate * self.gradients_taken
+
+    def tensors(self, vector: FloatVector | NDArray[np.bool_]) -> Mapping[str, torch.Tensor]:
+        """Cut a vector (P,) into the model's tensors, by name."""
+        return dict(self._cut(vector))
+
+    def _cut(self, vector: FloatVector | NDArray[np.bool_]) -> Iterator[tuple[str, torch.Tensor]]:
+        layout = self.layout
+        for (name, where), shape in zip(layout.slices(), layout.shapes, strict=True):
+            yield name, torch.from_numpy(vector[where].copy()).reshape(shape)
+
+    def filled(self, change: FloatVector) -> ObservedUpdate:
+        """Return it with guesses where nothing is known; what is known stays."""
+        return replace(self, change=np.where(self.known, self.change, change).astype(np.float32))

@@ -1,0 +1,335 @@
+"""Who may look at a federation, and what it has got: messages, and the numbers of clients' updates in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.views.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
+from shieldfl.learning.local_update import FloatVector
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.reports import Disclosure
+
+__all__ = ["PARTIES", "PARTS_OF_VALUES", "KnownChange", "Party", "View", "party_named"]
+
+
+@dataclass(frozen=True)
+class Party:
+    """One party, honest but curious: it keeps what it gets and does as the method says.
+
+    Clients of a party are told by how many there are: the first ones that are not the victim.
+    """
+
+    name: str
+    meaning: str
+    aggregates: bool = False
+    is_authority: bool = False
+    colluding_clients: int | None = 0
+    """How many clients are of the party; None for all but the victim."""
+    reads_channel: bool = False
+    """Whether it has every message to and from clients, as it would be without TLS."""
+    has_last_model: bool = False
+    """Whether it gets the model behind the last round, and nothing else."""
+
+    def clients(self, victim: int, clients: int) -> tuple[int, ...]:
+        """Return which clients are of the party, where ``victim`` is one of ``clients``.
+
+        Raises ParameterError where there are not so many.
+        """
+        others = [index for index in range(clients) if index != victim]
+        count = len(others) if self.colluding_clients is None else self.colluding_clients
+        if count > len(others):
+            raise ParameterError(f"{self.name}: there are no {count} clients beside the one that is attacked")
+        return tuple(others[:count])
+
+    def roles(self, victim: int, clients: int) -> tuple[str, ...]:
+        """Return by what names the roles of the party are recorded."""
+        named = [AGGREGATOR] if self.aggregates else []
+        if self.is_authority:
+            named.append(AUTHORITY)
+        return (*named, *(client_name(index) for index in self.clients(victim, clients)))
+
+
+PARTIES = (
+    Party("aggregator", "the server that adds updates", aggregates=True),
+    Party("client", "one of the other clients", colluding_clients=1),
+    Party("other-clients", "all clients but the one that is attacked, together", colluding_clients=None),
+    Party("authority", "the key authority", is_authority=True),
+    Party(
+        "aggregator-and-client",
+        "the server together with one client",
+        aggregates=True,
+        colluding_clients=1,
+    ),
+    Party("network", "whoever reads all messages to and from clients: there is no TLS", reads_channel=True),
+    Party("outsider", "who gets the model behind the last round", has_last_model=True),
+)
+
+
+def party_named(name: str) -> Party:
+    """Return a party. Raises ParameterError for a name that there is not."""
+    for party in PARTIES:
+        if party.name == name:
+            return party
+    raise ParameterError(f"there is no party {name!r}: choose among {', '.join(one.name for one in PARTIES)}")
+
+
+PARTS_OF_VALUES = ("values", "update")
+"""The parts of a client's message that may hold numbers of its update as they are."""
+
+
+@dataclass(frozen=True)
+class KnownChange:
+    """What a party knows of what one client's training changed in a round, or that of several together."""
+
+    round: int
+    clients: tuple[int, ...]
+    """Whose; the values are the mean over them, at each position over those of them that sent a value there."""
+    change: FloatVector
+    """(P,); 0 where nothing is known."""
+    known: NDArray[np.bool_]
+    """(P,)."""
+    start: FloatVector | None
+    """The global parameters (P,) that the round began with; None where the party does not have them."""
+    source: str
+    """How the party has it: ``message`` or ``sum``."""
+    synthetic: bool
+    """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
+    deviation: FloatVector
+    """Of what each value (P,) is off by: of the clients' noise, and because they rounded values to encrypt them."""
+
+
+class View:
+    """All that one party got of one federation, with one client as the victim.
+
+    Parameters
+    ----------
+    record : of the federation.
+    method : that it ran.
+    party : who looks.
+    victim : the client that is attacked.
+
+    Raises ParameterError where the party has more clients than there are beside the victim.
+    """
+
+    def __init__(self, record: Record, method: Method, party: Party, victim: int) -> None:
+        self._record = record
+        self._method = method
+        self.party = party
+        self.victim = victim
+        clients = method.plan.clients
+        self.clients = party.clients(victim, clients)
+        """That are of the party."""
+        self._roles = frozenset(party.roles(victim, clients))
+
+    @cached_property
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """Every message that came to a role of the party, or that it read on its way to or from a client."""
+        return tuple(one for one in self._record.deliveries if self._gets(one))
+
+    def of_victim(self) -> Iterator[Delivery]:
+        """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
+        return (one for one in self.deliveries if _is_of(one, self.victim))
+
+    def own_exchanges(self) -> Iterator[tuple[list[Delivery], list[Delivery]]]:
+        """Yield, for each client that the party stands in the place of, what it was sent, and what it sent itself.
+
+        Whoever reads the channel has what the victim is sent.
+        """
+        readers = (self.victim,) if self.party.reads_channel else self.clients
+        for client in readers:
+            sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
+            own = () if client == self.victim else self._record.deliveries
+            yield sent, [one for one in own if _is_of(one, client)]
+
+    def _gets(self, delivery: Delivery) -> bool:
+        if delivery.receiver in self._roles:
+            return True
+        if not self.party.reads_channel:
+            return False
+        # What clients get, and what the aggregator and the authority get of them.
+        return delivery.receiver not in (AGGREGATOR, AUTHORITY) or delivery.step in ("receive", "enrol")
+
+    def model(self, round_number: int) -> FloatVector | None:
+        """Return the global parameters (P,) that a round begins with, where the party has them.
+
+        After the last round: what it came to. Whoever reads the channel has them where a message brings them. Of the
+        models of several clusters it is the victim's, where the party has that.
+        """
+        models = self._record.models
+        victims = models.get((client_name(self.victim), round_number))
+        found = [models[role, round_number] for role in sorted(self._roles) if (role, round_number) in models]
+        if victims is not None and any(np.array_equal(one, victims) for one in found):
+            return victims
+        if found:
+            return found[0]
+        if AUTHORITY in self._roles and round_number in self._record.authority_has:
+            return victims
+        if self.party.reads_channel:
+            return self._model_on_the_way(round_number)
+        if self.party.has_last_model and round_number == self._last_round + 1:
+            return victims
+        return None
+
+    @property
+    def _last_round(self) -> int:
+        return max(self._record.participants)
+
+    def _model_on_the_way(self, round_number: int) -> FloatVector | None:
+        """Return the model that a round's first message brings to the victim, or the last one's end."""
+        for one in self.deliveries:
+            comes = (one.round, one.step) in ((round_number, "begin_round"), (round_number - 1, "end_round"))
+            if comes and one.receiver == client_name(self.victim):
+                message = self._method.message_for(self.victim, one.message)
+                if "parameters" in message:
+                    found: FloatVector = message.vector(
+                        "parameters", np.float32, self._method.plan.parameters
+                    )
+                    return found.copy()
+        return None
+
+    def changes(self) -> Iterator[KnownChange]:
+        """Yield what the party knows of the victim's updates: from its messages, then from sums that it is in.
+
+        Raises ParameterError where a message has numbers that the method does not say the places of.
+        """
+        yield from self._from_messages()
+        yield from self._from_sums()
+
+    def _from_messages(self) -> Iterator[KnownChange]:
+        for one in self.deliveries:
+            found = self._numbers(one, self.victim)
+            if found is not None and found[0].any():
+                known, values = found
+                change = np.zeros(known.size, dtype=np.float32)
+                change[known] = values
+                yield KnownChange(
+                    one.round,
+                    (self.victim,),
+                    change,
+                    known,
+                    self.model(one.round),
+                    source="message",
+                    synthetic=self._record.disclosures[self.victim, one.round].synthetic,
+                    deviation=self._noise(self.victim, one.round),
+                )
+
+    def _numbers(
+        self, delivery: Delivery, client: int
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]] | None:
+        """Return the positions (P,) of the numbers that a message of this client has, and these; None for another."""
+        disclosure = self._record.disclosures.get((client, delivery.round))
+        if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
+            return None
+        message = delivery.message
+        part = next((name for name in PARTS_OF_VALUES if name in message), None)
+        if part is None:
+            return None
+        return _placed(np.frombuffer(message[part], np.float32), disclosure, self._method)
+
+    def _from_sums(self) -> Iterator[KnownChange]:
+        """Yield the mean over the clients of a sum that are not the party's own, from the models before and after."""
+        for number, participants in sorted(self._record.participants.items()):
+            before, after = self.model(number), self.model(number + 1)
+            if self.victim not in participants or before is None or after is None:
+                continue
+            mean = (after.astype(np.float64) - before) / self._method.plan.server_learning_rate
+            if not mean.any():
+                continue  # a cluster of too few clients keeps its model
+            together = self._in_one_sum(number, participants, after)
+            if self.victim not in together:
+                continue
+            senders = {one: self._positions_sent(one, number) for one in together}
+            by_all = self._method.own_settings.get("divisor") == "participants"
+            total = mean * (len(together) if by_all else np.sum([*senders.values()], axis=0))
+            others = tuple(one for one in together if one not in self.clients)
+            for one in together:
+                if one in self.clients:
+                    total -= np.where(senders[one], self._sent(one, number, before), 0.0)
+            left = np.sum([senders[one] for one in others], axis=0)
+            change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
+            synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
+            variance = np.sum([self._noise(one, number) ** 2 for one in others], axis=0)
+            error = np.sqrt(variance + len(together) * self._rounding**2)
+            yield KnownChange(
+                number,
+                others,
+                change.astype(np.float32),
+                left > 0,
+                before,
+                source="sum",
+                synthetic=synthetic,
+                deviation=np.divide(error, left, out=np.zeros_like(error), where=left > 0).astype(np.float32),
+            )
+
+    def _noise(self, client: int, number: int) -> FloatVector:
+        """Return the deviation of the noise on each value of a client's update (P,), 0 where it adds none."""
+        disclosure = self._record.disclosures[client, number]
+        noised = disclosure.noised | disclosure.encrypted if disclosure.encrypts_noised else disclosure.noised
+        return noised.to_bool() * np.float32(self._record.deviations[client, number])
+
+    @property
+    def _rounding(self) -> float:
+        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated.
+
+        They are not of values with shares of noise, next to which rounding is nothing.
+        """
+        bits = self._method.own_settings.get("fraction_bits")
+        return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
+
+    def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
+        """Return those whose round ended with this model: all, but where there are clusters."""
+        models = self._record.models
+        return tuple(
+            one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
+        )
+
+    def _positions_sent(self, client: int, number: int) -> NDArray[np.bool_]:
+        """Return at which positions (P,) a sum has a value of a client."""
+        if self._method.averages_all:
+            return np.ones(self._method.plan.parameters, dtype=np.bool_)
+        return ~self._record.disclosures[client, number].kept.to_bool()
+
+    def _sent(self, client: int, number: int, before: FloatVector) -> NDArray[np.float64]:
+        """Return what a client of the party has added to a sum (P,), with the noise that it knows of."""
+        if (client, number) in self._record.own_shares:
+            return self._record.own_shares[client, number].copy()
+        sent = self._record.own_updates[client, number].parameters.astype(np.float64) - before
+        for one in self._record.deliveries:
+            if one.round == number and (found := self._numbers(one, client)) is not None:
+                known, values = found
+                sent[known] = values
+        return sent
+
+
+def _is_of(delivery: Delivery, client: int) -> bool:
+    """Say whether a message is one that this client has sent."""
+    step, details = delivery.step, delivery.details
+    return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
+
+
+def _placed(
+    numbers: NDArray[np.float32], disclosure: Disclosure, method: Method
+) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return which positions (P,) a message's numbers are of, and those numbers, in order; buffers are left out.
+
+    Where positions that stay with a client are hidden among the others, they come with noise alone, and count as not
+    known: that favours the attacker, who cannot tell them apart.
+    """
+    sent = disclosure.clear.to_bool() | disclosure.noised.to_bool()
+    count, buffers = int(sent.sum()), method.plan.buffers
+    if numbers.size in (count, count + buffers):
+        return sent, numbers[:count]
+    outside = ~disclosure.encrypted.to_bool()
+    if numbers.size == int(outside.sum()):
+        return sent, numbers[sent[outside]]
+    raise ParameterError(
+        f"{method.name}: a client's message has {numbers.size:,} numbers, and it states the places of {count:,}: "
+        "there is no view of it to attack"
+    )

@@ -1,0 +1,314 @@
+"""Measuring this machine: the costs that simulations and plans rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from shieldfl.authority.granted_keys import AnswerOpener
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.build_info import build_info, machine_facts
+from shieldfl.encryption.interface import POOLED, KeyBits, Scheme
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS, calibrations, scheme_named
+from shieldfl.errors import RangeError
+from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
+from shieldfl.learning import MODELS
+from shieldfl.learning.stages import median_seconds
+from shieldfl.masks import SelectionLimits, select
+from shieldfl.settings import Count, NotNegative, Settings, ThreadCounts, about
+
+__all__ = [
+    "CalibrationSettings",
+    "SchemeWork",
+    "calibrate",
+    "measure_schemes",
+    "scheme_parameters",
+]
+
+
+# Updates are small: well inside the default range of +-8.
+_DEVIATION = 0.05
+_MODEL = "Training step"
+# Of the totals that are opened: where an authority answers lists of clients, its work grows with them.
+_FEW_CLIENTS, _MANY_CLIENTS = 2, 18
+# A few batches at a time, so that starting an epoch weighs as little as it does in training.
+_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class CalibrationSettings(Settings):
+    """What is measured, and for how long."""
+
+    schemes: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1),
+        about("Schemes to measure.", choices=calibrations, options=("--scheme",)),
+    ] = calibrations()
+    threads: Annotated[
+        ThreadCounts | None,
+        about("For encryption and training; 1 is always among them. By default one, and all cores."),
+    ] = None
+    values: Annotated[Count, about("Of an update, for everything but slow schemes.")] = 2**20
+    slow_ciphertexts: Annotated[
+        Count, about("That slow schemes, Paillier, encrypt at a time, for each thread.")
+    ] = 64
+    key_bits: Annotated[KeyBits, about("Paillier's key size.")] = DEFAULT_KEY_BITS
+    seconds: Annotated[NotNegative, about("For each figure, and three repetitions at least.")] = 0.5
+    model: Annotated[
+        str | None,
+        about("Measure a training step of this model too; needs torch.", choices=MODELS, panel=_MODEL),
+    ] = None
+    sample_shape: Annotated[
+        tuple[Count, ...], Meta(min_length=1), about("Shape of one sample.", panel=_MODEL)
+    ] = (1, 28, 28)
+    classes: Annotated[Count, about("Classes of the model.", panel=_MODEL)] = 10
+    batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
+
+    def thread_counts(self) -> tuple[int, ...]:
+        """Return the numbers of threads, ascending, 1 among them."""
+        asked = (build_info()["threads"],) if self.threads is None else self.threads
+        return tuple(sorted({1, *asked}))
+
+
+def calibrate(
+    settings: CalibrationSettings | None = None, on_step: Callable[[str], None] = lambda _: None
+) -> DeviceProfile:
+    """Measure this machine; takes some minutes. ``on_step`` is told what is measured next.
+
+    Every scheme's opened sum is checked. Raises ParameterError for a model or sizes that cannot be, ImportError where a
+    model is to be measured and torch is not installed.
+    """
+    chosen = settings or CalibrationSettings()
+    # Before what takes minutes: it refuses a model that cannot be.
+    train = None if chosen.model is None else _model_measurement(chosen.model, chosen)
+    generator = np.random.default_rng(0)
+    update = generator.normal(0.0, _DEVIATION, chosen.values).astype(np.float32)
+    gradient = generator.permutation(update)
+    scores = np.abs(update * gradient)
+    total = np.zeros(chosen.values, dtype=np.float64)
+    limits = SelectionLimits(budget=1.0)
+
+    def per_value(step: Callable[[], Any]) -> float:
+        return median_seconds(step, chosen.seconds) / chosen.values
+
+    on_step("score and select")
+    score = per_value(lambda: np.abs(update * gradient))
+    select_positions = per_value(lambda: select(scores, update, limits, threads=1))
+    add_clear = per_value(lambda: np.add(total, update, out=total))
+    work = SchemeWork(
+        update, chosen.slow_ciphertexts, chosen.key_bits, chosen.thread_counts(), chosen.seconds
+    )
+    schemes = measure_schemes(chosen.schemes, work, on_step)
+    model = None
+    if train is not None:
+        on_step(f"training {chosen.model}")
+        model = train()
+    return DeviceProfile(machine_facts(), tuple(schemes), score, select_positions, add_clear, model)
+
+
+def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[], ModelProfile]:
+    """Return what times SGD with the default momentum, on random samples; errors as of ``build_model``."""
+    # Only here, so that a profile of the schemes alone needs no torch.
+    import torch
+
+    from shieldfl.learning.networks import build_model
+    from shieldfl.learning.sgd import train_locally
+    from shieldfl.models.torch_bridge import parameter_layout
+    from shieldfl.settings import TrainingSettings
+
+    model = build_model(name, settings.sample_shape, settings.classes, seed=0)
+    training = TrainingSettings(local_epochs=1, batch_size=settings.batch_size)
+    generator = torch.Generator().manual_seed(0)
+    samples = _BATCHES * settings.batch_size
+    features = torch.randn((samples, *settings.sample_shape), generator=generator)
+    labels = torch.randint(settings.classes, (samples,), generator=generator)
+
+    def seconds_of(threads: int) -> float:
+        torch.set_num_threads(threads)
+        step = partial(train_locally, model, features, labels, training, seed=0)
+        return median_seconds(step, settings.seconds, threads=threads) / samples
+
+    def measure() -> ModelProfile:
+        before = torch.get_num_threads()
+        try:
+            seconds = {threads: seconds_of(threads) for threads in settings.thread_counts()}
+        finally:
+            torch.set_num_threads(before)
+        return ModelProfile(name, settings.sample_shape, parameter_layout(model).size, seconds)
+
+    return measure
+
+
+@dataclass(frozen=True)
+class SchemeWork:
+    """What each scheme is measured on."""
+
+    update: NDArray[np.float32]
+    """Encrypted whole; repeated or cut by slow schemes."""
+    slow_ciphertexts: int
+    """That slow schemes encrypt at a time, for each thread."""
+    key_bits: int
+    """For schemes with a choice of it."""
+    threads: tuple[int, ...]
+    seconds: float
+    """For each figure, at least."""
+
+
+def scheme_parameters(name: str, key_bits: int) -> Any:
+    """Return the parameters that one of :func:`shieldfl.encryption.registry.calibrations` is measured with."""
+    return scheme_named(name).calibrated_parameters(name.removesuffix(POOLED), key_bits)
+
+
+def measure_schemes(
+    names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
+) -> list[SchemeProfile]:
+    """Measure some of :func:`shieldfl.encryption.registry.calibrations`; a slow scheme takes seconds more for a key.
+
+    ``on_step`` is told the name of each before it is measured.
+
+    Adding and opening are measured with one thread, without integer weights and clear values.
+    Raises RangeError should a sum be opened wrongly.
+    """
+    benches: dict[Any, _Bench] = {}
+    profiles = []
+    for name in names:
+        on_step(name)
+        parameters = scheme_parameters(name, work.key_bits)
+        if parameters not in benches:
+            benches[parameters] = _Bench(scheme_named(name), parameters)
+        profiles.append(_measure_scheme(name, work, parameters, benches[parameters]))
+    return profiles
+
+
+def _measure_scheme(name: str, work: SchemeWork, parameters: Any, bench: _Bench) -> SchemeProfile:
+    scheme = bench.scheme
+    in_one = int(parameters.values_per_ciphertext)
+    encrypt_seconds = {}
+    pool_seconds = {}
+    for threads in work.threads:
+        count = in_one * work.slow_ciphertexts * threads if scheme.is_slow else work.update.size
+        bench.take(np.resize(work.update, count), threads)
+        prepare = None
+        if name.endswith(POOLED):
+            prepare = bench.fill_pool
+            # Used up before each repetition, since a pool keeps what is not taken.
+            taken = bench.encrypt
+            pool_seconds[threads] = median_seconds(prepare, work.seconds, taken, threads) / (count / in_one)
+        seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
+        encrypt_seconds[threads] = seconds / (count / in_one)
+    bench.check(2.0**-parameters.fraction_bits)
+    ciphertexts = count / in_one
+    answer_seconds, answer_seconds_per_client = (
+        (seconds / ciphertexts for seconds in bench.answer_seconds(work.seconds))
+        if scheme.enrols
+        else (0.0, 0.0)
+    )
+    return SchemeProfile(
+        name=name,
+        setting=repr(parameters),
+        values_per_ciphertext=in_one,
+        ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
+        encrypt_seconds=encrypt_seconds,
+        add_seconds=median_seconds(bench.add, work.seconds, bench.start_sum) / ciphertexts,
+        open_seconds=bench.open_seconds(work.seconds) / ciphertexts,
+        answer_seconds=answer_seconds,
+        answer_seconds_per_client=answer_seconds_per_client,
+        clients_open=scheme.enrols,
+        adds_clear_values=scheme.adds_clear_values,
+        pool_seconds=pool_seconds,
+    )
+
+
+class _Bench:
+    """The roles of one scheme, and the values that they handle; rounds only go up, whatever is measured."""
+
+    def __init__(self, scheme: Scheme, parameters: Any) -> None:
+        self.scheme = scheme
+        # Each repetition opens anew. Where an authority answers a list once, each is a round of its own; elsewhere
+        # without the protection against two totals of a round, which costs nothing to check.
+        self._authority: Any = KeyAuthority(
+            parameters, min_clients=_FEW_CLIENTS, one_total_per_round=scheme.enrols, threads=1
+        )
+        self._public_key = self._authority.public_key
+        self._keys = [self._public_key] * _FEW_CLIENTS
+        if scheme.enrols:
+            self._keys = [self._authority.enrol(client) for client in range(_MANY_CLIENTS)]
+        self._round = 0
+        self._aggregator: Any = None
+        self._total: Any = None
+
+    def take(self, values: NDArray[np.float32], threads: int) -> None:
+        """Go on with these values and so many threads."""
+        self._encryptors = [self.scheme.Encryptor(key, threads=threads) for key in self._keys]
+        self._values = values
+        self._frames = [self._encrypted(client) for client in range(_FEW_CLIENTS)]
+
+    def _encrypted(self, client: int) -> bytes:
+        frame: bytes = self._encryptors[client].encrypt(self._values, round=self._round).to_bytes()
+        return frame
+
+    def fill_pool(self) -> None:
+        encryptor = self._encryptors[-1]
+        encryptor.precompute(encryptor.ciphertexts_for(self._values.size))
+        encryptor.wait()
+
+    def encrypt(self) -> None:
+        self._encrypted(-1)
+
+    def start_sum(self) -> None:
+        """Begin a sum with the first client's frame: adding to an empty one would be less work."""
+        self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
+        self._aggregator.add(self._frames[0])
+
+    def add(self) -> None:
+        self._aggregator.add(self._frames[1])
+
+    def _sum_up_anew(self, clients: int) -> None:
+        """Sum up another round of so many clients."""
+        self._round += 1
+        self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
+        for client in range(clients):
+            self._aggregator.add(self._encrypted(client))
+        self._total = self._aggregator.total()
+
+    def answer_seconds(self, seconds: float) -> tuple[float, float]:
+        """Time a request and its answer: what both take whoever is in the total, and for each client in it.
+
+        An authority answers a list once, and repeats that answer for nothing: each repetition is a round of its own.
+        """
+
+        def answer() -> None:
+            self._authority.sum_key(self._total.request())
+
+        few, many = (
+            median_seconds(answer, seconds, partial(self._sum_up_anew, clients))
+            for clients in (_FEW_CLIENTS, _MANY_CLIENTS)
+        )
+        # Noise can make more clients seem faster where there is next to nothing to answer.
+        per_client = max(0.0, many - few) / (_MANY_CLIENTS - _FEW_CLIENTS)
+        return max(0.0, few - _FEW_CLIENTS * per_client), per_client
+
+    def open_seconds(self, seconds: float) -> float:
+        """Time what whoever opens does: an authority, or, where clients enrol, one of them that has the answer."""
+        self._sum_up_anew(_FEW_CLIENTS)
+        return median_seconds(self._opener(), seconds)
+
+    def _opener(self) -> Callable[[], NDArray[np.float64]]:
+        opener = self._authority
+        if self.scheme.enrols:
+            key = self._keys[0]
+            opener = AnswerOpener(self._public_key, key.opening_keys[0], _FEW_CLIENTS, (1.0, 1.0), 1)
+            opener.take(self._authority.sum_key(self._total.request()))
+        return lambda: opener.open(self._total)
+
+    def check(self, step: float) -> None:
+        self._sum_up_anew(_FEW_CLIENTS)
+        sums = self._opener()()
+        if not np.allclose(sums, _FEW_CLIENTS * self._values, rtol=0.0, atol=_FEW_CLIENTS * step):
+            raise RangeError("a sum was opened wrongly: this build cannot be relied on")

@@ -1,0 +1,324 @@
+"""Who encrypts how much under each method: the part of a round that methods decide.
+
+No model is trained here: a curve stands for its scores, and says what mask SenseCrypt's constraints ask for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from statistics import NormalDist
+from typing import Annotated, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.fleet.cost_model import SchemeCosts
+from shieldfl.lab.fleet.fleet import Fleet, FloatVector, IntVector
+from shieldfl.masks import sense_crypt_budgets
+from shieldfl.methods.discovery import named_method
+from shieldfl.rounds.named_method import Masks, NamedMethod
+from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about
+
+__all__ = [
+    "EncryptionPlan",
+    "MaskSettings",
+    "SecurityFloor",
+    "SensitivityCurve",
+    "fleet_budgets",
+    "packed_fields",
+    "plan_encryption",
+    "simulated_method",
+    "union_ratio",
+]
+
+
+# Of the grid on which curves are kept: fine where few positions hold much.
+_POINTS = 2049
+_SMALLEST_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class SecurityFloor(Settings):
+    """The share of the sensitivity that a client must encrypt: 1 - C exp(-B alpha) (SenseCrypt, eq. 7).
+
+    The defaults are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
+    """
+
+    exposed_share: Annotated[
+        Probability,
+        about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C"),
+    ] = 0.7
+    exposure_decay: Annotated[
+        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
+    ] = 1.3
+
+    def shares(self, budgets: FloatVector) -> FloatVector:
+        """Return the floor for each budget: float64 in [0, 1]."""
+        floors: FloatVector = 1.0 - self.exposed_share * np.exp(-self.exposure_decay * budgets)
+        return floors
+
+
+@dataclass(frozen=True)
+class SensitivityCurve:
+    """Cumulated share of the sensitivity over the share of positions, most sensitive first.
+
+    Attributes
+    ----------
+    position_shares : tuple of float
+        Ascending from 0 to 1.
+    sensitivity_shares : tuple of float
+        Of the same length, from 0 to 1, not decreasing and concave but for rounding.
+    """
+
+    position_shares: tuple[float, ...]
+    sensitivity_shares: tuple[float, ...]
+
+    @classmethod
+    def log_normal(cls, deviation: float = 2.0) -> SensitivityCurve:
+        """Return the curve of log-normal scores, for where no model is at hand.
+
+        ``deviation`` is that of the natural logarithm: 0 for equal scores, larger for more in few positions. The
+        share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
+        """
+        normal = NormalDist()
+        at = _grid()
+        inner = [normal.cdf(deviation - normal.inv_cdf(1.0 - share)) for share in at[1:-1].tolist()]
+        return cls(tuple(at.tolist()), (0.0, *inner, 1.0))
+
+    def least_ratio(self, sensitivity_share: ArrayLike) -> FloatVector:
+        """Return the smallest share of positions that holds these shares of the sensitivity."""
+        wanted = np.asarray(sensitivity_share, dtype=np.float64)
+        ratios: FloatVector = np.interp(wanted, *self._rising())
+        return ratios
+
+    def best_ratio(self, cost_weight: float = 1.0) -> float:
+        """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses when nothing constrains it.
+
+        With equal weights those are the positions whose score is above the mean.
+
+        Parameters
+        ----------
+        cost_weight : beta_1 / beta_2, positive; infinite to encrypt as little as the constraints allow.
+        """
+        widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
+        return float(widths[gains > cost_weight * widths].sum()) if math.isfinite(cost_weight) else 0.0
+
+    def mask_ratios(
+        self,
+        budgets: FloatVector,
+        floor: SecurityFloor,
+        *,
+        cost_weight: float = 1.0,
+        leakage_ratio: float = 0.0,
+    ) -> tuple[FloatVector, FloatVector]:
+        """Return the share of positions that each client encrypts, and by how much its budget falls short.
+
+        The share is the best one (eq. 9), raised to what the constraints ask for, and at most the budget (eq. 6).
+        Where that is less than they ask for, the second vector says how much is missing.
+
+        Parameters
+        ----------
+        budgets : alpha of each client, float64 of shape (K,).
+        floor : the share of the sensitivity that must be encrypted (eq. 7).
+        cost_weight : see :meth:`best_ratio`.
+        leakage_ratio : the share of positions that the bound on mutual information asks for (eq. 8), 0 for none.
+        """
+        needed = np.maximum(self.least_ratio(floor.shares(budgets)), leakage_ratio)
+        wanted = np.maximum(needed, self.best_ratio(cost_weight))
+        return np.minimum(wanted, budgets), np.maximum(needed - budgets, 0.0)
+
+    def _rising(self) -> tuple[Sequence[float], Sequence[float]]:
+        """Both shares, each sensitivity share once, with the fewest positions that reach it."""
+        held, first = np.unique(np.asarray(self.sensitivity_shares), return_index=True)
+        return held.tolist(), np.asarray(self.position_shares)[first].tolist()
+
+
+def _grid() -> FloatVector:
+    fine = np.geomspace(_SMALLEST_SHARE, 1.0, _POINTS - 1)
+    grid: FloatVector = np.concatenate(([0.0], fine))
+    grid[-1] = 1.0
+    return grid
+
+
+@dataclass(frozen=True)
+class MaskSettings(SecurityFloor):
+    """What decides the sizes of masks."""
+
+    uniform_ratio: Annotated[
+        Share | None,
+        about(
+            "Share of the parameters that mask-crypt and fedml-he encrypt at every client; default: as many as the "
+            "union of sense-crypt's masks over the whole fleet, at which its paper compares (section 4.2)."
+        ),
+    ] = None
+    mask_overlap: Annotated[
+        Probability,
+        about(
+            "Where the union of sense-crypt's masks lies between the largest one (1: nested masks, as equal scores "
+            "give) and that of independent ones (0)."
+        ),
+    ] = 0.5
+    """Clients with equal splits of MNIST and CIFAR-10 show 0.5 to 0.7 (bench/experiments/heterogeneity.py); see also
+    :func:`packed_fields`."""
+    cost_weight: Annotated[
+        Positive,
+        about(
+            "Of sense-crypt: what a position costs over what it protects (eq. 9); inf to encrypt as little as the "
+            "constraints allow.",
+            symbol="beta_1 / beta_2",
+            words={"inf": inf},
+        ),
+    ] = 1.0
+    leakage_ratio: Annotated[
+        Probability,
+        about("Share of the positions that sense-crypt's bound on mutual information asks for (eq. 8)."),
+    ] = 0.0
+    curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
+    """Of the scores."""
+
+
+@dataclass(frozen=True)
+class EncryptionPlan:
+    """What each client encrypts in a round, and which steps it takes for it."""
+
+    method: str
+    values: IntVector
+    """Encrypted by each client, int64 of shape (K,)."""
+    fields: IntVector
+    """In the ciphertexts that each client sends, int64 of shape (K,): its values and, where several share a
+    ciphertext with positions that only others selected, zeros."""
+    groups: IntVector
+    """Which clients are summed together, from 0, int64 of shape (K,)."""
+    union_values: IntVector
+    """Positions in which a group's total is encrypted, int64, one for each group."""
+    scores: bool
+    selects: bool
+    sends_mask: bool
+    budget_shortfall: FloatVector
+    """By how much each client's budget is below what its constraints ask for; 0 for most."""
+
+
+def simulated_method(name: str) -> NamedMethod:
+    """Return what a method's class says of it.
+
+    Raises ParameterError for one that is not known, and for one that does not say how much its clients encrypt.
+    """
+    stated = named_method(name)
+    if stated.masks not in get_args(Masks):
+        raise ParameterError(
+            f"{name} cannot be simulated: its class does not say how much clients encrypt, one of "
+            f"{', '.join(get_args(Masks))}"
+        )
+    return stated
+
+
+def plan_encryption(
+    method: str, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings | None = None
+) -> EncryptionPlan:
+    """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
+
+    - Nothing, or everything.
+    - Budgets: those of SenseCrypt (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
+      ciphertexts take no plain numbers encrypt their cluster's union instead.
+    - One share: for all, of a mask that they agree on, in each round or before the first one, which is not counted.
+
+    Raises ParameterError as :func:`simulated_method` does, and for settings that do not fit the fleet.
+    """
+    stated = simulated_method(method)
+    chosen = settings or MaskSettings()
+    parameters = fleet.model.parameters
+    if stated.masks == "budgets":
+        return _by_budgets(stated, fleet, scheme, chosen)
+    if stated.masks in ("nothing", "everything"):
+        share = 1.0 if stated.masks == "everything" else 0.0
+    elif chosen.uniform_ratio is not None:
+        share = chosen.uniform_ratio
+    else:
+        share = float(_unions(fleet, _sense_crypt_ratios(fleet, chosen)[0], chosen).max())
+    count = _positions(share, parameters)
+    return EncryptionPlan(
+        method=method,
+        values=np.full(fleet.size, count),
+        fields=np.full(fleet.size, count),
+        groups=np.zeros(fleet.size, dtype=np.int64),
+        union_values=np.atleast_1d(count),
+        scores=stated.masks_each_round,
+        selects=stated.masks_each_round,
+        sends_mask=stated.masks_each_round,
+        budget_shortfall=np.zeros(fleet.size),
+    )
+
+
+def fleet_budgets(fleet: Fleet) -> FloatVector:
+    """Return alpha of each client of a fleet, with its way up as bandwidth and cores times rate as speed.
+
+    Ciphertexts go up and plain numbers come down (SenseCrypt with a key authority, its Algorithm 3), so the way up is
+    the bandwidth that encryption loads.
+    """
+    return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
+
+
+def union_ratio(ratios: FloatVector, overlap: float) -> float:
+    """Return the union's share of masks with these ratios: between the largest and that of independent masks."""
+    independent = 1.0 - float(np.prod(1.0 - ratios))
+    return overlap * float(ratios.max()) + (1.0 - overlap) * independent
+
+
+def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeCosts, overlap: float) -> IntVector:
+    """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
+
+    Popular positions come first in that order. A share ``overlap`` of a client's positions is taken to be the first
+    ones, the others to lie at random in the rest of the union, where each of them may fall into a ciphertext of its
+    own. With one value in a ciphertext nothing is added.
+    """
+    first = overlap * values
+    rest = unions - first
+    chance = np.divide(values - first, rest, out=np.zeros(values.size), where=rest > 0.0)
+    hit = 1.0 - (1.0 - np.minimum(chance, 1.0)) ** scheme.values_per_ciphertext
+    fields: IntVector = np.ceil(first + rest * hit - 1e-6).astype(np.int64)
+    return np.clip(fields, values, unions)
+
+
+def _by_budgets(
+    stated: NamedMethod, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings
+) -> EncryptionPlan:
+    ratios, shortfall = _sense_crypt_ratios(fleet, settings)
+    union_values = _positions(_unions(fleet, ratios, settings), fleet.model.parameters)
+    own = _positions(ratios, fleet.model.parameters)
+    if not scheme.adds_clear_values:
+        own = union_values[fleet.clusters]
+    return EncryptionPlan(
+        method=stated.name,
+        values=own,
+        fields=packed_fields(own, union_values[fleet.clusters], scheme, settings.mask_overlap),
+        groups=fleet.clusters,
+        union_values=union_values,
+        scores=stated.masks_each_round,
+        selects=stated.masks_each_round,
+        sends_mask=stated.masks_each_round,
+        budget_shortfall=shortfall,
+    )
+
+
+def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:
+    return settings.curve.mask_ratios(
+        fleet_budgets(fleet),
+        settings,
+        cost_weight=settings.cost_weight,
+        leakage_ratio=settings.leakage_ratio,
+    )
+
+
+def _unions(fleet: Fleet, ratios: FloatVector, settings: MaskSettings) -> FloatVector:
+    clusters = range(len(fleet.cluster_names))
+    return np.array([union_ratio(ratios[fleet.clusters == one], settings.mask_overlap) for one in clusters])
+
+
+def _positions(shares: float | FloatVector, parameters: int) -> IntVector:
+    # Rounded up, so that a mask holds the share that is asked for; the epsilon takes back rounding alone.
+    whole: IntVector = np.ceil(np.asarray(shares) * parameters - 1e-6).astype(np.int64)
+    return np.clip(whole, 0, parameters)

@@ -1,0 +1,263 @@
+"""A fleet: the clients of a federation as their devices and links are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError
+from shieldfl.settings import (
+    BYTES_PER_SECOND,
+    SECONDS,
+    NotNegative,
+    Positive,
+    Probability,
+    Settings,
+    Share,
+    Text,
+    about,
+    parse_toml,
+    read_settings,
+    read_text,
+    settings_of,
+    table_of,
+    tables_of,
+)
+
+__all__ = [
+    "Aggregator",
+    "ClientKind",
+    "Fleet",
+    "FloatVector",
+    "IntVector",
+    "Model",
+    "Training",
+    "load_fleet",
+    "parse_fleet",
+]
+
+
+FloatVector = NDArray[np.float64]
+IntVector = NDArray[np.int64]
+
+
+MOST_CLIENTS = 1_000_000
+"""Of a fleet: a hundred bytes of vectors for each."""
+
+
+_Size = Annotated[int, Meta(ge=1, le=2**40)]
+
+
+@dataclass(frozen=True)
+class Model(Settings):
+    """What is trained."""
+
+    parameters: Annotated[_Size, about("How many it has.")]
+    name: Annotated[
+        Text | None, about("A model of the device profile or of shieldfl run, for the time of training.")
+    ] = None
+    train_core_seconds_per_sample: Annotated[
+        Positive | None,
+        about("Of one sample in one epoch on one core at speed 1; None takes what the cost model says."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Training(Settings):
+    """What every client does in a round."""
+
+    local_epochs: Annotated[_Size, about("Passes over a client's samples.")] = 1
+    min_clients: Annotated[
+        _Size,
+        about("The key authority opens no total of fewer, so a cluster that fewer survive in has no result."),
+    ] = 3
+
+
+@dataclass(frozen=True)
+class Aggregator(Settings):
+    """The machine that adds ciphertexts, and one like it that opens totals."""
+
+    cores: Annotated[Positive, about("Of the same kind as those that the costs are of.")] = 1.0
+
+
+@dataclass(frozen=True)
+class ClientKind(Settings):
+    """``count`` clients that are alike."""
+
+    name: Text
+    cores: Positive
+    samples: Annotated[_Size, about("Of training data, of each.")]
+    upload_bytes_per_second: Annotated[
+        Positive, about("Rate of its way up.", key="upload", units=BYTES_PER_SECOND)
+    ]
+    download_bytes_per_second: Annotated[
+        Positive, about("Rate of its way down.", key="download", units=BYTES_PER_SECOND)
+    ]
+    count: Annotated[_Size, about("How many there are.")] = 1
+    cpu_share: Annotated[Share, about("Of the time of each core.")] = 1.0
+    core_speed: Annotated[
+        Positive,
+        about(
+            "Of one core, in cores of the machine that the costs are of. A ratio of clock rates will do where there is "
+            "no better figure; two calibrated profiles give it exactly."
+        ),
+    ] = 1.0
+    latency_seconds: Annotated[
+        NotNegative,
+        about("One way, paid by the upload and by the download.", key="latency", units=SECONDS),
+    ] = 0.0
+    dropout_probability: Annotated[
+        Probability, about("Of leaving the round before the upload is complete.", key="dropout")
+    ] = 0.0
+    idle_seconds: Annotated[
+        NotNegative,
+        about(
+            "Between two rounds, with nothing to do: randomisers of a pooled scheme that are made in it cost the round "
+            "nothing.",
+            key="idle",
+            units=SECONDS,
+        ),
+    ] = 0.0
+    profile: Annotated[
+        str,
+        about(
+            "The path of its own device profile, relative to the fleet file; by default it has the one that the costs "
+            "of all others are of."
+        ),
+    ] = ""
+    cluster: Annotated[
+        str, about("Clients of the same label have alike data; methods that cluster keep them together.")
+    ] = ""
+
+
+def _of_clients(of_kind: Callable[[ClientKind], float]) -> cached_property[FloatVector]:
+    return cached_property(lambda fleet: fleet.per_client(of_kind))
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Clients, the model they train, and the aggregator. Vectors have one entry for each client, in file order.
+
+    Raises ParameterError for a fleet without clients.
+    """
+
+    name: str
+    model: Model
+    kinds: tuple[ClientKind, ...]
+    training: Training = field(default_factory=Training)
+    aggregator: Aggregator = field(default_factory=Aggregator)
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise ParameterError("the fleet has no clients")
+        if self.size > MOST_CLIENTS:
+            raise ParameterError(f"the fleet has {self.size:,} clients: {MOST_CLIENTS:,} are the most")
+
+    @cached_property
+    def size(self) -> int:
+        """Number of clients."""
+        return sum(kind.count for kind in self.kinds)
+
+    @cached_property
+    def client_names(self) -> tuple[str, ...]:
+        """A name for each client: that of its kind, numbered where there are several."""
+        return tuple(
+            kind.name if kind.count == 1 else f"{kind.name} {number}"
+            for kind in self.kinds
+            for number in range(1, kind.count + 1)
+        )
+
+    @cached_property
+    def cluster_names(self) -> tuple[str, ...]:
+        """The labels of clusters in order of first appearance."""
+        return tuple(dict.fromkeys(kind.cluster for kind in self.kinds))
+
+    @cached_property
+    def clusters(self) -> IntVector:
+        """Index into ``cluster_names`` for each client."""
+        return self._repeat([self.cluster_names.index(kind.cluster) for kind in self.kinds]).astype(np.int64)
+
+    def per_client(self, of_kind: Callable[[ClientKind], float]) -> FloatVector:
+        """Return a figure of each client's kind."""
+        return self._repeat([of_kind(kind) for kind in self.kinds])
+
+    cores = _of_clients(lambda kind: kind.cores)
+    core_rate = _of_clients(lambda kind: kind.cpu_share * kind.core_speed)
+    """What one core does of the reference core's work: share times speed."""
+    samples = _of_clients(lambda kind: kind.samples)
+    idle_seconds = _of_clients(lambda kind: kind.idle_seconds)
+    """Between two rounds."""
+    upload_bytes_per_second = _of_clients(lambda kind: kind.upload_bytes_per_second)
+    download_bytes_per_second = _of_clients(lambda kind: kind.download_bytes_per_second)
+    latency_seconds = _of_clients(lambda kind: kind.latency_seconds)
+    """One way."""
+    dropout_probability = _of_clients(lambda kind: kind.dropout_probability)
+
+    def _repeat(self, values: list[float] | list[int]) -> FloatVector:
+        repeated = np.repeat(np.asarray(values, dtype=np.float64), [kind.count for kind in self.kinds])
+        repeated.setflags(write=False)
+        return repeated
+
+
+_SECTIONS = ("name", "model", "training", "aggregator", "client")
+_LINKS = ("upload", "download")
+
+
+def load_fleet(path: str | Path) -> Fleet:
+    """Read a fleet file; the name of the file is the fleet's where it states none.
+
+    Raises DataError for a file that cannot be read, ParameterError as :func:`parse_fleet`.
+    """
+    return parse_fleet(read_text(path, "fleet file"), Path(path).stem, Path(path).parent)
+
+
+def parse_fleet(text: str, default_name: str = "fleet", folder: Path | None = None) -> Fleet:
+    """Make a fleet of the text of a fleet file.
+
+    ``[model]``, ``[training]``, ``[aggregator]`` and each ``[[client]]`` have the settings of
+    :class:`shieldfl.lab.fleet.fleet.Model`, ``Training``, ``Aggregator`` and ``ClientKind``. A client may state
+    ``bandwidth`` for both directions, and need not have a name; its profile's path is relative to ``folder``.
+
+    Raises ParameterError that names the client, the key and what is allowed: for text that is not TOML, unknown or
+    missing keys, unknown units, numbers out of range and a fleet without clients.
+    """
+    document = parse_toml(text, _SECTIONS, "the fleet file")
+    clients = tables_of(document, "client")
+    if not clients:
+        raise ParameterError("the fleet has no clients: add a [[client]] table for each kind")
+    name = document.get("name", default_name)
+    if not isinstance(name, str) or not name.strip():
+        raise ParameterError(f"name must be a text that is not empty, not {name!r}")
+    return Fleet(
+        name=name,
+        model=read_settings(Model, table_of(document, "model"), "[model]"),
+        training=read_settings(Training, table_of(document, "training"), "[training]"),
+        aggregator=read_settings(Aggregator, table_of(document, "aggregator"), "[aggregator]"),
+        kinds=tuple(
+            _client(table, number, folder or Path()) for number, table in enumerate(clients, start=1)
+        ),
+    )
+
+
+def _client(table: Mapping[str, Any], number: int, folder: Path) -> ClientKind:
+    stated = {"name": f"client {number}"} | dict(table)
+    where = f"[[client]] {stated['name']!r}"
+    if "bandwidth" in stated:
+        both = stated.pop("bandwidth")
+        settings_of(ClientKind)["upload"].read(both, f"{where} bandwidth: ")
+        for link in _LINKS:
+            if link in stated:
+                raise ParameterError(
+                    f"{where} states bandwidth and {link}: give bandwidth, or both directions"
+                )
+            stated[link] = both
+    if isinstance(stated.get("profile"), str):
+        stated["profile"] = str(folder / stated["profile"])
+    return read_settings(ClientKind, stated, where)

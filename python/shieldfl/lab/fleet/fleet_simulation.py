@@ -1,0 +1,253 @@
+"""Several fleets under the same schemes and methods, and their figures: what tables, pictures and reports show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import Meta
+
+from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.encryption_plan import MaskSettings, simulated_method
+from shieldfl.lab.fleet.fleet import Fleet, FloatVector
+from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate
+from shieldfl.lab.report.fleet_pictures import straggler_index_by_budget
+from shieldfl.settings import Count, Seed, Text, about
+
+__all__ = [
+    "FleetSimulation",
+    "FleetSummary",
+    "SimulatedFleet",
+    "SimulationSettings",
+    "client_rows",
+    "simulate_fleets",
+    "summarise",
+]
+
+
+_ROUNDS = "Rounds"
+_ROUNDS_AT_RANDOM = 100
+"""By default: enough for means of what is random."""
+
+
+@dataclass(frozen=True)
+class SimulationSettings(MaskSettings):
+    """What is simulated of each fleet. Raises ParameterError for methods that cannot be, too."""
+
+    methods: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about("Methods, compared side by side.", options=("--method",), panel=_ROUNDS),
+    ] = ("fedavg", "sense-crypt", "mask-crypt", "fedml-he", "full-he")
+    rounds: Annotated[
+        Count | None,
+        about(
+            "Number of rounds of each fleet. By default 100 where clients may drop out, and else one, since nothing "
+            "else is random.",
+            panel=_ROUNDS,
+        ),
+    ] = None
+    seed: Annotated[Seed, about("Decides who drops out, and when.", panel=_ROUNDS)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.methods:
+            simulated_method(name)
+
+    def rounds_of(self, fleet: Fleet) -> int:
+        """Return how many rounds of a fleet are simulated."""
+        if self.rounds is not None:
+            return self.rounds
+        return _ROUNDS_AT_RANDOM if fleet.dropout_probability.any() else 1
+
+
+@dataclass(frozen=True)
+class SimulatedFleet:
+    """One fleet under every scheme and method."""
+
+    fleet: Fleet
+    runs: dict[str, list[FleetRounds]]
+    """By scheme; one for each method."""
+
+    @property
+    def rounds(self) -> int:
+        """How many were simulated under each."""
+        return int(next(iter(self.runs.values()))[0].dropped.shape[0])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "name": self.fleet.name,
+            "clients": self.fleet.size,
+            "parameters": self.fleet.model.parameters,
+            "rounds": self.rounds,
+            "runs": [
+                asdict(summarise(rounds)) | {"timelines": client_rows(rounds)}
+                for runs in self.runs.values()
+                for rounds in runs
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class FleetSimulation:
+    """Fleets in the order given, with what they were simulated from."""
+
+    fleets: tuple[SimulatedFleet, ...]
+    costs: CostSource
+    settings: SimulationSettings
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """Their names, in the costs' order."""
+        return tuple(self.costs.models)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader has to know about these costs."""
+        return self.costs.notes([one.fleet for one in self.fleets])
+
+    def straggler_indices(self, fleet: Fleet) -> dict[str, FloatVector]:
+        """Return, for each scheme, the straggler index over the shares of ``BUDGETS``."""
+        return {
+            scheme: straggler_index_by_budget(
+                fleet, self.costs.for_method("mask-crypt", scheme), self.settings
+            )
+            for scheme in self.schemes
+        }
+
+    def round_seconds(self, scheme: str) -> dict[str, list[float]]:
+        """Return each method's mean seconds of a round, one for each fleet."""
+        seconds: dict[str, list[float]] = {}
+        for one in self.fleets:
+            for rounds in one.runs[scheme]:
+                seconds.setdefault(rounds.plan.method, []).append(float(rounds.round_seconds.mean()))
+        return seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        return {
+            "costs": self.costs.to_json(),
+            "seed": self.settings.seed,
+            "fleets": [one.to_json() for one in self.fleets],
+            "notes": self.notes,
+        }
+
+
+def simulate_fleets(
+    fleets: Sequence[Fleet], costs: CostSource, settings: SimulationSettings | None = None
+) -> FleetSimulation:
+    """Simulate every fleet under every scheme and method; see :mod:`shieldfl.lab.fleet.round_simulation`."""
+    chosen = settings or SimulationSettings()
+    costs.check(fleets)
+    simulated = (
+        SimulatedFleet(
+            fleet,
+            {
+                scheme: [
+                    simulate(
+                        method,
+                        fleet,
+                        costs.for_method(method, scheme),
+                        chosen.rounds_of(fleet),
+                        chosen.seed,
+                        chosen,
+                    )
+                    for method in dict.fromkeys(chosen.methods)
+                ]
+                for scheme in costs.models
+            },
+        )
+        for fleet in fleets
+    )
+    return FleetSimulation(tuple(simulated), costs, chosen)
+
+
+@dataclass(frozen=True)
+class FleetSummary:
+    """Means over rounds; seconds and bytes."""
+
+    method: str
+    scheme: str
+    clients: int
+    clusters: int
+    rounds: int
+    total_seconds: float
+    round_seconds: float
+    slowest_client_seconds: float
+    """Until the last update has arrived."""
+    straggler_index: float | None
+    """None where nobody survived a round."""
+    straggler: str
+    idle_share: float | None
+    bytes_up: float
+    """Of all clients in a round."""
+    bytes_down: float
+    least_encrypted_share: float
+    most_encrypted_share: float
+    union_share: float
+    """Of the largest cluster total."""
+    clients_short_of_budget: int
+    """Whose budget is smaller than what security asks for."""
+    dropouts: int
+    wasted_seconds: float
+    failed_rounds: int
+    """Rounds of clusters in which too few clients were left; the model stayed as it was."""
+
+
+def summarise(rounds: FleetRounds) -> FleetSummary:
+    """Reduce rounds to figures."""
+    parameters = rounds.fleet.model.parameters
+    values = rounds.plan.values
+    return FleetSummary(
+        method=rounds.plan.method,
+        scheme=rounds.scheme,
+        clients=rounds.fleet.size,
+        clusters=int(rounds.plan.union_values.size),
+        rounds=int(rounds.dropped.shape[0]),
+        total_seconds=rounds.total_seconds,
+        round_seconds=float(rounds.round_seconds.mean()),
+        slowest_client_seconds=float(rounds.client_seconds.max(axis=1).mean()),
+        straggler_index=_mean(rounds.straggler_index),
+        straggler=rounds.stragglers[0],
+        idle_share=_mean(rounds.idle_share),
+        bytes_up=float(rounds.bytes_up.sum(axis=1).mean()),
+        bytes_down=float(rounds.bytes_down.sum(axis=1).mean()),
+        least_encrypted_share=float(values.min()) / parameters,
+        most_encrypted_share=float(values.max()) / parameters,
+        union_share=float(rounds.plan.union_values.max()) / parameters,
+        clients_short_of_budget=int(np.count_nonzero(rounds.plan.budget_shortfall)),
+        dropouts=int(np.count_nonzero(rounds.dropped)),
+        wasted_seconds=rounds.wasted_seconds,
+        failed_rounds=int(np.count_nonzero(rounds.failed)),
+    )
+
+
+def client_rows(rounds: FleetRounds) -> list[dict[str, Any]]:
+    """Return a row of plain JSON types for each client: means over rounds, in seconds and bytes."""
+    means = {f"{name}_seconds": rounds.stages[name].mean(axis=0) for name in STAGES}
+    means |= {
+        "idle_seconds": rounds.idle.mean(axis=0),
+        "download_seconds": rounds.download.mean(axis=0),
+        "bytes_up": rounds.bytes_up.mean(axis=0),
+        "bytes_down": rounds.bytes_down.mean(axis=0),
+        "dropouts": rounds.dropped.sum(axis=0),
+    }
+    clusters = rounds.fleet.cluster_names
+    return [
+        {
+            "client": name,
+            "cluster": clusters[rounds.fleet.clusters[number]],
+            "encrypted_values": int(rounds.plan.values[number]),
+            **{key: column[number].item() for key, column in means.items()},
+        }
+        for number, name in enumerate(rounds.fleet.client_names)
+    ]
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values.tolist() if not math.isnan(value)]
+    return sum(known) / len(known) if known else None

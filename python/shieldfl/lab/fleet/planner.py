@@ -1,0 +1,273 @@
+"""What a fleet can encrypt within a target round time, under which scheme, and what limits it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.fleet.cost_model import CostModel
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan
+from shieldfl.lab.fleet.fleet import Fleet, IntVector
+from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan, stage_seconds
+from shieldfl.settings import Positive, Probability, Settings, about
+
+__all__ = [
+    "Limit",
+    "Recommendation",
+    "RoundTarget",
+    "SchemePlan",
+    "plan_round",
+]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What would have to be faster."""
+
+    step: str
+    """``train``, ``score``, ``select``, ``encrypt`` or ``upload`` of a client, ``aggregate``, ``open`` or
+    ``download``; ``nothing`` where everything is encrypted in time."""
+    client: str | None
+    """Whose step it is; None for the aggregator's and the key authority's."""
+    seconds: float
+    """What the step takes."""
+
+    def describe(self) -> str:
+        """Say it in a line."""
+        if self.step == "nothing":
+            return "nothing: every client encrypts all parameters in time"
+        whose = "" if self.client is None else f" of {self.client}"
+        return f"{self.step}{whose}, {self.seconds:.3g} s"
+
+
+@dataclass(frozen=True)
+class SchemePlan:
+    """The best that one scheme can do."""
+
+    scheme: str
+    feasible: bool
+    """Whether every client encrypts the least ratio, and the round is over in time."""
+    mask_ratio: float
+    """The most that any client encrypts, as a share of the parameters: the size of the union."""
+    budgets: tuple[float, ...]
+    """Of each client, as a share of the parameters."""
+    longest_steps: tuple[Limit, ...]
+    """Of each client: what takes it longest before its update has arrived."""
+    update_seconds: tuple[float, ...]
+    """Of each client, from the start of the round until its update has arrived."""
+    round_seconds: float
+    least_round_seconds: float
+    """The shortest that was found, with every client at the least ratio or at all that it has; where a ciphertext has
+    fewer bytes than its values in the clear, the latter is."""
+    limit: Limit
+    bytes_up: float
+    """Of all clients in a round."""
+    pool_seconds: float = 0.0
+    """The longest that a client makes randomisers for a round; what it is not idle for is in the round."""
+
+    @property
+    def least_budget(self) -> float:
+        """The smallest of the budgets."""
+        return min(self.budgets)
+
+
+@dataclass(frozen=True)
+class RoundTarget(Settings):
+    """What a plan has to reach."""
+
+    target_seconds: Annotated[Positive, about("Seconds that a round may take, from start to new model.")]
+    least_ratio: Annotated[Probability, about("Share of the parameters that every client must encrypt.")] = (
+        0.01
+    )
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The best scheme for a target, and the others beside it."""
+
+    target: RoundTarget
+    best: SchemePlan
+    others: tuple[SchemePlan, ...]
+    """Every other scheme, best first."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the target can be met."""
+        return self.best.feasible
+
+    def describe(self) -> str:
+        """Say in a few lines what is recommended and what limits it."""
+        best = self.best
+        if not self.feasible:
+            seconds, ratio = self.target.target_seconds, self.target.least_ratio
+            return (
+                f"no scheme meets {seconds:g} s with {ratio:.2%} of the parameters encrypted: "
+                f"the least possible is {best.least_round_seconds:.3g} s with {best.scheme}\n"
+                f"limited by {best.limit.describe()}"
+            )
+        return (
+            f"{best.scheme}: clients encrypt {best.least_budget:.2%} to {best.mask_ratio:.2%} of the parameters, "
+            f"{best.round_seconds:.3g} s a round\n"
+            f"limited by {best.limit.describe()}"
+        )
+
+
+def plan_round(
+    fleet: Fleet,
+    costs: Mapping[str, CostModel],
+    target_seconds: float,
+    least_ratio: float = RoundTarget.least_ratio,
+) -> Recommendation:
+    """Recommend a scheme and each client's budget for a target round time.
+
+    For each scheme, every client gets the largest mask with which the whole round, aggregation and opening included,
+    is over in time; a cap on all masks, equal for all, keeps the total small enough for the aggregator. Masks are
+    taken to be nested, so that the largest one is the union; under a scheme whose ciphertexts take no plain numbers
+    all clients encrypt the union. Dropouts are left out: they only shorten a round.
+
+    The best scheme is the one whose slowest client encrypts most, then the one with the largest mask, then the one
+    with the shortest round. Where none meets the target it is the one that comes closest.
+
+    Parameters
+    ----------
+    costs : cost models by the name of scheme and packing, such as ``{"paillier-dense": ...}``.
+    target_seconds, least_ratio : see :class:`RoundTarget`.
+
+    Raises ParameterError for no schemes and settings out of range.
+    """
+    if not costs:
+        raise ParameterError("a plan needs the costs of at least one scheme")
+    target = RoundTarget(target_seconds, least_ratio)
+    plans = [_Search(fleet, name, model, target_seconds, least_ratio).best() for name, model in costs.items()]
+    plans.sort(key=_rank)
+    return Recommendation(target, plans[0], tuple(plans[1:]))
+
+
+def _rank(plan: SchemePlan) -> tuple[Any, ...]:
+    if not plan.feasible:
+        return (True, plan.least_round_seconds)
+    return (False, -plan.least_budget, -plan.mask_ratio, plan.round_seconds)
+
+
+class _Search:
+    """The largest masks of one scheme: bisections, since times rise with the number of values where all do not fit."""
+
+    def __init__(self, fleet: Fleet, name: str, costs: CostModel, target: float, least_ratio: float) -> None:
+        # Nobody drops out of a plan, and a fleet of one client is planned like any other.
+        kinds = tuple(replace(kind, dropout_probability=0.0) for kind in fleet.kinds)
+        self._fleet = replace(fleet, kinds=kinds, training=replace(fleet.training, min_clients=1))
+        self._name = name
+        self._costs = costs
+        self._target = target
+        self._least = math.ceil(least_ratio * fleet.model.parameters - 1e-6)
+
+    def best(self) -> SchemePlan:
+        low, high = self._least, self._fleet.model.parameters
+        smallest, everything = (self._round(self._uniform(values)) for values in (low, high))
+        least_seconds = min(smallest.total_seconds, everything.total_seconds)
+        if everything.total_seconds <= self._target:
+            return self._plan(everything, least_seconds, feasible=True)
+        if smallest.total_seconds > self._target:
+            # Where the least is not in time, and all is neither, the one that comes closer.
+            closest = min(smallest, everything, key=lambda rounds: rounds.total_seconds)
+            return self._plan(closest, least_seconds, feasible=False)
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._fits(middle):
+                low = middle
+            else:
+                high = middle - 1
+        found = self._round(self._masks(low))
+        # Values that fill up a ciphertext that is sent anyway can shorten a round.
+        return self._plan(found, min(least_seconds, found.total_seconds), feasible=True)
+
+    def _fits(self, cap: int) -> bool:
+        masks = self._masks(cap)
+        return int(masks.max()) == cap and self._round(masks).total_seconds <= self._target
+
+    def _masks(self, cap: int) -> IntVector:
+        """Return the largest masks from the least one to ``cap`` whose updates arrive in time."""
+        if not self._costs.scheme.adds_clear_values:
+            return self._uniform(cap)  # all encrypt the union
+        # Masks fitted to a target let updates arrive together: the aggregator then has all of them before it.
+        adding = self._fleet.size * float(self._costs.add_seconds(self._fleet, cap))
+        latest = self._target - adding - float(self._costs.open_seconds(self._fleet, cap, self._fleet.size))
+        latest -= float(self._round(self._uniform(cap)).download.max())
+        low, high = self._uniform(self._least), self._uniform(cap)
+        while (low < high).any():
+            middle = (low + high + 1) // 2
+            stages = stage_seconds(self._fleet, self._costs, self._encryption(middle))
+            in_time = np.sum(list(stages.values()), axis=0) <= latest
+            low = np.where(in_time, middle, low)
+            high = np.where(in_time, high, np.maximum(middle - 1, low))
+        return low
+
+    def _uniform(self, values: int) -> IntVector:
+        return np.full(self._fleet.size, values)
+
+    def _round(self, values: IntVector) -> FleetRounds:
+        return simulate_plan(self._fleet, self._costs, self._encryption(values))
+
+    def _encryption(self, values: IntVector) -> EncryptionPlan:
+        """Say that clients encrypt so much, all of them in one total, whose union is the largest mask."""
+        encrypts = int(values.max()) > 0
+        return EncryptionPlan(
+            method="plan",
+            values=values,
+            fields=values,
+            groups=np.zeros(self._fleet.size, dtype=np.int64),
+            union_values=np.array([values.max()]),
+            scores=encrypts,
+            selects=encrypts,
+            sends_mask=encrypts,
+            budget_shortfall=np.zeros(self._fleet.size),
+        )
+
+    def _plan(self, rounds: FleetRounds, least_seconds: float, feasible: bool) -> SchemePlan:
+        parameters = self._fleet.model.parameters
+        values = rounds.plan.values
+        everything = feasible and int(values.min()) == parameters
+        return SchemePlan(
+            scheme=self._name,
+            feasible=feasible,
+            mask_ratio=float(values.max()) / parameters,
+            budgets=tuple((values / parameters).tolist()),
+            longest_steps=tuple(_longest_step(rounds, client) for client in range(self._fleet.size)),
+            update_seconds=tuple(rounds.client_seconds[0].tolist()),
+            round_seconds=rounds.total_seconds,
+            least_round_seconds=least_seconds,
+            limit=Limit("nothing", None, 0.0) if everything else _limit(rounds),
+            bytes_up=float(rounds.bytes_up.sum()),
+            pool_seconds=float(self._costs.pool_seconds(self._fleet, values).max()),
+        )
+
+
+def _limit(rounds: FleetRounds) -> Limit:
+    """Return the longest step on the way that decides the round's time, through its slowest client."""
+    names = rounds.fleet.client_names
+    fetching = int(rounds.download[0].argmax())
+    steps = [
+        _longest_step(rounds, _slowest(rounds)),
+        Limit("aggregate", None, float(rounds.aggregation[0, 0])),
+        Limit("open", None, float(rounds.opening[0, 0])),
+        Limit("download", names[fetching], float(rounds.download[0, fetching])),
+    ]
+    return max(steps, key=lambda step: step.seconds)
+
+
+def _longest_step(rounds: FleetRounds, client: int) -> Limit:
+    name = rounds.fleet.client_names[client]
+    steps = (Limit(stage, name, float(rounds.stages[stage][0, client])) for stage in STAGES)
+    return max(steps, key=lambda step: step.seconds)
+
+
+def _slowest(rounds: FleetRounds) -> int:
+    """Return the client with the smallest mask, of these the one whose update comes last."""
+    values: Sequence[int] = rounds.plan.values.tolist()
+    seconds = rounds.client_seconds[0].tolist()
+    return min(range(len(values)), key=lambda client: (values[client], -seconds[client]))

@@ -1,0 +1,1 @@
+"""Pages, pictures and files of figures: the same for runs, audits and fleets."""

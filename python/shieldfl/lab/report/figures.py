@@ -1,0 +1,408 @@
+"""Figures of reports: how they look, rows of bars and dots, lines, and the files and page elements made of them.
+
+Colours are Okabe and Ito's, which colour-blind readers can tell apart. matplotlib is imported when the first figure is
+made, and none of its global state is used. Files repeat exactly. Inside a page text stays text, in the page's font, and
+what depends on the background follows the page's colours, so that one drawing serves light and dark screens.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shieldfl.lab.report.output_files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
+
+__all__ = [
+    "BACKGROUND",
+    "FAINT",
+    "LINE_COLOURS",
+    "LINE_MARKERS",
+    "NARROW",
+    "NEUTRAL",
+    "PART_COLOURS",
+    "TEXT",
+    "WIDE",
+    "Line",
+    "Shape",
+    "add_grid",
+    "add_legend",
+    "draw_bars",
+    "draw_costs",
+    "draw_lines",
+    "inline_svg",
+    "name_rows",
+    "new_figure",
+    "percent",
+    "render_pdf",
+    "render_png",
+    "render_row",
+    "render_svg",
+    "set_title",
+    "wrapped",
+    "write_figure",
+]
+
+BACKGROUND, TEXT = "#ffffff", "#1f2328"
+FAINT = "#d8dce1"
+"""Grid and axis lines."""
+NEUTRAL = "#b4bac2"
+"""For what is present but not the point."""
+LINE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+LINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+PART_COLOURS = {
+    "train": NEUTRAL,
+    "score": "#F0E442",
+    "negotiate": "#E69F00",
+    "select": "#E69F00",
+    "encrypt": "#0072B2",
+    "upload": "#56B4E9",
+    "aggregate": "#009E73",
+    "download": "#009E73",
+    "open": "#D55E00",
+    "merge": "#CC79A7",
+    "wait": FAINT,
+    "other": FAINT,
+    "encrypted": "#0072B2",
+    "personalised": "#E69F00",
+    "noise": "#56B4E9",
+    "clear": NEUTRAL,
+    "up": "#0072B2",
+    "down": "#56B4E9",
+}
+"""Of a round's time, of the parameters and of the bytes; no picture shows two of one colour."""
+
+_PAGE_COLOURS = {
+    BACKGROUND: "var(--card)",
+    TEXT: "var(--text)",
+    FAINT: "var(--line)",
+    NEUTRAL: "var(--neutral)",
+}
+_DOTS_AN_INCH = 160
+_POINTS_AN_INCH = 72.0
+_WIDEST_SPREAD = 30.0
+"""Of values that are drawn as bars, the largest over the smallest."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """For which screen a figure is drawn. Lengths are in points, of which a page may show fewer."""
+
+    width: float
+    text: float
+    """Size of letters, which stay readable when a page shows the drawing somewhat smaller."""
+
+    @property
+    def narrow(self) -> bool:
+        """Whether panels stand below each other, and names above their bars."""
+        return self.width < 500.0
+
+    def width_of(self, text: str) -> float:
+        """Return about how wide a text is, in a wide font."""
+        return 0.64 * self.text * max(map(len, text.split("\n")))
+
+
+WIDE = Shape(width=740.0, text=11.5)
+NARROW = Shape(width=330.0, text=11.0)
+"""For telephones, which are 320 to 430 points wide."""
+
+
+def new_figure(shape: Shape, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """Return a figure of so many points and its panels, row by row."""
+    from matplotlib.figure import Figure
+
+    size = (shape.width / _POINTS_AN_INCH, height / _POINTS_AN_INCH)
+    figure = Figure(figsize=size, facecolor=BACKGROUND)
+    figure.set_layout_engine("constrained", w_pad=6.0 / _POINTS_AN_INCH, h_pad=4.0 / _POINTS_AN_INCH)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in panels:
+        axes.set_facecolor(BACKGROUND)
+        axes.set_axisbelow(True)
+        axes.tick_params(colors=TEXT, labelsize=shape.text, length=0)
+        for label in (axes.xaxis.label, axes.yaxis.label):
+            label.set(color=TEXT, fontsize=shape.text)
+        for side, spine in axes.spines.items():
+            spine.set(visible=side == "bottom", color=FAINT)
+    return figure, panels
+
+
+def set_title(axes: Axes, title: str, shape: Shape) -> None:
+    """Write what a panel shows, above its left end."""
+    axes.set_title(title, loc="left", fontsize=shape.text, color=TEXT, parse_math=False)
+
+
+def add_grid(axes: Axes, axis: Literal["x", "y", "both"]) -> None:
+    """Draw faint lines behind what is plotted."""
+    axes.grid(axis=axis, color=FAINT, linewidth=0.8)
+
+
+def add_legend(figure: Figure, panels: Sequence[Axes], shape: Shape, columns: int) -> None:
+    """Name below the panels what is in any of them, once, with so many names in a line."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    legend = figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=min(columns, len(named)),
+        frameon=False,
+        fontsize=shape.text,
+        columnspacing=1.2,
+        labelcolor=TEXT,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def name_rows(axes: Axes, names: Sequence[str], shape: Shape, height: float, above: bool) -> None:
+    """Make rows around 0, 1, 2 …, the first on top, each with its name beside it or ``above`` what is drawn there.
+
+    ``height`` is that of what is drawn, in rows.
+    """
+    if above:
+        axes.set_yticks([])
+        for row, name in enumerate(names):
+            axes.annotate(
+                name,
+                (0.0, row - 0.5 * height),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                va="bottom",
+                fontsize=shape.text,
+                color=TEXT,
+                parse_math=False,
+            )
+    else:
+        axes.set_yticks(range(len(names)), list(names), parse_math=False)
+    axes.set_ylim(len(names) - 1.0 + 0.7 * height, 0.5 * height - 1.0 if above else -0.6)
+
+
+def draw_bars(axes: Axes, parts: Mapping[str, ArrayLike], height: float) -> NDArray[np.float64]:
+    """Draw a bar in each row, whose named parts stand one behind the other, and return where the bars end."""
+    ends: NDArray[np.float64] = np.zeros(1)
+    for name, lengths in parts.items():
+        widths = np.asarray(lengths, dtype=np.float64)
+        ends = np.broadcast_to(ends, widths.shape)
+        axes.barh(range(widths.size), widths, height, ends, label=name, color=PART_COLOURS[name])
+        ends = ends + widths
+    add_grid(axes, "x")
+    return ends
+
+
+def draw_costs(
+    axes: Axes,
+    parts: Mapping[str, Sequence[float]],
+    texts: Sequence[str],
+    text: Callable[[float], str],
+    room: float,
+    shape: Shape,
+    shares: bool = False,
+) -> bool:
+    """Draw a bar in each row with its text behind it, and return whether they differ so much that there are dots.
+
+    These are on a logarithmic axis, or, with ``shares``, bars of all parts' shares. ``room`` is how long the axis is,
+    about, which becomes so long that no text is cut.
+    """
+    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+    totals: list[float] = np.sum(list(parts.values()) or [[0.0] * len(texts)], axis=0).tolist()
+    apart = min(totals) > 0.0 and max(totals) > _WIDEST_SPREAD * min(totals)
+
+    def end(lengths: Sequence[float]) -> float:
+        """Return to where the axis must go for all texts to find room behind what has these lengths."""
+        rooms = (max(room - shape.width_of(words) - 12.0, 0.3 * room) for words in texts)
+        return max(length * room / one for length, one in zip(lengths, rooms, strict=True))
+
+    if shares:
+        whole = [total or 1.0 for total in totals]
+        parts = {name: np.divide(seconds, whole).tolist() for name, seconds in parts.items()}
+        totals = np.divide(totals, whole).tolist()
+    if apart and not shares:
+        low = 10.0 ** math.floor(math.log10(min(totals)))
+        axes.set_xscale("log")
+        axes.set_xlim(low, low * 10.0 ** end([math.log10(value / low) for value in totals]))
+        axes.xaxis.set_major_locator(LogLocator(numticks=5 if shape.narrow else 4))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.hlines(range(len(totals)), low, totals, color=FAINT, linewidth=1.0)
+        axes.plot(totals, range(len(totals)), "o", color=LINE_COLOURS[0], markersize=7.0)
+        add_grid(axes, "x")
+    else:
+        draw_bars(axes, parts, 0.4 if shape.narrow else 0.62)
+        axes.set_xlim(0.0, end(totals) or 1.0)
+        axes.xaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]) if shares else MaxNLocator(nbins=4))
+    axes.xaxis.set_major_formatter(percent() if shares else quantity(text))
+    for row, (length, words) in enumerate(zip(totals, texts, strict=True)):
+        place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(words, (length, row), fontsize=shape.text, color=TEXT, **place)
+    return apart
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line shows."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    dashed: bool = False
+
+
+def draw_lines(axes: Axes, lines: Sequence[Line], most_marks: int = 8) -> None:
+    """Draw lines, later ones thinner, and with marks elsewhere, so that lines on each other can be told apart."""
+    for depth, line in enumerate(lines):
+        width = max(4.8 - 0.8 * depth, 1.6)
+        every = -(-len(line.x) // most_marks)
+        axes.plot(
+            line.x,
+            line.y,
+            label=line.label,
+            color=line.colour,
+            linewidth=width,
+            linestyle="--" if line.dashed else "-",
+            marker=LINE_MARKERS[depth % len(LINE_MARKERS)],
+            markersize=2.0 + 1.4 * width,
+            markerfacecolor=BACKGROUND if line.dashed else line.colour,
+            markevery=(depth % every, every),
+        )
+
+
+def quantity(text: Callable[[float], str]) -> FuncFormatter:
+    """Write the ticks of an axis as ``text`` writes its figures, without noughts behind the point."""
+    from matplotlib.ticker import FuncFormatter
+
+    def tick(value: float, _: int | None) -> str:
+        if value <= 0.0:
+            return "0"
+        number, unit = text(value).split(" ")
+        return f"{float(number):g} {unit}"
+
+    return FuncFormatter(tick)
+
+
+def percent() -> FuncFormatter:
+    """Write the ticks of an axis of shares in percent."""
+    from matplotlib.ticker import FuncFormatter
+
+    return FuncFormatter(lambda share, _: f"{share * 100:g} %")
+
+
+def wrapped(text: str, shape: Shape) -> str:
+    """Break a text behind commas and colons into lines that a shape has room for."""
+    kept = re.sub(r"(?<![,:]) ", "\xa0", text)
+    filled = textwrap.fill(kept, int(shape.width / shape.width_of("m")), break_on_hyphens=False)
+    return filled.replace("\xa0", " ")
+
+
+def render_png(figure: Figure) -> bytes:
+    """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(_DOTS_AN_INCH)
+    buffer = io.BytesIO()
+    # Draws once. ``savefig`` would draw twice: to lay the figure out, and then its file.
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
+
+
+def render_svg(figure: Figure) -> str:
+    """Return an SVG file, one unit of which is a point, with text as text."""
+    return _save(figure, "svg", ("Creator", "Date", "Format", "Type")).decode("utf-8")
+
+
+def render_pdf(figure: Figure) -> bytes:
+    """Return a PDF file."""
+    return _save(figure, "pdf", ("Creator", "Producer", "CreationDate"))
+
+
+def _save(figure: Figure, kind: str, left_out: Sequence[str]) -> bytes:
+    from matplotlib import rc_context
+
+    buffer = io.BytesIO()
+    # Only settings say these: letters that can be searched and scaled, and names that do not differ from run to run.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "shieldfl", "pdf.fonttype": 42}):
+        figure.savefig(buffer, format=kind, metadata=dict.fromkeys(left_out))
+    return buffer.getvalue()
+
+
+def write_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as SVG, PDF and PNG files beside each other, and return their paths. Raises OSError.
+
+    It stays as it is laid out for them, at the dots of the PNG file.
+    """
+    figure.set_dpi(_DOTS_AN_INCH)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    written = []
+    for ending, render in ((".svg", render_svg), (".pdf", render_pdf), (".png", render_png)):
+        written.append(path.with_name(path.name + ending))
+        write_whole(written[-1], render(figure))
+    return written
+
+
+def render_row(images: NDArray[np.uint8], gap: int) -> bytes:
+    """Return a PNG file of images (k, height, width, 3), ``gap`` transparent pixels between each and the next.
+
+    A pixel of theirs is one of the file's, in which nothing changes from run to run.
+    """
+    from PIL import Image
+
+    opaque = np.pad(images, ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=255)
+    apart = np.pad(opaque, ((0, 0), (0, 0), (0, gap), (0, 0)))
+    row = np.concatenate(list(apart), axis=1)[:, : -gap or None]
+    buffer = io.BytesIO()
+    Image.fromarray(row).save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+_REFERENCE = re.compile(r"(?:xlink:href=\"|url\()#([^\")]+)")
+_IDENTIFIER = re.compile(r' id="([^"]*)"')
+_TAG = re.compile(r"<[^>]*>")
+_TURNED_BY_NOTHING = re.compile(r' transform="rotate\(-?0 [^"]*"')
+_LONG_NUMBER = re.compile(r"(\d+\.\d{2})\d+")
+
+
+def inline_svg(svg: str, name: str, label: str, kind: str) -> str:
+    """Return what :func:`render_svg` wrote as an element of a page.
+
+    Parameters
+    ----------
+        name : Of this drawing; what it refers to within itself bears it, since a page has one space of names.
+        label : What the drawing shows, for those who do not see it.
+        kind : Its class in the page.
+    """
+    _, opening, body = re.split(r"(<svg\b[^>]*>)", svg, maxsplit=1)
+    box = re.search(r'viewBox="([^"]*)"', opening)
+    assert box is not None, "matplotlib gives every figure its size"
+    body = re.sub(r"<metadata>.*?</metadata>|<style\b.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
+    used = set(_REFERENCE.findall(body))
+    body = _REFERENCE.sub(lambda found: found[0].replace(f"#{found[1]}", f"#{name}-{found[1]}"), body)
+    body = _IDENTIFIER.sub(lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", body)
+    body = body.replace("xlink:href", "href")
+    body = _TAG.sub(lambda found: _page_tag(found[0]), body)
+    return f'<svg class="{kind}" viewBox="{box[1]}" role="img" aria-label="{escape(label)}">{body.strip()}'
+
+
+def _page_tag(tag: str) -> str:
+    """Rewrite what a tag says of numbers, colours and fonts, and never what a reader sees as text."""
+    tag = " ".join(_LONG_NUMBER.sub(r"\1", _TURNED_BY_NOTHING.sub("", tag)).split())
+    for colour, variable in _PAGE_COLOURS.items():
+        tag = tag.replace(colour, variable)
+    tag = re.sub(r"font: ((?:\w+ )?[\d.]+px) [^;\"]*", r"font: \1 var(--font)", tag)
+    return re.sub(r"font-family: [^;\"]*", "font-family: var(--font)", tag)

@@ -1,0 +1,73 @@
+"""What tables say of simulated fleets, for the terminal and for the report."""
+
+from __future__ import annotations
+
+from shieldfl.lab.fleet.fleet_simulation import FleetSummary, client_rows
+from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds
+from shieldfl.quantities import MISSING, bytes_text, seconds_text, share_text
+
+__all__ = ["client_cells", "remarks", "short_seconds_text", "summary_cells"]
+
+
+def summary_cells(one: FleetSummary) -> dict[str, str]:
+    """Return a method's figures by the head of their column."""
+    least, most = (share_text(share) for share in (one.least_encrypted_share, one.most_encrypted_share))
+    return {
+        "round": seconds_text(one.round_seconds),
+        "update": seconds_text(one.slowest_client_seconds),
+        "index": MISSING if one.straggler_index is None else f"{one.straggler_index:.2f}",
+        "idle": MISSING if one.idle_share is None else f"{one.idle_share:.0%}",
+        "up": bytes_text(one.bytes_up),
+        "encrypted": most if least == most else f"{least} – {most}",
+        "union": share_text(one.union_share),
+        "slowest": one.straggler,
+    }
+
+
+def remarks(one: FleetSummary) -> list[str]:
+    """Say what a reader has to know beside the figures, a line for each point."""
+    lines = []
+    if one.clients_short_of_budget:
+        lines.append(
+            f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of {one.clients:,} clients"
+        )
+    if one.dropouts:
+        wasted = seconds_text(one.wasted_seconds)
+        lines.append(f"dropouts: {one.dropouts:,} in {_rounds_text(one.rounds)}, {wasted} of clients wasted")
+    if one.failed_rounds:
+        lines.append(
+            f"totals of too few clients to be opened: {one.failed_rounds:,} in {_rounds_text(one.rounds)}"
+        )
+    return lines
+
+
+def _rounds_text(rounds: int) -> str:
+    return f"{rounds:,} round{'' if rounds == 1 else 's'}"
+
+
+def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+    """Return the heads of a table of clients and its rows, in the fleet's order, or the ``most`` slowest first.
+
+    Clusters and dropouts have a column where there are any.
+    """
+    clustered = len(rounds.fleet.cluster_names) > 1
+    lossy = bool(rounds.dropped.any())
+    clients = client_rows(rounds)
+    if most is not None:
+        mean = rounds.client_seconds.mean(axis=0)
+        clients = [clients[client] for client in (-mean).argsort(kind="stable")[:most]]
+    heads = ["client", *(("cluster",) if clustered else ()), "values", *STAGES, "wait", "download", "up"]
+    rows = []
+    for row in clients:
+        times = [row[f"{name}_seconds"] for name in (*STAGES, "idle", "download")]
+        cells = [row["client"], *((row["cluster"],) if clustered else ()), f"{row['encrypted_values']:,}"]
+        cells += [*(seconds_text(seconds) for seconds in times), bytes_text(row["bytes_up"])]
+        rows.append([*cells, *((str(row["dropouts"]),) if lossy else ())])
+    return [*heads, *(("dropouts",) if lossy else ())], rows
+
+
+def short_seconds_text(seconds: float) -> str:
+    """Format a time of one value or ciphertext, which may be far below a microsecond."""
+    if seconds >= 0.9995e-3:
+        return seconds_text(seconds)
+    return f"{seconds * 1e9:.3g} ns" if seconds < 0.9995e-6 else f"{seconds * 1e6:.3g} µs"

@@ -1,0 +1,354 @@
+"""The report of a run: its figures as JSON and CSV, plots as files, and one page that holds everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.report.figures import (
+    LINE_COLOURS,
+    NARROW,
+    NEUTRAL,
+    WIDE,
+    Line,
+    Shape,
+    add_grid,
+    add_legend,
+    draw_bars,
+    draw_costs,
+    draw_lines,
+    name_rows,
+    new_figure,
+    percent,
+    set_title,
+    wrapped,
+    write_figure,
+)
+from shieldfl.lab.report.output_files import write_json, write_whole
+from shieldfl.lab.report.page import Facts, Section, Table, Terms, Text, inline_drawing, render_page
+from shieldfl.lab.report.run_summary import (
+    ZONES,
+    compared_rows,
+    compared_texts,
+    describe_run,
+    findings,
+    footnotes,
+    mean_over_rounds,
+    rounds_csv,
+    summary_csv,
+)
+from shieldfl.lab.report.run_timing import Timing, compare_timings
+from shieldfl.lab.simulation.results import STAGES, MethodResult
+from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.quantities import bytes_text, metric_text, seconds_text, share_text
+
+__all__ = [
+    "PLOTS",
+    "Plot",
+    "write_report",
+]
+
+
+_MOST_TOGETHER = 4
+"""Methods in one panel: of more, each gets its own, where all others are grey behind it."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One picture of the report."""
+
+    name: str
+    """Of its files, without the ending."""
+    title: str
+    explanation: str
+    draw: Callable[..., Figure]
+    """Takes the run, and a shape for another than a wide screen."""
+    say: Callable[[RunResult], str]
+    """Its figures, for those who do not see it."""
+
+
+def _draw_measured(result: RunResult, shape: Shape = WIDE) -> Figure:
+    """The first metric over rounds: the global model solid, the mean of the clients' own models dashed."""
+    name, count = result.metrics[0], len(result.methods)
+    lines = [_lines(method, name, number) for number, method in enumerate(result.methods)]
+    together = count <= _MOST_TOGETHER
+    columns = 1 if together else 2 if shape.narrow else 4
+    rows = 1 if together else -(-count // columns)
+    legend = sum(map(len, lines)) / (1 if shape.narrow else 2)
+    height = 290.0 + 18.0 * legend if together else 30.0 + 128.0 * rows
+    figure, panels = new_figure(shape, height, rows, columns)
+    low, high = _range([one for pair in lines for one in pair])
+    first = min(method.rounds[0].round for method in result.methods)
+    last = max(method.last.round for method in result.methods)
+    room = 0.04 * (last - first) or 0.5
+    for index, axes in enumerate(panels):
+        if index >= count:
+            axes.set_axis_off()
+            continue
+        axes.set_xlim(first - room, last + room)
+        axes.set_ylim(low, high)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        if name == "accuracy":
+            axes.yaxis.set_major_formatter(percent())
+        add_grid(axes, "y")
+        if together:
+            draw_lines(axes, [one for pair in lines for one in pair])
+            # Above and not beside the axis, for which a name of one's own may be too long.
+            set_title(axes, name if shape.narrow else f"{name} on the test set", shape)
+        else:
+            for other, *_ in lines:
+                axes.plot(other.x, other.y, color=NEUTRAL, linewidth=0.8, zorder=1.5)
+            draw_lines(axes, lines[index])
+            set_title(axes, lines[index][0].label.replace("  ", "\n"), shape)
+        lowest = together or index + columns >= count
+        axes.tick_params(labelleft=not index % columns, labelbottom=lowest)
+        axes.set_xlabel("round" if lowest else "")
+    if together:
+        add_legend(figure, panels, shape, columns=1 if shape.narrow else 2)
+    return figure
+
+
+def _lines(method: MethodResult, name: str, number: int) -> list[Line]:
+    rounds = [record.round for record in method.rounds]
+    own = [record.measured(name) for record in method.rounds]
+    of_clients = [record.measured_by_clients(name) for record in method.rounds]
+    together = number % len(LINE_COLOURS)
+    label = f"{method.method}  {metric_text(own[-1], name)}"
+    line = Line(label, rounds, own, LINE_COLOURS[together])
+    # A mean of equal numbers may differ from them in its last digits.
+    near = 1e-9 * max(map(abs, own))
+    same = (
+        abs(one - two) <= near or math.isnan(one) >= math.isnan(two) > 0
+        for one, two in zip(own, of_clients, strict=True)
+    )
+    if all(same):
+        return [line]
+    label = f"{method.method}, personalised  {metric_text(of_clients[-1], name)}"
+    return [line, Line(label, rounds, of_clients, line.colour, dashed=True)]
+
+
+def _range(lines: Sequence[Line]) -> tuple[float, float]:
+    """Return the ends of an axis that holds all values with some room."""
+    values = [value for line in lines for value in line.y if math.isfinite(value)] or [0.0, 1.0]
+    room = 0.06 * (max(values) - min(values)) or 0.1 * abs(values[0]) or 1.0
+    return min(values) - room, max(values) + room
+
+
+def _say_measured(result: RunResult) -> str:
+    name = result.metrics[0]
+
+    def told(method: MethodResult) -> str:
+        first, last = (metric_text(record.measured(name), name) for record in (method.rounds[0], method.last))
+        of_clients = metric_text(method.last.measured_by_clients(name), name)
+        own = "" if of_clients == last else f", its clients' own models to {of_clients}"
+        return f"{method.method} from {first} to {last}{own}"
+
+    return f"Lines of {name} from the first round to the last: {'; '.join(map(told, result.methods))}."
+
+
+def _zone_text(method: MethodResult) -> str:
+    shares = {zone: mean_over_rounds(method, zone) for zone in ZONES}
+    return ", ".join(f"{zone} {share_text(share)}" for zone, share in shares.items() if share > 0.0)
+
+
+def _draw_zones(result: RunResult, shape: Shape = WIDE) -> Figure:
+    """A bar for each method, of all parameters, whose parts are the zones."""
+    names = [wrapped(f"{one.method}: {_zone_text(one)}", shape) for one in result.methods]
+    shares = {zone: [mean_over_rounds(one, zone) for one in result.methods] for zone in ZONES}
+    row = 28.0 + 15.0 * max(name.count("\n") + 1 for name in names)
+    figure, (axes,) = new_figure(shape, 66.0 + row * len(names))
+    name_rows(axes, names, shape, 14.0 / row, above=True)
+    draw_bars(axes, {zone: one for zone, one in shares.items() if any(one)}, 14.0 / row)
+    axes.set_xlim(0.0, 1.0)
+    axes.xaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
+    axes.xaxis.set_major_formatter(percent())
+    add_legend(figure, [axes], shape, columns=2 if shape.narrow else 4)
+    return figure
+
+
+def _draw_stages(result: RunResult, shape: Shape = WIDE) -> Figure:
+    """Seconds a round: with training, timed once for all that train alike, and without it."""
+    timings = compare_timings(result.methods)
+    means = {stage: [one.stage_seconds.get(stage, 0.0) for one in timings] for stage in STAGES}
+    means |= {
+        "train": [one.train_seconds for one in timings],
+        "other": [one.other_seconds for one in timings],
+    }
+    parts = {stage: seconds for stage, seconds in means.items() if any(seconds)}
+    added = {stage: seconds for stage, seconds in parts.items() if stage != "train"}
+    return _two_costs(
+        result, {"whole round": parts, "all but training": added}, seconds_text, shape, shares=True
+    )
+
+
+def _draw_bytes(result: RunResult, shape: Shape = WIDE) -> Figure:
+    """Bytes that a client sends and receives in a round."""
+    timings = compare_timings(result.methods)
+    up, down = [one.bytes_up for one in timings], [one.bytes_down for one in timings]
+    panels = {"up: client to aggregator": {"up": up}, "down: to the client": {"down": down}}
+    return _two_costs(result, panels, bytes_text, shape)
+
+
+def _two_costs(
+    result: RunResult,
+    parts: dict[str, dict[str, list[float]]],
+    text: Callable[[float], str],
+    shape: Shape,
+    shares: bool = False,
+) -> Figure:
+    """Return two panels of bars, beside each other where there is room.
+
+    With ``shares`` the second shows its parts' shares where the first's bars differ too much to be seen.
+    """
+    names = [method.method for method in result.methods]
+    legend = 72.0 if shares else 0.0
+    if shape.narrow:
+        figure, panels = new_figure(shape, 112.0 + 80.0 * len(names) + legend, rows=2)
+        room = shape.width - 24.0
+    else:
+        figure, panels = new_figure(shape, 64.0 + 28.0 * len(names) + legend, columns=2)
+        room = 0.5 * (shape.width - max(map(shape.width_of, names)) - 48.0)
+    height, apart = 0.4 if shape.narrow else 0.62, False
+    for axes, (title, each) in zip(panels, parts.items(), strict=True):
+        name_rows(axes, names, shape, height, above=shape.narrow)
+        axes.tick_params(labelleft=axes is panels[0])
+        scaled = shares and apart
+        totals = [sum(one) for one in zip(*each.values(), strict=True)] or [0.0] * len(names)
+        apart = draw_costs(axes, each, compared_texts(totals, text), text, room, shape, scaled)
+        how = ", each as 100 %" if scaled else ", logarithmic" if apart else ""
+        set_title(axes, f"{title}{how}", shape)
+    if shares:
+        add_legend(figure, panels[::-1], shape, columns=3 if shape.narrow else 6)
+    return figure
+
+
+def _say_costs(head: str, told: Callable[[Timing], str]) -> Callable[[RunResult], str]:
+    def say(result: RunResult) -> str:
+        timings = zip(result.methods, compare_timings(result.methods), strict=True)
+        return f"{head}: {'; '.join(f'{method.method} {told(timing)}' for method, timing in timings)}."
+
+    return say
+
+
+PLOTS = (
+    Plot(
+        "accuracy",
+        "Models on the test set",
+        "Solid: the global model. Dashed: the mean of the clients' own merged models, where it differs. Of many "
+        "methods each has its own panel, where grey is all the others.",
+        _draw_measured,
+        _say_measured,
+    ),
+    Plot(
+        "zones",
+        "Zones",
+        "How the parameters are protected: means over the rounds, each of which is in rounds.csv.",
+        _draw_zones,
+        lambda result: (
+            f"Bars of shares: {'; '.join(f'{one.method} {_zone_text(one)}' for one in result.methods)}."
+        ),
+    ),
+    Plot(
+        "stages",
+        "Time per stage",
+        "Of a round after the first. Client stages are sums over the clients.",
+        _draw_stages,
+        _say_costs(
+            "Bars of a round's time",
+            lambda one: (
+                f"{seconds_text(one.round_seconds)}, of which {seconds_text(one.protection_seconds)} are not training"
+            ),
+        ),
+    ),
+    Plot(
+        "bytes",
+        "Bytes per client",
+        "What one client sends and receives in a round after the first.",
+        _draw_bytes,
+        _say_costs(
+            "Bars of a client's bytes in a round",
+            lambda one: f"{bytes_text(one.bytes_up)} up and {bytes_text(one.bytes_down)} down",
+        ),
+    ),
+)
+
+
+_TERMS = {
+    "Accuracy": "On the test set, twice: of the global model, and as the mean over all clients of their merged models, "
+    "in which a client keeps its own values on its personalised positions. Both are the same where nothing is "
+    "personalised.",
+    "Zones": "Every parameter of a client is in one zone. Encrypted values are summed under encryption, and only sums "
+    "of several clients are ever opened. Personalised values stay with the client. Noise values are sent with noise "
+    "added, clear ones as they are. Personalised and noise zones differ between clients, so shares are means over the "
+    "clients of a round.",
+    "Time": "What a stage took all roles together: the work of the clients is added up, though in a real federation "
+    "they work at the same time, each on its own machine. Methods that train alike share one figure for training, the "
+    "median of theirs, so that what differs between them is protection. “Time a round” is wall-clock time on this "
+    "machine with all roles in one process, without evaluation and without a network. Both are means over the rounds "
+    "after the first. Where kinds of rounds alternate, the first counts like the others.",
+    "Bytes": "All messages of a round that one client sends and receives, as they would travel, headers included; a "
+    "mean over the clients of a round, and over the rounds after the first.",
+    "ε and δ": "Privacy loss over all rounds so far, for a whole client or for one sample, and against whom, as the "
+    "table says; a method's note says what it counts. Figures for different units cannot be compared. ∞ means that "
+    "values, or a mask that follows from them, or, where the aggregator opens sums, a sum were readable without noise, "
+    "or that something was sent that depends on a sum opened without noise. – means that nothing readable was sent: "
+    "encryption has no ε.",
+    "Hidden from the aggregator": "The share that is encrypted of all parameters' values that were sent, and what else "
+    "is readable, such as a mask. Values with noise, and updates from synthetic data, are not hidden.",
+}
+
+
+def write_report(result: RunResult, directory: str | Path) -> list[Path]:
+    """Write figures, plots and ``index.html`` to a folder, which is made where it does not exist, and return the paths.
+
+    ``result.json`` has everything, ``summary.csv`` a line for each method, ``rounds.csv`` one for each method and
+    round; plots are SVG, PDF and PNG files. Files of an earlier report are replaced. The page, the last of the paths,
+    needs no other file and nothing from a network. Raises ParameterError for a result without a round, OSError.
+    """
+    if not result.methods or any(not method.rounds for method in result.methods):
+        raise ParameterError("the run has no finished round: there is nothing to report")
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / name for name in ("result.json", "summary.csv", "rounds.csv")]
+    write_json(written[0], result.to_json())
+    write_whole(written[1], summary_csv(result))
+    write_whole(written[2], rounds_csv(result))
+    names = [method.method for method in result.methods]
+    rows = [(row.label, *row.cells) for row in compared_rows(result)]
+    note = f"× compares with {names[0]}." if len(names) > 1 else ""
+    sections = [Section("At a glance", [Table("Figures by method", ["figure", *names], rows, note)])]
+    for plot in PLOTS:
+        wide, narrow = plot.draw(result, WIDE), plot.draw(result, NARROW)
+        written += write_figure(wide, folder / plot.name)
+        shapes = {"wide": wide, "narrow": narrow}
+        drawing = inline_drawing(plot.name, plot.title, plot.explanation, plot.say(result), shapes)
+        sections.append(Section(plot.title, [drawing]))
+    if notes := footnotes(result):
+        sections.append(Section("Notes", [Text(note, of) for of, note in notes]))
+    page = render_page(
+        " and ".join(names) if len(names) < 3 else f"{len(names)} methods side by side",
+        findings(result),
+        describe_run(result),
+        [*sections, Section("How to read this", [Terms(_TERMS)])],
+        beside=[
+            Section("Run", [Facts(result.config)]),
+            Section("Environment", [Facts(result.environment)]),
+            *(
+                Section(f"Settings of {one.method}", [Facts(one.settings)])
+                for one in result.methods
+                if one.settings
+            ),
+        ],
+        warning=str(result.interrupted or ""),
+        files=written,
+    )
+    written.append(folder / "index.html")
+    write_whole(written[-1], page)
+    return written

@@ -1,0 +1,303 @@
+"""What :func:`shieldfl.run` gives back: methods side by side, for each seed, as figures, tables, files and models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.build_info import require
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
+from shieldfl.lab.report.run_summary import describe_run, flat_record, what_happened
+from shieldfl.lab.simulation.results import MethodResult
+from shieldfl.lab.simulation.run_result import NO_RUN, RunResult
+from shieldfl.quantities import bytes_text, epsilon_text, metric_text, seconds_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import torch
+    from matplotlib.figure import Figure
+
+    from shieldfl.lab.simulation.evaluation import LastModels
+
+__all__ = ["ComparedRuns", "Spread"]
+
+
+class Spread(NamedTuple):
+    """One figure over all seeds."""
+
+    values: NDArray[np.float64]
+    """In the order of the seeds, (S,)."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of a sample, of the seeds' values, NaN for one seed."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else float("nan")
+
+    @property
+    def mean_without_extremes(self) -> float:
+        """The mean without the least and the largest value, as Alt-FL's section VII reports ten runs of each setting.
+
+        NaN, as of a seed that had not converged, counts as the largest. Raises ParameterError for fewer than three
+        seeds.
+        """
+        if len(self.values) < 3:
+            raise ParameterError(
+                "without the least and the largest value nothing is left: give at least three seeds"
+            )
+        return float(np.sort(self.values)[1:-1].mean())
+
+    def text(self, write: Callable[[float], str]) -> str:
+        """Write the mean, and after it the deviation where there is one."""
+        if len(self.values) == 1 or not np.isfinite(self.values).all():
+            return write(self.mean)
+        return f"{write(self.mean)} ± {write(self.deviation)}"
+
+
+_OF_METHOD: dict[str, tuple[Callable[[MethodResult], float], Callable[[float], str]]] = {
+    "bytes_up": (lambda method: fmean(one.bytes_up for one in method.repeated_rounds), bytes_text),
+    "bytes_down": (lambda method: fmean(one.bytes_down for one in method.repeated_rounds), bytes_text),
+    "seconds": (lambda method: fmean(one.seconds for one in method.repeated_rounds), seconds_text),
+    "epsilon": (lambda method: method.last.epsilon, epsilon_text),
+    "best_accuracy": (lambda method: method.best_accuracy, "{:.4f}".format),
+    "matched_accuracy": (lambda method: method.last.matched_accuracy, "{:.4f}".format),
+    "converged_round": (lambda method: method.converged_round, "{:g}".format),
+    "bytes_to_convergence": (lambda method: method.bytes_to_convergence, bytes_text),
+    "seconds_to_convergence": (lambda method: method.seconds_to_convergence, seconds_text),
+}
+_HEADS = {"bytes_up": "bytes up", "bytes_down": "bytes down", "seconds": "time", "epsilon": "ε"}
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """One run for each seed; all methods of a run had its data, partition and initial model.
+
+    ``print(result)`` shows a table. A round's figures are in ``runs``.
+    """
+
+    seeds: tuple[int, ...]
+    runs: tuple[RunResult, ...]
+    """In the order of the seeds."""
+    models: Mapping[tuple[int, str], LastModels] = field(default_factory=dict, repr=False)
+    """By seed and method, the last models of a run that ended in this process."""
+
+    def __str__(self) -> str:
+        """Return :meth:`table`."""
+        return self.table()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Their names, in their order."""
+        return tuple(method.method for method in self.runs[0].methods)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What models were measured by on the test set."""
+        return self.runs[0].metrics
+
+    def figure(self, method: str, name: str) -> Spread:
+        """Return a figure of a method over the seeds.
+
+        Parameters
+        ----------
+        method : one of :attr:`methods`.
+        name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all rounds;
+            ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"`` of a
+            round; ``"epsilon"``; or ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
+            ``"seconds_to_convergence"``, NaN for a seed that had not converged.
+
+        NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
+        """
+        if name not in (*self.metrics, *_OF_METHOD):
+            known = ", ".join([*self.metrics, *_OF_METHOD])
+            raise ParameterError(f"there is no figure {name!r}: choose from {known}")
+        values = []
+        for run in self.runs:
+            result = self._result(run, method)
+            if _is_short(run, result):
+                values.append(math.nan)
+            else:
+                values.append(
+                    result.last.measured(name) if name in self.metrics else _OF_METHOD[name][0](result)
+                )
+        return Spread(np.array(values))
+
+    def difference(self, method: str, base: str, name: str) -> Spread:
+        """Return a figure of a method less that of another one, seed by seed. Raises as :meth:`figure`."""
+        return Spread(self.figure(method, name).values - self.figure(base, name).values)
+
+    def _result(self, run: RunResult, method: str) -> MethodResult:
+        for result in run.methods:
+            if result.method == method:
+                return result
+        raise ParameterError(f"there is no method {method!r} in this run: {', '.join(self.methods)}")
+
+    def state_dict(
+        self,
+        method: str,
+        seed: int | None = None,
+        *,
+        client: int | None = None,
+        cluster: int | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """Return a copy of a last model, for ``module.load_state_dict``; by default the global one of the first seed.
+
+        Its names are those of the model that the method trained, which may have other layers than the given one.
+
+        Parameters
+        ----------
+        method : one of :attr:`methods`.
+        seed : one of :attr:`seeds`; None for the first.
+        client : a client's number, from 0, for its merged model, which has the client's own values wherever it keeps
+            some.
+        cluster : a cluster's number, for the model of a method that has clusters. Of a single one it may be left out.
+
+        Raises ParameterError where there is no such model, where clusters or clients have models of their own and
+        neither is named, and where the method ended in another process.
+        """
+        seed = self.seeds[0] if seed is None else as_unsigned(seed, "seed")
+        if seed not in self.seeds:
+            raise ParameterError(
+                f"there is no seed {seed} in this run: choose from {', '.join(map(str, self.seeds))}"
+            )
+        self._result(self.runs[self.seeds.index(seed)], method)
+        models = self.models.get((seed, method))
+        if models is None:
+            raise ParameterError(
+                f"there are no models of {method} with seed {seed}: its run ended in an earlier process, or was read "
+                "from a file; run it again to have them"
+            )
+        return models.state(client, cluster)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one flat dict for each seed, method and round."""
+        return [
+            {"seed": seed, "method": method.method, **flat_record(record)}
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            for method in run.methods
+            for record in method.rounds
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return :meth:`records` as a data frame. Needs pandas, which nothing else of this package does."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records())
+
+    def to_csv(self) -> str:
+        """Return :meth:`records` as text, a line for each, under a line of names."""
+        return csv_text(self.records())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: the seeds, and each one's run as :meth:`RunResult.to_json` writes it."""
+        return {"seeds": list(self.seeds), "runs": [run.to_json() for run in self.runs]}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ComparedRuns:
+        """Return what :meth:`to_json` or ``shieldfl run --json`` wrote, of one seed or several, without the models.
+
+        Raises DataError for anything else.
+        """
+        try:
+            read = tuple(map(RunResult.from_json, facts.get("runs", [facts])))
+            seeds = tuple(map(int, facts.get("seeds") or [run.config["seed"] for run in read]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(NO_RUN) from error
+        if not read or len(seeds) != len(read):
+            raise DataError(NO_RUN)
+        return cls(seeds, read)
+
+    def table(self) -> str:
+        """Return a table as text: a row for each method; means over the seeds, ± their standard deviation.
+
+        The last column compares the first metric with the first method's, seed by seed. Notes stand below.
+        """
+        require("rich")
+        from rich.box import SIMPLE
+        from rich.console import Console
+        from rich.table import Table
+
+        lead, base = self.metrics[0], self.methods[0]
+        heads = ["method", *self.metrics, *_HEADS.values()]
+        compares = len(self.methods) > 1
+        if compares:
+            heads.append(f"{lead} less {base}'s")
+        table = Table(*heads, box=SIMPLE)
+        for method in self.methods:
+            cells = [self.figure(method, name).text(_writing(name)) for name in (*self.metrics, *_HEADS)]
+            if compares:
+                other = self.difference(method, base, lead)
+                cells.append("" if method == base else other.text(_writing(lead)))
+            table.add_row(method, *cells)
+        text = StringIO()
+        Console(file=text, width=200, color_system=None, force_jupyter=False).print(table)
+        seeds = ", ".join(map(str, self.seeds))
+        title = f"{describe_run(self.runs[0])}, {'seeds' if len(self.seeds) > 1 else 'seed'} {seeds}"
+        short = [
+            f"{method.method} with seed {seed} ended after {len(method.rounds)} rounds: no figures of it"
+            for seed, run in zip(self.seeds, self.runs, strict=True)
+            for method in run.methods
+            if _is_short(run, method)
+        ]
+        note = "Bytes are a client's in a round, time is a whole round's"
+        note += "; ± is the standard deviation over the seeds." if len(self.seeds) > 1 else "."
+        told = dict.fromkeys(
+            f"{method.method}: {one}"
+            for run in self.runs
+            for method in run.methods
+            for one in what_happened(method)
+        )
+        lines = [
+            title,
+            *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()),
+            note,
+            *short,
+            *told,
+        ]
+        return "\n".join(lines) + "\n"
+
+    def figures(self) -> dict[str, Figure]:
+        """Draw the report's plots of the first seed's run, by name. Raises ModuleNotFoundError without matplotlib."""
+        require("matplotlib")
+        from shieldfl.lab.report.run_report import PLOTS
+
+        return {plot.name: plot.draw(self.runs[0]) for plot in PLOTS}
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write ``rounds.csv``, ``runs.json``, and a report for each seed, in ``seed-N``. Raises OSError."""
+        require("matplotlib")
+        require("jinja2")
+        from shieldfl.lab.report.run_report import write_report
+
+        whole = Path(folder)
+        whole.mkdir(parents=True, exist_ok=True)
+        written = [whole / "rounds.csv", whole / "runs.json"]
+        write_whole(written[0], self.to_csv())
+        write_json(written[1], self.to_json())
+        for seed, run in zip(self.seeds, self.runs, strict=True):
+            written += write_report(run, whole / f"seed-{seed}")
+        return written
+
+
+def _is_short(run: RunResult, result: MethodResult) -> bool:
+    return bool(len(result.rounds) < run.config["rounds"])
+
+
+def _writing(name: str) -> Callable[[float], str]:
+    if name in _OF_METHOD:
+        return _OF_METHOD[name][1]
+    return lambda value: metric_text(value, name)

@@ -1,0 +1,213 @@
+"""What models of one run are measured by on the test set, each model once; and those that a run ends with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from shieldfl.array_view import address_of, as_unsigned
+from shieldfl.errors import ParameterError
+from shieldfl.learning.local_trainer import Objective
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.learning.sgd import correct_by_class
+from shieldfl.models.torch_bridge import load_flat, load_flat_buffers
+
+__all__ = [
+    "Evaluation",
+    "LastModels",
+]
+
+_Figures = dict[str, float]
+
+
+class _Measured(NamedTuple):
+    """What one model was measured by."""
+
+    figures: _Figures
+    by_class: npt.NDArray[np.float64] | None
+    """Of the test samples of each class, the share that it classifies correctly; NaN for a class without any."""
+
+
+class Evaluation:
+    """Measures models on a test set; those of a round that the round before had too are not measured again.
+
+    Parameters
+    ----------
+    model : a module that is overwritten.
+    objective : what is measured.
+    features, targets : of the test set, on the model's device.
+    label_shares : of each client's data the share of each class, (clients, classes), for :meth:`matched_accuracy`; None
+        where targets are no classes, or something else than the accuracy is measured.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        features: torch.Tensor,
+        targets: torch.Tensor,
+        label_shares: npt.NDArray[np.float64] | None = None,
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._test = features, targets
+        self._label_shares = label_shares
+        if label_shares is not None:
+            self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
+            self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
+            """Of each client's data the classes, and their shares."""
+        self._digests = _Digests()
+        """Of the models that were measured last."""
+        self._known: dict[bytes, _Measured] = {}
+        """By the digest of a model: those of this round and the one before."""
+        self._newest: frozenset[bytes] = frozenset()
+        """Digests of all models of the newest round."""
+        self.changed_nothing = False
+        """Whether these are those of the round before."""
+
+    def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
+        """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
+        digests = self._digests = _Digests()
+        found: dict[bytes, _Measured] = {}
+        means = []
+        for points in groups:
+            figures = []
+            for point in points:
+                figures.append(self._measured(digests.of(point), point, found).figures)
+            names = self._objective.names if figures else ()
+            means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
+        self._known = found
+        self.changed_nothing = found.keys() == self._newest
+        self._newest = frozenset(found)
+        return means
+
+    def begin_from(self, points: Iterable[StartingPoint]) -> None:
+        """Take it that these are all models before the next round."""
+        digests = _Digests()
+        self._newest = frozenset(digests.of(point) for point in points)
+
+    def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
+        """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
+
+        As in SelectiveShield's eq. 10 and SenseCrypt's figures 2b to 4c. Nothing is drawn: the accuracy on each class
+        counts by its share of the client's data, which is what test sets of that distribution give on average. NaN
+        without label shares, and where the test set lacks a class that a client has. ``points`` are the clients'
+        models, those of the last call of :meth:`means`.
+        """
+        if self._label_shares is None or not points:
+            return float("nan")
+        accuracies = []
+        for client, point in zip(clients, points, strict=True):
+            by_class = self._known[self._digests.of(point)].by_class
+            assert by_class is not None, "there are label shares"
+            classes, shares = self._own_classes[client]
+            accuracies.append(float(shares @ by_class[classes]))
+        return float(np.mean(accuracies))
+
+    def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Measured]) -> _Measured:
+        if digest not in found:
+            if digest not in self._known:
+                load_flat(self._model, point.parameters)
+                load_flat_buffers(self._model, point.buffers)
+                self._known[digest] = self._measure()
+            found[digest] = self._known[digest]
+        return found[digest]
+
+    def _measure(self) -> _Measured:
+        if self._label_shares is None:
+            return _Measured(self._objective.measured(self._model, *self._test), None)
+        correct = correct_by_class(self._model, *self._test, self._of_class.size)
+        with np.errstate(invalid="ignore"):
+            by_class = correct / self._of_class
+        return _Measured({"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class)
+
+
+class _Digests:
+    """Of models, which this holds: one that all clients have is read once, by its address."""
+
+    def __init__(self) -> None:
+        self._by_address: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
+        """With each digest its model, so that no other one comes to lie there."""
+
+    def of(self, point: StartingPoint) -> bytes:
+        """Return what two models have in common only where they are the same: their sizes are the run's."""
+        place = address_of(point.parameters), address_of(point.buffers)
+        if place not in self._by_address:
+            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
+            digest.update(np.ascontiguousarray(point.buffers).data)
+            self._by_address[place] = digest.digest(), point
+        return self._by_address[place][0]
+
+
+@dataclass(frozen=True)
+class LastModels:
+    """What a run of one method leaves, as states of the module that it trained."""
+
+    method: str
+    module: nn.Module
+    """That it trained: overwritten by each reading."""
+    of_all: StartingPoint | None
+    """The global model; None where there is not one for all clients."""
+    of_clients: Mapping[int, StartingPoint]
+    """Each client's merged model; a client that no cluster has taken in has none."""
+    clusters: Mapping[int, int]
+    """By client; empty where there are no clusters."""
+    clients: int
+    """How many the federation has, with and without a model."""
+
+    def state(self, client: int | None = None, cluster: int | None = None) -> dict[str, torch.Tensor]:
+        """Return copies of the tensors of one model, on the processor.
+
+        Raises ParameterError where these arguments name no model, or name several.
+        """
+        if client is not None and cluster is not None:
+            raise ParameterError("give client or cluster, not both")
+        if client is not None:
+            point = self._of_client(as_unsigned(client, "client"))
+        elif cluster is not None:
+            point = self._of_cluster(as_unsigned(cluster, "cluster"))
+        else:
+            point = self._of_all()
+        load_flat(self.module, point.parameters)
+        load_flat_buffers(self.module, point.buffers)
+        return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
+
+    def _of_client(self, client: int) -> StartingPoint:
+        if client >= self.clients:
+            raise ParameterError(f"there is no client {client}: clients are 0 to {self.clients - 1}")
+        if client not in self.of_clients:
+            raise ParameterError(
+                f"client {client} has no model of {self.method}: it took part in no round, so no cluster has it"
+            )
+        return self.of_clients[client]
+
+    def _of_cluster(self, cluster: int) -> StartingPoint:
+        numbers = sorted(set(self.clusters.values()))
+        if not numbers:
+            raise ParameterError(f"{self.method} has no clusters: leave out cluster")
+        if cluster not in numbers:
+            raise ParameterError(f"there is no cluster {cluster}: choose from {', '.join(map(str, numbers))}")
+        return self.of_clients[min(one for one, number in self.clusters.items() if number == cluster)]
+
+    def _of_all(self) -> StartingPoint:
+        if self.of_all is not None:
+            return self.of_all
+        numbers = sorted(set(self.clusters.values()))
+        if len(numbers) == 1:
+            return self._of_cluster(numbers[0])
+        if numbers:
+            named = ", ".join(map(str, numbers))
+            raise ParameterError(
+                f"{self.method} ended with {len(numbers)} clusters, each with its own model: give cluster, one of "
+                f"{named}, or client"
+            )
+        raise ParameterError(
+            f"{self.method} leaves buffers with each client, so there is no model for all: give client"
+        )

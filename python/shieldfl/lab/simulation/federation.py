@@ -1,0 +1,289 @@
+"""The embedded federation: all roles of one method in one process, messages as the bytes they would be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+
+import numpy as np
+
+from shieldfl.authority.message import Message
+from shieldfl.errors import ConvergenceError, RangeError
+from shieldfl.lab.simulation.training_processes import ClientTraining, Trained
+from shieldfl.learning.local_trainer import LocalTrainer, training_seed
+from shieldfl.models.torch_bridge import ParameterLayout
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.driver import RoundDriver, RoundTraffic
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.opening import OpenedTogether
+from shieldfl.rounds.training_client import TrainingClient
+
+__all__ = ["EmbeddedFederation"]
+
+_MOST_DRAWS = 10_000
+
+
+class _EmbeddedClients:
+    """Clients whose steps run one after another in this process; where they train, others' steps go on."""
+
+    def __init__(
+        self,
+        steps: Sequence[TrainingClient],
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        layout: ParameterLayout | None,
+        account: Account,
+        together: OpenedTogether,
+        *,
+        opens: bool,
+        processes: int,
+    ) -> None:
+        self._steps = steps
+        self._together = together
+        self._opens = opens
+        self.training = ClientTraining(trainers, self._trained, processes)
+        self._seed = seed
+        self._layout = layout
+        self._account = account
+        self._losses: dict[int, float | None] = {}
+        """Of the round's clients, in their order; None for one without."""
+        self.saved_seconds = 0.0
+        """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
+        self._refused: dict[int, RangeError] = {}
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        self._losses, self._refused, self.saved_seconds = dict.fromkeys(clients), {}, 0.0
+        self.training.take_saved()  # of a round that something stopped
+        for index in clients:
+            model = message_of(index)
+            with self._account.clock.stage("merge"):
+                start = self._steps[index].begin_round(round_number, participants, model)
+            self._charge("merge")
+            self.training.begin(index, start, training_seed(self._seed, round_number, index))
+
+    def losses(self) -> list[float]:
+        """Return the losses of the round's trainings that went well."""
+        return [loss for loss in self._losses.values() if loss is not None]
+
+    def _trained(self, trained: Trained) -> None:
+        self._account.clock.add(trained.seconds)
+        try:
+            if isinstance(trained.outcome, RangeError):
+                raise trained.outcome
+            self._steps[trained.client].finish_training(trained.outcome)
+            self._losses[trained.client] = trained.loss
+        except RangeError as error:
+            self._refused[trained.client] = error
+
+    def end_training(self) -> None:
+        """Wait for those who train yet, since they have left the round."""
+        self.training.wait_for_all()
+        self.saved_seconds += self.training.take_saved()
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        for index in clients:
+            self.training.wait_for(index)
+            if index in self._refused:
+                yield index, self._refused.pop(index)
+                continue
+            found: bytes | RangeError
+            try:
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = self._steps[index].step(
+                        phase, None if message_of is None else message_of(index)
+                    )
+                self._charge("open")
+                with self._account.clock.stage("upload"):
+                    found = message.to_bytes()
+            except RangeError as error:
+                found = error
+            yield index, found
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        for index in clients:
+            stage = "open" if self._opens else "merge"
+            with self._account.clock.stage(stage):
+                self._steps[index].end_round(message_of(index))
+            self._charge(stage)
+
+    def _charge(self, stage: str) -> None:
+        """Count the seconds that a client of its own machine would have taken for what another one here has opened."""
+        saved = self._together.take_saved()
+        self._account.clock.add({stage: saved})
+        self.saved_seconds += saved
+
+
+def _draws_of(generator: np.random.Generator) -> bytes:
+    # Of 128 bits, which only this JSON writes as they are.
+    return json.dumps(generator.bit_generator.state).encode()
+
+
+def _restore_draws(generator: np.random.Generator, state: bytes | memoryview) -> None:
+    generator.bit_generator.state = json.loads(bytes(state))
+
+
+class EmbeddedFederation(EmbeddedRoles):
+    """Moves messages between the roles of one method, each as the bytes that it would be.
+
+    Totals that all clients open alike are opened once; the seconds of it count for each client. What a client's
+    messages of a round were made of is let go with the round's end: memory is that of the clients of one round.
+
+    Parameters
+    ----------
+    method, initial, weights, threads, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
+    trainers : one for each of the plan's clients.
+    seed : makes sampling and training repeatable.
+    layout : of the model, so that an update that is refused names the tensor; None where it is not known.
+    account : takes the roles' reports; None for a new one of the method's.
+    kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
+    clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
+        it was in: then the account is told of whom clients are drawn.
+    processes : in how many processes beside this one clients train; 1 for in this one, see :class:`ClientTraining`.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        *,
+        weights: Sequence[int] | None = None,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        layout: ParameterLayout | None = None,
+        account: Account | None = None,
+        restarts_roles: bool = False,
+        kept: tuple[Message, bytes] | None = None,
+        clients_keep_nothing: bool = False,
+        processes: int = 1,
+    ) -> None:
+        together = OpenedTogether(method.plan.clients)
+        super().__init__(
+            method,
+            initial,
+            weights,
+            threads=threads,
+            shared_secret=shared_secret,
+            restarts_roles=restarts_roles,
+            kept=kept,
+            together=together,
+        )
+        self.account = method.account() if account is None else account
+        self._trained = _EmbeddedClients(
+            self.clients,
+            trainers,
+            seed,
+            layout,
+            self.account,
+            together,
+            opens=method.clients_open,
+            processes=processes,
+        )
+        self._driver = RoundDriver(
+            method,
+            self.authority,
+            self.aggregator,
+            self._trained,
+            self.account,
+        )
+        self._drawn_from = len(trainers) if clients_keep_nothing else None
+        # One of the clients that went through the last round that was not given up.
+        self._newest = 0
+        self._sampling = np.random.default_rng([seed, len(trainers)])
+        # Of its own, so that dropouts do not change who is drawn.
+        self._dropouts = np.random.default_rng([seed, len(trainers), 1])
+        if kept is not None:
+            parts, _ = kept
+            self._newest = parts.number("newest")
+            _restore_draws(self._sampling, parts["sampling"])
+            _restore_draws(self._dropouts, parts["dropouts"])
+
+    def parts(self, key: bytes) -> Message:
+        """Return what :meth:`EmbeddedRoles.parts` does, and where draws of clients and dropouts have come to."""
+        return Message(
+            {
+                **super().parts(key),
+                "newest": Message.from_number(self._newest),
+                "sampling": _draws_of(self._sampling),
+                "dropouts": _draws_of(self._dropouts),
+            }
+        )
+
+    @property
+    def model(self) -> Message:
+        """The newest global model, as a message brings it, or as clients that open sums have it."""
+        return self.clients[self._newest].global_model(self._driver.model)
+
+    def draw(self, sample_rate: float, min_clients: int) -> list[int]:
+        """Draw each client with the same probability; draw again when too few came, which is charged, or too many.
+
+        Of too many nothing is charged, since nothing is sent: how many came follows from no data, and among those of
+        one number all sets stay alike. A charge of so many would stand for more noise than a round has.
+
+        Raises ConvergenceError after 10,000 draws: such a federation would never start a round.
+        """
+        most = self.method.plan.most_participants
+        for _ in range(_MOST_DRAWS):
+            chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
+            if len(chosen) > most:
+                continue
+            self.account.charge_draw(len(chosen), self._drawn_from)
+            if len(chosen) >= min_clients:
+                return [int(index) for index in chosen]
+        bounded = "" if self.method.plan.max_clients is None else f", and no more than {most},"
+        raise ConvergenceError(
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{bounded}: raise sample_rate or lower min_clients"
+            f"{', or raise max_clients' if bounded else ''}"
+        )
+
+    def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:
+        """Draw who leaves the round, and before which phase: each with the same probability, any phase alike.
+
+        In every method the same clients leave.
+        """
+        phases = [phase.name for phase in self.method.round_phases(self._driver.model, round_number)]
+        draws = self._dropouts.random((len(participants), 2))
+        return {
+            index: phases[int(moment * len(phases))]
+            for index, (chance, moment) in zip(participants, draws, strict=True)
+            if chance < dropout
+        }
+
+    def close(self) -> None:
+        """End the processes in which clients train, where there are some."""
+        self._trained.training.close()
+
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
+        try:
+            traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
+            self._trained.end_training()
+            traffic.losses, traffic.saved_seconds = self._trained.losses(), self._trained.saved_seconds
+            self._newest = next(iter(traffic.finished), self._newest)
+            return traffic
+        except BaseException:
+            self.close()  # who trains yet does so for nothing
+            raise
+        finally:
+            # Also what left in a round that something stopped.
+            self.report_to(self.account)
+            for index in participants:
+                self.clients[index].forget_round()

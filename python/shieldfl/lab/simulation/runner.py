@@ -1,0 +1,444 @@
+"""``shieldfl.run``: methods side by side, for each seed from the same data, partition and initial model."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.run_folder import RunFolder
+from shieldfl.build_info import build_info, processor_name, require
+from shieldfl.errors import ParameterError, ShieldError
+from shieldfl.lab.simulation.compared_runs import ComparedRuns
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.evaluation import LastModels
+from shieldfl.lab.simulation.method_run import MethodRun
+from shieldfl.lab.simulation.partition import LabelledSamples, check_synthetic_samples, deal_out
+from shieldfl.lab.simulation.results import RoundRecord
+from shieldfl.lab.simulation.run_result import EndedRuns, Interruption, RunInterrupted, RunResult
+from shieldfl.lab.simulation.task import Task, as_samples, load_task, try_model, try_task
+from shieldfl.lab.simulation.training_device import threads_worth, torch_threads, training_device
+from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
+from shieldfl.learning.local_trainer import Objective
+from shieldfl.learning.networks import build_model, default_model
+from shieldfl.methods.discovery import checked_methods
+from shieldfl.methods.model_adaptation import adapt_model, load_privacy_packages
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout
+from shieldfl.privacy.synthetic_data import load_labelled_samples
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+
+__all__ = ["config_of_seed", "describe_environment", "planned_method", "run", "run_seeds"]
+
+_OF_DATA_SETS = ("dataset", "data_dir", "model")
+
+Told = Callable[[int, str, RoundRecord], None]
+"""Is called with the seed, the method's name and its record after each round."""
+
+
+def run(
+    task: Task | str = "digits",
+    methods: str | Sequence[str] = "full-he",
+    *,
+    seeds: int | Sequence[int] = 0,
+    settings: MethodSettings | Mapping[str, Mapping[str, Any]] | None = None,
+    synthetic: LabelledSamples | None = None,
+    on_round: Callable[[int, str, RoundRecord], None] | None = None,
+    **config: Any,
+) -> ComparedRuns:
+    """Train a federation of clients in this process under each method, once for each seed, and compare them.
+
+    Parameters
+    ----------
+    task : the user's own model and data; or the name of a data set, ``"digits"``, which needs no files, or another of
+        :data:`shieldfl.lab.simulation.DATASETS`; or ``"module:name"`` of a task.
+    methods : a name, or several, of ``shieldfl.methods.discovery.method_names()``.
+    seeds : one or several; each is a run of all methods with a partition, initial model and order of samples of its
+        own, the same for all methods. Never of noise or keys.
+    settings : of methods, by name: ``{"selective-shield": {"noise_multiplier": 0.5}}``.
+    synthetic : features and targets for methods that train on synthetic data, as the task's own data are given.
+    on_round : called with the seed, the method's name and its record after each round.
+    config : of :class:`shieldfl.lab.simulation.config.RunConfig`, such as ``rounds=10, clients=20, batch_size=32,
+        learning_rate=0.01``. ``clients`` is by default as many as the task's data have parts for. With several seeds,
+        a ``folder`` or ``checkpoint`` has a folder for each.
+
+    Raises ParameterError for what does not fit together, DataError, RangeError where training diverges, and
+    RunInterrupted at Ctrl-C, whose ``result`` has what was finished of the seed that ran, and ``earlier`` the seeds
+    before. Of any other of shieldfl's errors that ends a run that has begun, ``ended`` has both.
+    """
+    if isinstance(task, str) and ":" in task:
+        task, config = load_task(task), {**config, "task": task}
+    if not isinstance(settings, MethodSettings):
+        given, settings = settings or {}, MethodSettings()
+        for name, values in given.items():
+            settings = settings.changed(name, values)
+    return run_seeds(
+        _config(task, config),
+        (methods,) if isinstance(methods, str) else methods,
+        _listed(seeds),
+        settings,
+        synthetic,
+        task if isinstance(task, Task) else None,
+        on_round,
+    )
+
+
+def run_seeds(
+    config: RunConfig,
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    settings: MethodSettings | None = None,
+    synthetic: LabelledSamples | None = None,
+    task: Task | None = None,
+    on_round: Told | None = None,
+) -> ComparedRuns:
+    """Do what :func:`run` does, whose settings are read already; the config's own seed stands for none.
+
+    Where a run goes on from a checkpoint, ``on_round`` is first called for the rounds that it had before. ``synthetic``
+    may be None where the config names some, or for some to be made.
+    """
+    seeds = tuple(as_unsigned(seed, "a seed") for seed in seeds)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ParameterError("give at least one seed, and each once")
+    methods = checked_methods(methods)
+    training_device(config.device)  # before anything is read or made
+    if config.tensorboard:
+        require("tensorboard")
+    if task is None and config.task is not None:
+        task = load_task(config.task)
+    synthetic = _synthetic(config, synthetic, task)
+    results: list[RunResult] = []
+    models: dict[tuple[int, str], LastModels] = {}
+    for seed in seeds:
+        begun = _SeedRun(config_of_seed(config, seed, seeds), methods, on_round)
+        try:
+            begun.prepare(task)
+            with torch_threads(begun.threads):
+                for one in begun.runs(settings or MethodSettings(), synthetic):
+                    one.run(begun.tell, begun.keep)
+                    models[seed, one.name] = one.last_models()
+                    del one  # with its clients, before the next one's are made
+            results.append(begun.finish())
+        except BaseException as error:
+            begun.stop(error, tuple(results))
+            raise
+    return ComparedRuns(seeds, tuple(results), models)
+
+
+def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunConfig:
+    """Return what one of several seeds is run by: where there are several, each has a folder of its own."""
+    if len(seeds) == 1:
+        return config if seed == config.seed else replace(config, seed=seed)
+    folder, checkpoint = (
+        None if place is None else str(Path(place) / f"seed-{seed}")
+        for place in (config.folder, config.checkpoint)
+    )
+    if config.folder is not None and checkpoint == str(Path(config.folder) / "checkpoint" / f"seed-{seed}"):
+        checkpoint = str(
+            Path(folder or "") / "checkpoint"
+        )  # in the seed's folder, as that of a run of one seed is
+    # A seed that had not begun when the run was cut off begins now.
+    goes_on = config.resume and checkpoint is not None and RunFolder(Path(checkpoint)).is_begun
+    return replace(config, seed=seed, folder=folder, checkpoint=checkpoint, resume=goes_on)
+
+
+def _listed(seeds: Any) -> list[Any]:
+    try:
+        return list(seeds)
+    except TypeError:  # one, also in an array without dimensions
+        return [seeds]
+
+
+def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
+    known = [field.name for field in fields(RunConfig)]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ParameterError(f"a run has no setting {unknown[0]!r}: choose from {', '.join(known)}")
+    if "seed" in given:
+        raise ParameterError("give seeds, one or several, in the place of seed")
+    if isinstance(task, str):
+        if given.get("dataset", task) != task:
+            raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
+        return RunConfig(**{**given, "dataset": task})
+    own = [name for name in _OF_DATA_SETS if name in given]
+    if own:
+        raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
+    parts = task.train_data if isinstance(task.train_data, list) else task.partition
+    return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
+
+
+def _synthetic(config: RunConfig, given: LabelledSamples | None, task: Task | None) -> LabelledSamples | None:
+    if config.synthetic_data is not None:
+        if given is not None:
+            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
+        return load_labelled_samples(config.synthetic_data)
+    return given if given is None or task is None else as_samples(given, "synthetic")
+
+
+class _SeedRun:
+    """All methods with one seed: what they start from, what was finished, and where the run stands."""
+
+    def __init__(self, config: RunConfig, names: Sequence[str], on_round: Told | None) -> None:
+        self._config = config
+        self._names = names
+        self._on_round = on_round
+        self._checkpoint: Checkpoint | None = None
+        self._task: Task | None = None
+        self._place = 0
+        """Of the method that runs, among the names."""
+        self._run: MethodRun | None = None
+        self._round = 0
+        """Of a method that is no run yet, or no longer; 0 before any of them."""
+        self._seconds = dict.fromkeys(names, 0.0)
+        """Of each method's set-up."""
+        self._written: WrittenRun | None = None
+        self._result: RunResult | None = None
+        """All that was finished; None until the methods fit the data."""
+
+    def prepare(self, task: Task | None) -> None:
+        """Read or take the data, make the model and deal the samples out."""
+        config = self._config
+        if config.checkpoint is not None:
+            require("cryptography")  # else missed when the first round is written down
+            self._checkpoint = Checkpoint(Path(config.checkpoint), resume=config.resume)
+        self._task = task
+        if task is None:
+            self._objective = Objective()
+            self._dataset = dataset = load_dataset(config.dataset, config.data_dir)
+            name = config.model or default_model(dataset.name)
+            self._model = build_model(name, dataset.feature_shape, dataset.classes, config.seed)
+            labels = dataset.train_labels.numpy()
+            self._parts = deal_out(
+                labels, config.clients, config.alpha, config.classes_per_client, config.seed
+            )
+        else:
+            self._objective = task.objective()
+            self._dataset, self._model = task.dataset(), task.built(config.seed)
+            try_model(self._model, self._dataset, self._objective)
+            self._parts = task.parts(
+                self._dataset, config.clients, config.alpha, config.seed, config.classes_per_client
+            )
+        most, shape = config.threads or torch.get_num_threads(), self._dataset.feature_shape
+        dtype = self._dataset.train_features.dtype
+        self.threads = threads_worth(self._model, shape, config.batch_size, most, dtype)
+
+    def runs(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> Iterator[MethodRun]:
+        """Yield the methods' runs, each to be run before the next is asked for, but for those that had ended before."""
+        config, checkpoint = self._config, self._checkpoint
+        weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
+        made, modules = self._planned(settings, weights)
+        check_synthetic_samples(synthetic, made.values(), self._dataset, config.clients)
+        result = self._begun(made, synthetic)
+        for place, name in enumerate(self._names):
+            if place < len(result.methods):
+                continue
+            self._place = place
+            kept = None if checkpoint is None else checkpoint.take_running()
+            self._round = 1 if kept is None else len(kept.records) + 1
+            with self._timed(name):
+                # Taken out, so that a method's clients do not outlive its run.
+                self._run = MethodRun(
+                    made.pop(name),
+                    config,
+                    self._dataset,
+                    modules.pop(name),
+                    self._parts,
+                    weights,
+                    synthetic,
+                    kept,
+                    self._objective,
+                    processes=max(1, (config.threads or 0) // self.threads),
+                )
+            if kept is not None:
+                self._seconds[name] = kept.setup_seconds
+            yield self._run
+            finished = self._run.result(self._seconds[name])
+            if checkpoint is not None:
+                checkpoint.keep_finished([*result.methods, finished])
+            result.methods.append(finished)
+            self._run, self._round = None, config.rounds
+
+    def _begun(self, made: Mapping[str, Method], synthetic: LabelledSamples | None) -> RunResult:
+        """Begin the checkpoint and the run's folder, or go on with them; tell of the methods that had ended."""
+        config, checkpoint = self._config, self._checkpoint
+        if checkpoint is not None:
+            own = {} if self._task is None else self._identity()
+            checkpoint.begin(run_identity(config, self._dataset, made, synthetic, own))
+        result = self._empty_result()
+        if config.folder is not None:
+            stated = {name: one.own_settings for name, one in made.items()}
+            self._written = WrittenRun(config, stated, result.environment)
+        self._result = result
+        for method in () if checkpoint is None else checkpoint.finished:
+            result.methods.append(method)
+            for record in method.rounds:
+                self.tell(method.method, record)
+        return result
+
+    def _planned(
+        self, settings: MethodSettings, weights: Sequence[int] | None
+    ) -> tuple[dict[str, Method], dict[str, nn.Module]]:
+        """Return methods and their modules, all of the same weights, before any of them trains.
+
+        What one of them cannot take ends the run at once.
+        """
+        made: dict[str, Method] = {}
+        modules: dict[str, nn.Module] = {}
+        for name in self._names:
+            load_privacy_packages(name, settings)
+        for name in self._names:
+            with self._timed(name):
+                modules[name] = adapt_model(name, deepcopy(self._model), settings)
+                made[name] = planned_method(
+                    name, self._config, settings, self._dataset, modules[name], weights
+                )
+        if self._task is not None:
+            try_task(made, modules, settings, self._dataset, self._objective)
+        return made, modules
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[name] += time.perf_counter() - start
+
+    def _empty_result(self) -> RunResult:
+        config, dataset, task = self._config, self._dataset, self._task
+        alpha = config.alpha if task is None else task.concentration(dataset, config.alpha)
+        model = config.model or default_model(dataset.name) if task is None else type(self._model).__name__
+        return RunResult(
+            dataset.description,
+            model,
+            asdict(config) | {"dataset": dataset.name, "alpha": None if config.classes_per_client else alpha},
+            describe_environment(),
+            parameter_layout(self._model).size,
+            metrics=self._objective.names,
+        )
+
+    def _identity(self) -> dict[str, str]:
+        """Return what makes a user's task the same one; the code of its functions is not looked at, their names are."""
+        objective = self._objective
+        functions = [objective.loss, objective.optimizer, objective.train, *objective.metrics.values()]
+        return {
+            "the model": digest_of(*self._model.state_dict().values(), text=repr(self._model)),
+            "the partition": digest_of(*map(torch.from_numpy, self._parts)),
+            "the metrics": ", ".join(objective.names),
+            "the loss, optimizer or training": ", ".join(map(_name_of, functions)),
+        }
+
+    def tell(self, method: str, record: RoundRecord) -> None:
+        """Write a finished round into the run's folder, and tell of it."""
+        if self._written is not None:
+            self._written.tell(method, record)
+        if self._on_round is not None:
+            self._on_round(self._config.seed, method, record)
+
+    def keep(self, run: MethodRun) -> None:
+        """Write down what the run goes on from after a round."""
+        if self._checkpoint is not None:
+            assert self._result is not None
+            kept = run.kept(self._checkpoint.key, self._seconds[run.name])
+            self._checkpoint.keep_round(self._result.methods, run.name, kept)
+
+    def finish(self, result: RunResult | None = None) -> RunResult:
+        """Write all that was measured into the run's folder, and return it."""
+        result = result or self._result
+        assert result is not None
+        written, self._written = self._written, None
+        if written is not None:
+            written.finish(result)
+        return result
+
+    def stop(self, error: BaseException, earlier: tuple[RunResult, ...]) -> None:
+        """Write down what was finished when something ended the run, and put it into errors of ours.
+
+        Raises RunInterrupted, which has it, in the place of Ctrl-C.
+        """
+        kept = self._result
+        if isinstance(error, KeyboardInterrupt | ShieldError) and (earlier or self._round):
+            kept = self._until(error, earlier)
+        if kept is None:
+            return
+        try:
+            self.finish(kept)
+        except ShieldError as another:  # such as the full disk that ended the run
+            error.add_note(str(another))
+        if kept.interrupted is None:
+            return
+        if isinstance(error, KeyboardInterrupt):
+            raise RunInterrupted(EndedRuns(kept, earlier)) from error
+        assert isinstance(error, ShieldError)
+        error.ended = EndedRuns(kept, earlier)
+        error.add_note(f"{kept.interrupted}, with seed {self._config.seed}")
+
+    def _until(self, error: KeyboardInterrupt | ShieldError, earlier: tuple[RunResult, ...]) -> RunResult:
+        """Return what was finished, and where the run stood."""
+        result = replace(earlier[-1], methods=[]) if self._result is None else self._result
+        name, number = self._names[self._place], self._round
+        if self._run is not None:
+            number = self._run.round_number
+            if self._run.records:
+                result.methods.append(self._run.result(self._seconds[name]))
+        failed = None if isinstance(error, KeyboardInterrupt) else str(error)
+        if failed is None:
+            number = max(number, 1)
+        later = tuple(self._names[self._place + 1 :])
+        return replace(result, interrupted=Interruption(name, number, later, failed))
+
+
+def _name_of(function: Any) -> str:
+    if isinstance(function, nn.Module):
+        return repr(function)
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def planned_method(
+    name: str,
+    config: RunConfig,
+    settings: MethodSettings,
+    dataset: Dataset,
+    model: nn.Module,
+    weights: Sequence[int] | None,
+) -> Method:
+    """Return a method as a run's configuration has it, for clients of these weights (None: all alike) and this model.
+
+    Raises ParameterError as :func:`shieldfl.methods.registry.make_method` does.
+    """
+    plan = FederationPlan.for_weights(
+        weights,
+        clients=config.clients,
+        rounds=config.rounds,
+        min_clients=config.min_clients,
+        server_learning_rate=config.server_learning_rate,
+        parameters=flatten(model).size,
+        buffers=flatten_buffers(model).size,
+        layer_offsets=parameter_layout(model).offsets,
+        samples=len(dataset.train_labels),
+        opener=config.opener,
+        max_clients=config.max_clients,
+    )
+    return make_method(name, settings, plan)
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return versions, processor and threads: nothing that names the machine or its user."""
+    return dict(build_info()) | {
+        "processor": processor_name(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": str(torch.__version__),
+        "torch_threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,408 @@
+"""What a run learns: a user's own model, data and objective, in the place of a data set and a model by name."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, DataError, ParameterError
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.partition import IndexArray, deal_out
+from shieldfl.lab.simulation.results import RoundRecord
+from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, TrainModel
+from shieldfl.learning.local_update import GradientNoise, StartingPoint
+from shieldfl.learning.scores import LayerChain, full_batch_gradient, mean_over_samples
+from shieldfl.learning.sgd import MakeOptimizer
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.sample_gradients import (
+    Loss,
+    batch_gradients,
+    check_all_used,
+    check_samples_apart,
+    first_line,
+    mean_loss,
+)
+from shieldfl.models.torch_bridge import flatten, flatten_buffers
+from shieldfl.rounds.method import Method
+from shieldfl.settings import TrainingSettings
+
+__all__ = [
+    "Task",
+    "as_samples",
+    "load_task",
+    "try_model",
+    "try_task",
+]
+
+_TAKEN = {field.name for field in fields(RoundRecord)} - {"accuracy"} | {"seed", "method", "test_loss"}
+_TAKEN_HEADS = ("personalised_", "share_", "seconds_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A model, the data of all clients, and what is to be learnt: what :func:`shieldfl.run` takes.
+
+    ``Task(model=make_model, train_data=(features, targets), test_data=(features, targets))``
+
+    Raises ParameterError, ArrayTypeError or DataError for data that do not fit together, and for a partition that
+    loses or doubles a sample: the message says which.
+    """
+
+    model: Callable[[], nn.Module] | nn.Module
+    """Returns a new module, float32; its random numbers are those of the run's seed. Or a module, from whose parameters
+    every method and seed starts."""
+    train_data: Any
+    """Features and targets, two arrays or tensors of N samples each; a torch ``Dataset`` of such pairs; or a list with
+    one of these for each client."""
+    test_data: Any
+    """Features and targets, or a ``Dataset``, that every model is measured on."""
+    partition: Sequence[Any] | None = None
+    """For each client the positions of its samples, each sample once. None: by the run's ``alpha`` where targets are
+    classes (whole numbers, one for each sample), and evenly where they are not."""
+    loss: Loss | None = None
+    """Takes outputs and targets of a mini-batch and returns their mean loss; None for the cross-entropy."""
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    """By name, what takes outputs and targets of the whole test set, on the CPU, and returns a number."""
+    optimizer: MakeOptimizer | None = None
+    """Takes the trained parameters and returns a torch optimizer; None for SGD by the run's settings."""
+    train: TrainModel | None = None
+    """``train(model, features, targets, seed)`` trains in place in its own way and returns the mean loss; None for
+    mini-batches."""
+    name: str = "own task"
+
+    def __post_init__(self) -> None:
+        taken = [name for name in self.metrics if name in _TAKEN or name.startswith(_TAKEN_HEADS)]
+        if taken:
+            raise ParameterError(f"a metric cannot be called {taken[0]!r}, as another figure is: rename it")
+        self.objective()
+        if isinstance(self.train_data, list) and self.partition is not None:
+            raise ParameterError("train_data has a part for each client: leave out partition")
+
+    def objective(self) -> Objective:
+        """Return what training makes small. Raises ParameterError for functions of which one would not be used."""
+        return Objective(self.loss, self.metrics, self.optimizer, self.train)
+
+    def built(self, seed: int) -> nn.Module:
+        """Return the model that a run starts from. Raises ParameterError for what is none, or not float32."""
+        if isinstance(self.model, nn.Module):
+            model: Any = deepcopy(self.model)
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                model = self.model()
+        if not isinstance(model, nn.Module):
+            raise ParameterError(f"model must return a torch module, and gives {type(model).__name__}")
+        wrong = [name for name, one in model.named_parameters() if one.dtype != torch.float32]
+        if wrong:
+            raise ParameterError(
+                f"runs train float32 models, and {wrong[0]!r} is of another dtype: call model.float()"
+            )
+        return model
+
+    def dataset(self) -> Dataset:
+        """Return the data as tensors: float32, or int64 for whole numbers such as tokens and classes."""
+        features, targets, _ = self._train
+        test_features, test_targets = self._test
+        for what, own, other in (("features", features, test_features), ("targets", targets, test_targets)):
+            if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
+                raise ParameterError(
+                    f"{what} of train_data and test_data differ: samples of {tuple(own.shape[1:])}, {own.dtype} and "
+                    f"{tuple(other.shape[1:])}, {other.dtype}"
+                )
+        return Dataset(
+            self.name,
+            f"{self.name} ({len(targets):,} train / {len(test_targets):,} test)",
+            _classes(targets, test_targets) if self.loss is None else 0,
+            features,
+            targets,
+            test_features,
+            test_targets,
+            None,
+        )
+
+    @functools.cached_property
+    def _train(self) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        """Features and targets of all clients, and how many samples each has, where they are told apart."""
+        return _joined(self.train_data)
+
+    @functools.cached_property
+    def _test(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return as_samples(self.test_data, "test_data")
+
+    def concentration(self, dataset: Dataset, alpha: float) -> float | None:
+        """Return the Dirichlet concentration that data are dealt out by: infinite for evenly, None for own parts."""
+        if self.partition is not None or isinstance(self.train_data, list):
+            return None
+        targets = dataset.train_labels
+        return alpha if targets.dtype == torch.int64 and targets.ndim == 1 else math.inf
+
+    def parts(
+        self,
+        dataset: Dataset,
+        clients: int,
+        alpha: float,
+        seed: int,
+        classes_per_client: int | None = None,
+    ) -> list[IndexArray]:
+        """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
+        count = len(dataset.train_labels)
+        by_classes = self.concentration(dataset, 1.0) == 1.0
+        if classes_per_client is not None and not by_classes:
+            raise ParameterError(
+                "classes_per_client deals out samples by their classes, and this task's targets are none, or its data "
+                "have parts of their own: leave it out"
+            )
+        given = self.partition
+        if isinstance(self.train_data, list):
+            given = np.split(np.arange(count), np.cumsum(self._train[2])[:-1])
+        if given is not None:
+            return _checked_partition(given, count, clients)
+        labels = dataset.train_labels.numpy() if by_classes else np.zeros(count, np.int64)
+        return deal_out(labels, clients, alpha if by_classes else math.inf, classes_per_client, seed)
+
+
+def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    if not isinstance(data, list):
+        return *as_samples(data, "train_data"), []
+    if not data:
+        raise ParameterError("train_data is an empty list: give one part for each client")
+    pairs = [as_samples(part, f"train_data of client {client}") for client, part in enumerate(data)]
+    try:
+        features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    except (RuntimeError, TypeError) as error:
+        raise ParameterError(f"samples of the clients have different shapes: {error}") from error
+    return features, targets, [len(targets) for _, targets in pairs]
+
+
+def as_samples(data: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return features and targets, float32 or int64, copies; ``what`` is what errors call them.
+
+    Raises ParameterError, ArrayTypeError or DataError for what are none.
+    """
+    if isinstance(data, tuple) and len(data) == 2:
+        features, targets = data
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        if not len(data):
+            raise ParameterError(f"{what} has no samples")
+        samples = [data[index] for index in range(len(data))]
+        if not all(isinstance(one, tuple) and len(one) == 2 for one in samples):
+            raise ParameterError(f"samples of {what} must be pairs of features and target")
+        for one in chain.from_iterable(samples):
+            _check_unmasked(one, f"samples of {what}")
+        try:
+            features, targets = (
+                torch.stack([torch.as_tensor(one) for one in column]) for column in zip(*samples, strict=True)
+            )
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ParameterError(f"samples of {what} cannot be put into one tensor: {error}") from error
+    else:
+        raise ArrayTypeError(
+            f"{what} must be a pair of features and targets, or a torch Dataset, not {type(data).__name__}"
+        )
+    tensors = _tensor(features, f"features of {what}"), _tensor(targets, f"targets of {what}")
+    if not len(tensors[0]) == len(tensors[1]) > 0:
+        raise ParameterError(f"{what} has {len(tensors[0])} features and {len(tensors[1])} targets")
+    return tensors
+
+
+def _check_unmasked(values: Any, what: str) -> None:
+    if isinstance(values, np.ma.MaskedArray):
+        raise ArrayTypeError(
+            f"{what} are a masked array, whose mask would be lost: pass .filled(...) of it, or leave samples out"
+        )
+
+
+def _tensor(values: Any, what: str) -> torch.Tensor:
+    _check_unmasked(values, what)
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArrayTypeError(f"{what} are no array of numbers: {error}") from error
+    if tensor.ndim == 0:
+        raise ArrayTypeError(f"{what} are a single number: give one for each sample")
+    if tensor.dtype in (torch.float16, torch.bfloat16, torch.float64):
+        tensor = tensor.float()
+    elif tensor.dtype not in (torch.float32, torch.int64):
+        if tensor.is_complex():
+            raise ArrayTypeError(f"{what} are complex: give real numbers")
+        tensor = tensor.long()
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        raise DataError(f"{what} have NaN or infinite values: mend or drop those samples")
+    # A copy: what the user does to hers, or a metric to ours, is not for the other.
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _classes(*targets: torch.Tensor) -> int:
+    """Return how many classes there are. Raises ParameterError for targets that the cross-entropy cannot take."""
+    if any(one.dtype != torch.int64 for one in targets):
+        raise ParameterError(
+            "targets are no classes, for which the loss is the cross-entropy by default: give a loss, such as "
+            "torch.nn.MSELoss()"
+        )
+    lowest, highest = min(int(one.min()) for one in targets), max(int(one.max()) for one in targets)
+    if lowest < 0:
+        raise ParameterError(f"classes are counted from 0, and there is a target {lowest}")
+    return highest + 1
+
+
+def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[IndexArray]:
+    for part in given:
+        _check_unmasked(part, "positions of samples")
+    parts = [np.asarray(part) for part in given]
+    if len(parts) != clients:
+        raise ParameterError(f"there are {len(parts)} parts of the data, and {clients} clients")
+    for client, part in enumerate(parts):
+        if part.ndim != 1 or part.dtype.kind not in "iu" or not part.size:
+            raise ParameterError(f"the part of client {client} must be positions of samples, at least one")
+    times = np.zeros(count, np.int64)
+    every = np.concatenate(parts).astype(np.int64)
+    if every.min() < 0 or every.max() >= count:
+        raise ParameterError(f"a part has a position outside of the {count:,} samples")
+    np.add.at(times, every, 1)
+    lost, doubled = int((times == 0).sum()), int((times > 1).sum())
+    if lost or doubled:
+        raise ParameterError(
+            f"the partition has {lost:,} of {count:,} samples at no client and {doubled:,} at several: each belongs to "
+            "one. Leave samples out of train_data, not out of the partition"
+        )
+    return [np.sort(part).astype(np.int64) for part in parts]
+
+
+def load_task(path: str) -> Task:
+    """Return the task that ``module:name`` names, or what the function of that name returns.
+
+    The module is looked for in the folder that the process is in, too. Errors of the module itself pass through.
+    Raises ParameterError for a path that leads to nothing, or to no task.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (colon and module_name and name):
+        raise ParameterError(f"{path!r} is no MODULE:NAME: write my_app:task for what my_app.py calls task")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Not of what the module itself imports.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ParameterError(f"there is no module {module_name!r}, neither installed nor in {here}") from None
+    if not hasattr(module, name):
+        raise ParameterError(f"the module {module_name!r} has no {name!r}")
+    found = getattr(module, name)
+    task = found() if callable(found) else found
+    if not isinstance(task, Task):
+        raise ParameterError(
+            f"{path} is no task, but {type(task).__name__}: make a shieldfl.Task, or a function that returns one"
+        )
+    return task
+
+
+_BY_SAMPLE = ("per-sample", "label")
+
+
+def try_task(
+    methods: Mapping[str, Method],
+    models: Mapping[str, nn.Module],
+    settings: MethodSettings,
+    dataset: Dataset,
+    objective: Objective,
+) -> None:
+    """Raise ParameterError where a method asks for what the task, or its model, cannot give."""
+    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
+    for name, method in methods.items():
+        private = type(method).trains_privately(name, settings.of(name))
+        objective.check_method(name, method.scores, trains_privately=private)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                if method.scores in _BY_SAMPLE:
+                    _try_scores(deepcopy(models[name]).eval(), features, targets, objective)
+                if objective.train is None:
+                    _try_training(deepcopy(models[name]), method, features, targets, objective, private)
+        except ParameterError as error:
+            raise ParameterError(f"{name} cannot train this model: {error}") from error
+
+
+def _try_scores(
+    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, objective: Objective
+) -> None:
+    check_samples_apart(model, features, targets, objective.loss)
+    if objective.loss is None and LayerChain.of(model) is not None:
+        # Scored by the layers' own algebra, and not by torch.func.
+        found = mean_over_samples(model, features, targets, len(features), torch.clone)
+        expected = full_batch_gradient(model, features, targets)
+        if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
+            raise ParameterError("the gradients of single samples do not add up to that of the batch")
+
+
+def _try_training(
+    model: nn.Module,
+    method: Method,
+    features: torch.Tensor,
+    targets: torch.Tensor,
+    objective: Objective,
+    private: bool,
+) -> None:
+    """Take a step of the method's own kind."""
+    gradients, _ = batch_gradients(deepcopy(model).train(), features, targets, objective.loss)
+    if method.trained is not None or all(gradient is None for gradient in gradients.values()):
+        check_all_used(gradients)
+    start = StartingPoint(
+        flatten(model),
+        flatten_buffers(model),
+        scores=method.scores,
+        noise=GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None,
+    )
+    settings = TrainingSettings(local_epochs=1, batch_size=len(features))
+    LocalTrainer(model, features, targets, settings, objective=objective).train(start, seed=0)
+
+
+def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
+    """Go forward and backward once, as mini-batches do; a training function does it in its own way.
+
+    Raises ParameterError where that fails, which says of what kind the data are. The model is not changed.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ParameterError(
+            "the model is scripted, and torch's copies of such a module cannot be trained: pass the module that it was "
+            "scripted from"
+        )
+    try:
+        copy = deepcopy(model).eval()
+    except RuntimeError as error:
+        raise ParameterError(
+            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed. "
+            "torch.nn.utils.parametrizations.weight_norm keeps none, torch.nn.utils.weight_norm does"
+        ) from error
+    features, targets = dataset.train_features[:2], dataset.train_labels[:2]
+    try:
+        outputs = copy(features)
+        if objective.train is not None:
+            return
+        loss = mean_loss(objective.loss, outputs, targets)
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise ParameterError("the loss must return one number, the mean over the samples, as a tensor")
+        loss.backward()  # type: ignore[no-untyped-call]
+    except ParameterError:
+        raise
+    except Exception as error:  # whatever a user's model or loss raises
+        raise ParameterError(
+            f"the model or its loss fails on two samples, features {_kind(features)} and targets {_kind(targets)}: "
+            f"{first_line(error)}. Whole numbers come as int64, all others as float32: convert what should be the other"
+        ) from error
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"

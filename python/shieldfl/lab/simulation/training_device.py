@@ -1,0 +1,132 @@
+"""Where clients train: device and threads; and what training may leave behind on a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.learning.local_trainer import Objective
+from shieldfl.learning.networks import has_known_modules
+
+__all__ = [
+    "forward_products",
+    "leaves_parameters_alone",
+    "leaves_vectors_alone",
+    "threads_worth",
+    "torch_threads",
+    "training_device",
+]
+
+
+def training_device(name: str) -> torch.device:
+    """Return the device of a name such as ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.
+
+    Raises ParameterError for one that this machine does not have, or that torch was built without.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ParameterError(f"there is no device {name!r}: take {_there_are()}") from None
+    if str(device) not in _names():
+        raise ParameterError(f"torch has no device {name!r} on this machine: take {_there_are()}")
+    return device
+
+
+def _names() -> list[str]:
+    cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return [
+        "cpu",
+        *(["cuda"] if cuda else []),
+        *cuda,
+        *(["mps"] if torch.backends.mps.is_available() else []),
+    ]
+
+
+def _there_are() -> str:
+    return " or ".join(_names())
+
+
+_WORTH_SHARING = 50_000_000
+"""Products of a batch's forward pass that are worth a second thread: with the backward pass, some 5 ms on one core.
+
+torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine that also
+does other things, for one that does not run. A step of the MLP on MNIST (7.5 million products) is faster on one thread
+even where nothing else runs, and many times as fast where it is not alone. Threads that wait take the core's time, too.
+"""
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[None]:
+    """Let torch use this many threads, and then as many as before; None changes nothing."""
+    before = torch.get_num_threads()
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        if threads is not None:
+            torch.set_num_threads(before)
+
+
+def threads_worth(
+    model: nn.Module,
+    sample_shape: tuple[int, ...],
+    batch_size: int,
+    most: int,
+    dtype: torch.dtype = torch.float32,
+) -> int:
+    """Return how many threads a training step is worth: the most that there may be, or 1 for a small model.
+
+    Decided by model and batch alone, not by what the machine is doing, so that a run can be repeated: torch's sums may
+    depend on the number of threads.
+    """
+    products = batch_size * forward_products(model, sample_shape, dtype)
+    return most if products >= _WORTH_SHARING else 1
+
+
+def forward_products(
+    model: nn.Module, sample_shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> int:
+    """Count the multiplications of one sample's way through the linear and convolutional layers of a model."""
+    products, samples = 0, 2  # Not every model takes one alone.
+
+    def count(module: nn.Module, _: object, output: torch.Tensor) -> None:
+        nonlocal products
+        weight = module.weight
+        assert isinstance(weight, torch.Tensor)
+        products += weight.numel() * (output.numel() // len(weight)) // samples
+
+    layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, layers)]
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(samples, *sample_shape, dtype=dtype))
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, training in modes:
+            module.training = training
+    return products
+
+
+def leaves_parameters_alone(model: nn.Module, objective: Objective) -> bool:
+    """Say whether training leaves nothing behind but parameters."""
+    return _is_known(model, objective) and not any(True for _ in model.buffers())
+
+
+def leaves_vectors_alone(model: nn.Module, objective: Objective) -> bool:
+    """Say whether training leaves nothing behind but parameters and float buffers: what updates have.
+
+    Integers, such as how many batches a normalisation has seen, stay on the model.
+    """
+    return _is_known(model, objective) and all(one.is_floating_point() for one in model.buffers())
+
+
+def _is_known(model: nn.Module, objective: Objective) -> bool:
+    return objective == Objective() and has_known_modules(model)

@@ -1,0 +1,383 @@
+"""What a run leaves on a disk: its folder, for people and machines, and its checkpoint, to go on from."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.run_folder import RunFolder
+from shieldfl.build_info import machine_facts
+from shieldfl.errors import DataError, PolicyError, WireFormatError
+from shieldfl.lab.report.output_files import LineFile, write_whole
+from shieldfl.lab.report.run_summary import flat_record, rounds_csv
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.partition import LabelledSamples, shares_from_bytes, shares_to_bytes
+from shieldfl.lab.simulation.results import MethodResult, RoundRecord
+from shieldfl.lab.simulation.run_result import RunResult, plain_json
+from shieldfl.rounds.method import Method
+from shieldfl.settings import plain_settings
+
+__all__ = [
+    "Checkpoint",
+    "KeptMethod",
+    "WrittenRun",
+    "commit_facts",
+    "digest_of",
+    "json_text",
+    "run_identity",
+]
+
+_SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
+_EVENTS = "tensorboard"
+_MOST_READ = 2**24
+"""Characters of a file that others may have written."""
+_REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+"""What a repository's files have: a branch, a commit."""
+
+
+class WrittenRun:
+    """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
+
+    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method.
+
+    Parameters
+    ----------
+    config : whose ``folder`` it is.
+    methods : settings of each method that runs, by name, as plain data.
+    environment : versions, processor and threads.
+
+    Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written,
+    WireFormatError for one with a damaged line.
+    """
+
+    def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        assert config.folder is not None
+        self._folder = Path(config.folder)
+        self._lines = LineFile(self._folder / _ROUNDS)
+        self._known: set[tuple[str, int]] = set()
+        """Rounds that have a line: a run that is gone on with tells of them again."""
+        self._for_tensorboard = config.tensorboard
+        self._writers: dict[str, Any] = {}
+        """By method: what its event files are written by."""
+        stated = {"run": plain_settings(config), "methods": dict(methods)}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._cut_short()
+            if self._known and not config.resume:
+                raise PolicyError(
+                    f"there is a run in {self._folder}: go on with it by --resume (resume = true), or name another "
+                    "folder"
+                )
+            if not self._known:
+                facts = {"environment": dict(environment), "machine": machine_facts(), **commit_facts()}
+                write_whole(self._folder / _SETTINGS, json_text(stated | facts))
+        except OSError as error:
+            raise self._failed() from error
+
+    def _failed(self) -> DataError:
+        return DataError(
+            f"the run's folder {self._folder} cannot be written: free some space, or name another"
+        )
+
+    def _cut_short(self) -> None:
+        """Read which rounds have a line, and drop one that was cut off as it was written."""
+        for number, line in enumerate(self._lines.whole_lines(), start=1):
+            try:
+                read = json.loads(line)
+                self._known.add((read["method"], read["round"]))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise WireFormatError(
+                    f"line {number} of {self._lines.path} is damaged: take it out, and its round is told of again"
+                ) from error
+
+    def tell(self, method: str, record: RoundRecord) -> None:
+        """Add a round's line, unless it has one. Raises DataError."""
+        if (method, record.round) in self._known:
+            return
+        if self._for_tensorboard:  # before the line, which says that the round need not be told again
+            self._add_scalars(method, record)
+        line = json.dumps(plain_json({"method": method, **flat_record(record)}), allow_nan=False)
+        try:
+            self._lines.add(line)
+        except OSError as error:
+            raise self._failed() from error
+        self._known.add((method, record.round))
+
+    def _add_scalars(self, method: str, record: RoundRecord) -> None:
+        """Add a round's figures to the method's event files, by the names of the lines; undefined ones are left out."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        try:
+            if method not in self._writers:
+                self._writers[method] = SummaryWriter(str(self._folder / _EVENTS / method))
+            writer = self._writers[method]
+            for name, value in flat_record(record).items():
+                if name != "round" and not math.isnan(value):
+                    writer.add_scalar(name, value, record.round)
+            writer.flush()
+        except OSError as error:
+            raise self._failed() from error
+
+    def finish(self, result: RunResult) -> None:
+        """Write down what the run measured, if anything, also one that was interrupted. Raises DataError."""
+        try:
+            if result.methods:
+                write_whole(self._folder / _RESULT, json_text(result.to_json()))
+                write_whole(self._folder / _TABLE, rounds_csv(result))
+        except OSError as error:
+            raise self._failed() from error
+        finally:
+            self._close_writers()
+
+    def _close_writers(self) -> None:
+        try:
+            for writer in self._writers.values():
+                writer.close()
+        except OSError as error:
+            raise self._failed() from error
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """Return plain JSON types as a file of a run's folder has them."""
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def commit_facts() -> dict[str, str]:
+    """Return the commit that the folder of the call is at, as the files of its repository say; nothing elsewhere.
+
+    No program is asked: git executes what a repository's configuration says, and others may have written that.
+    """
+    try:
+        here = Path.cwd()
+    except OSError:  # it was removed
+        return {}
+    marks = (folder / ".git" for folder in (here, *here.parents))
+    repository = next(filter(os.path.exists, marks), None)
+    if repository is None:
+        return {}
+    if repository.is_file():  # of a worktree or a submodule
+        repository = repository.parent / _first_line(repository).removeprefix("gitdir: ")
+    found = _first_line(repository / "HEAD")
+    if found.startswith(_REFERENCE):
+        name = found.removeprefix(_REFERENCE)
+        shared = repository / _first_line(repository / "commondir")
+        packed = (line.split() for line in _lines(shared / "packed-refs"))
+        found = _first_line(shared / name) or next((line[0] for line in packed if line[1:] == [name]), "")
+    return {"commit": found} if _COMMIT.fullmatch(found) else {}
+
+
+def _first_line(path: Path) -> str:
+    return next(iter(_lines(path)), "")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines at the beginning of a regular file; none where there is no such file that can be read."""
+    try:
+        if not os.path.isfile(path):
+            return []
+        with path.open(errors="replace") as file:
+            return file.read(_MOST_READ).splitlines()
+    except OSError:
+        return []
+
+
+_OTHER_VERSION = (
+    "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
+)
+_SYNTHETIC = "synthetic"
+# Where a run is, not what it is: data and synthetic samples count by what they are.
+_PLACES = ("data_dir", "synthetic_data", "folder", "tensorboard", "checkpoint", "resume")
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a run has come, as plain data."""
+
+    identity: dict[str, str]
+    """What it began with, see :func:`run_identity`."""
+    finished: list[MethodResult]
+    """Of methods that have ended."""
+    running: list[RoundRecord]
+    """Of the method that comes next: none where that has not begun."""
+    trained: list[list[str]] = field(default_factory=list)
+    """How each of its clients has trained."""
+    setup_seconds: float = 0.0
+    synthetic: bytes = b""
+    """The digest of its synthetic data, which stay as they are."""
+    format: Literal["shieldfl run checkpoint 1"] = "shieldfl run checkpoint 1"
+
+
+@dataclass(frozen=True)
+class KeptMethod:
+    """What the run of one method goes on from."""
+
+    records: list[RoundRecord]
+    """Of its finished rounds, at least one."""
+    trained: list[list[str]]
+    """By client, how it has trained."""
+    setup_seconds: float
+    shares: list[LabelledSamples | None]
+    """By client, synthetic data: they are never made the same twice."""
+    account: bytes
+    """An :class:`shieldfl.rounds.account.AccountState`."""
+    federation: tuple[Message, bytes]
+    """The parts of a federation, and the key that seals them."""
+
+
+class Checkpoint:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    folder : made where there is none.
+    resume : whether to go on from what is there.
+
+    Raises PolicyError for what is there and is not to be gone on from, DataError where there is nothing to go on from.
+    """
+
+    def __init__(self, folder: Path, *, resume: bool) -> None:
+        self._folder = RunFolder(folder)
+        self._resume = resume
+        self._identity: dict[str, str] = {}
+        self._synthetic: dict[str, bytes] = {}
+        """By method, the digest of synthetic data that were written down."""
+        self.finished: list[MethodResult] = []
+        """What had ended where the run goes on."""
+        self._running: KeptMethod | None = None
+        if self._folder.is_begun and not resume:
+            raise PolicyError(
+                f"there is a checkpoint in {folder}: go on from it with --resume (resume = true), or name another "
+                "folder"
+            )
+        if resume and not self._folder.is_begun:
+            raise DataError(
+                f"there is no checkpoint in {folder}: begin the run without --resume (resume = true)"
+            )
+
+    @property
+    def key(self) -> bytes:
+        """What seals states."""
+        return self._folder.key()
+
+    def begin(self, identity: Mapping[str, str]) -> None:
+        """Begin a run, or read where it goes on.
+
+        Raises PolicyError for another run than the checkpoint's, WireFormatError for one of another version or that was
+        altered, DataError for what cannot be read or written.
+        """
+        self._identity = dict(identity)
+        if not self._resume:
+            self._folder.key()  # a folder that cannot be written is told of before anything trains
+            return
+        message = self._folder.read()
+        try:
+            progress = msgspec.msgpack.decode(message["progress"], type=_Progress)
+        except (msgspec.MsgspecError, WireFormatError) as error:
+            raise WireFormatError(_OTHER_VERSION) from error
+        self._check(progress.identity)
+        self.finished = progress.finished
+        if progress.running:
+            self._running = self._kept(progress, message)
+
+    def _check(self, began: Mapping[str, str]) -> None:
+        names = dict.fromkeys((*began, *self._identity))
+        other = [name for name in names if began.get(name) != self._identity.get(name)]
+        if other:
+            raise PolicyError(
+                f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: a run goes "
+                "on with what it began with; name another folder for another run"
+            )
+
+    def _kept(self, progress: _Progress, message: Message) -> KeptMethod:
+        written = b""
+        if progress.synthetic:
+            written = self._folder.read_beside(_SYNTHETIC, progress.synthetic)
+        return KeptMethod(
+            progress.running,
+            progress.trained,
+            progress.setup_seconds,
+            shares_from_bytes(written, len(progress.trained)),
+            bytes(message["account"]),
+            (message, self.key),
+        )
+
+    def take_running(self) -> KeptMethod | None:
+        """Return what the next method goes on from, once; None for one that begins."""
+        kept, self._running = self._running, None
+        return kept
+
+    def keep_finished(self, finished: Sequence[MethodResult]) -> None:
+        """Write down that methods have ended. Raises DataError."""
+        self._write(_Progress(self._identity, list(finished), []), {})
+
+    def keep_round(self, finished: Sequence[MethodResult], name: str, kept: KeptMethod) -> None:
+        """Write down what a method's run, of which a round has just ended, goes on from. Raises DataError.
+
+        Synthetic data are written with the first round alone.
+        """
+        if name not in self._synthetic:
+            shares = shares_to_bytes(kept.shares)
+            self._synthetic = {name: self._folder.write_beside(_SYNTHETIC, shares) if shares else b""}
+        progress = _Progress(
+            self._identity,
+            list(finished),
+            kept.records,
+            kept.trained,
+            kept.setup_seconds,
+            self._synthetic[name],
+        )
+        parts, _ = kept.federation
+        self._write(progress, {"account": kept.account, **parts})
+
+    def _write(self, progress: _Progress, parts: Mapping[str, Part]) -> None:
+        encoded = msgspec.msgpack.encode(progress, enc_hook=_plain)
+        self._folder.write(Message({"progress": encoded, **parts}))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that a result holds")
+
+
+def run_identity(
+    config: RunConfig,
+    dataset: Dataset,
+    methods: Mapping[str, Method],
+    synthetic: LabelledSamples | None,
+    own_task: Mapping[str, str],
+) -> dict[str, str]:
+    """Return what makes a run the same run: settings as text, methods and data as digests, by what errors call them."""
+    found = {name: repr(value) for name, value in asdict(config).items() if name not in _PLACES}
+    found["method"] = ", ".join(methods)
+    for name, method in methods.items():
+        settings = msgspec.json.encode((method.own_settings, method.plan), order="sorted")
+        found[f"the settings of {name}"] = sha256(settings).hexdigest()
+    features = (dataset.train_features, dataset.test_features)
+    labels = (dataset.train_labels, dataset.test_labels)
+    found["the data"] = digest_of(*features, *labels)
+    found |= own_task  # what is named follows from the settings
+    found["the synthetic data"] = "" if synthetic is None else digest_of(*synthetic)
+    return found
+
+
+def digest_of(*tensors: Any, text: str = "") -> str:
+    """Return the SHA-256 of tensors and a text, in hexadecimal digits."""
+    digest = sha256(text.encode())
+    for tensor in tensors:
+        array = np.ascontiguousarray(tensor.numpy())
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

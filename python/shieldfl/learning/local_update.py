@@ -1,0 +1,161 @@
+"""What a client trains from, and what training gives it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.settings import TrainingSettings
+
+__all__ = [
+    "FloatVector",
+    "GradientNoise",
+    "LocalUpdate",
+    "PrivateSteps",
+    "StartingPoint",
+    "contraction",
+    "samples_beside",
+]
+
+
+FloatVector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class GradientNoise:
+    """DP-SGD: every sample's gradient is clipped to a norm, and the sum of a batch noised by a multiple of it."""
+
+    noise_multiplier: float
+    max_grad_norm: float
+
+    def deviation(self, training: TrainingSettings, samples: int) -> float:
+        """Return the standard deviation of the noise on each parameter after training on so many samples.
+
+        Weight decay, which shrinks the noise of early steps a little, is left out.
+        """
+        steps_per_epoch = math.ceil(samples / training.batch_size)
+        of_a_step = self.noise_multiplier * self.max_grad_norm * steps_per_epoch / samples
+        # What a step's gradient moves parameters by, in learning rates, when momentum has carried it to the end.
+        left = range(1, training.local_epochs * steps_per_epoch + 1)
+        carried = sum(((1 - training.momentum**step) / (1 - training.momentum)) ** 2 for step in left)
+        return training.learning_rate * of_a_step * math.sqrt(carried)
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """What a client trains from, and how: float32 parameters (P,) and float buffers (B,)."""
+
+    parameters: FloatVector
+    buffers: FloatVector
+    scores: str | None = None
+    """What training has to bring along for each parameter, see ``LocalUpdate.scores``: a Fisher information
+    (``"full-batch"``, ``"batch"``, ``"per-sample"``), what the loss would change without a parameter (``"taylor"``),
+    the mean over samples of the gradient's magnitude (``"label"``), the gradient of all data (``"gradient"``), or None.
+    """
+    noise: GradientNoise | None = None
+    """Train by DP-SGD."""
+    synthetic: bool = False
+    """Train on the synthetic data set instead of the client's own."""
+    synthetic_share: float = 0.0
+    """Of what is trained on beside the client's own samples, and is synthetic: in [0, 1), of both together."""
+    round: int | None = None
+    """The round that begins with it; None for a model that is only looked at, and from which no update is taken."""
+    beginning: int = 0
+    """How often the client had begun a round by then: one that is begun again may start from another model."""
+
+    def trained(
+        self,
+        parameters: FloatVector,
+        buffers: FloatVector,
+        scores: FloatVector | None = None,
+        private_steps: PrivateSteps | None = None,
+    ) -> LocalUpdate:
+        """Return what training from here gave: it belongs to this round and is refused in any other."""
+        return LocalUpdate(self.round, parameters, buffers, scores, private_steps, self.beginning)
+
+
+def samples_beside(samples: int, share: float) -> int:
+    """Return how many synthetic samples lie beside so many of a client's own where they are this share of all."""
+    return round(share / (1.0 - share) * samples)
+
+
+@dataclass(frozen=True)
+class PrivateSteps:
+    """What DP-SGD did: so many steps, each on a sample of the data."""
+
+    steps: int
+    sample_rate: float
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """What training gave a client; made by :meth:`StartingPoint.trained`."""
+
+    round: int | None
+    """That it was trained in. Rounds protect differently: an update of an encrypted one must not go out in clear."""
+    parameters: FloatVector
+    """After training, float32 (P,)."""
+    buffers: FloatVector
+    """Float buffers (BatchNorm statistics) after training, float32 (B,)."""
+    scores: FloatVector | None
+    """What ``StartingPoint.scores`` asked for, float32 (P,); None for nothing. Fisher informations are normalised to
+    [0, 1] in each layer; gradients are signed."""
+    private_steps: PrivateSteps | None = None
+    """What training by DP-SGD did."""
+    beginning: int = 0
+    """The ``StartingPoint.beginning`` that it was trained from."""
+
+    def copied(self) -> LocalUpdate:
+        """Return it with vectors of its own, read-only: those that training gave may be written over later."""
+        return replace(
+            self,
+            parameters=_copied(self.parameters),
+            buffers=_copied(self.buffers),
+            scores=None if self.scores is None else _copied(self.scores),
+        )
+
+    def check(self, parameters: int, buffers: int) -> None:
+        """Raise ParameterError unless the vectors have these sizes, RangeError for NaN or infinity in the model."""
+        scores_fit = self.scores is None or self.scores.shape == (parameters,)
+        if not scores_fit or self.parameters.shape != (parameters,) or self.buffers.shape != (buffers,):
+            raise ParameterError(
+                f"an update of this model has {parameters} parameters, as many scores, and {buffers} buffer "
+                "values: make it with the functions of shieldfl.models.torch_bridge"
+            )
+        if not (np.isfinite(self.parameters).all() and np.isfinite(self.buffers).all()):
+            raise RangeError(
+                "training gave NaN or infinity: lower the learning rate or check the client's data"
+            )
+
+    def checked_scores(self) -> FloatVector:
+        """Return the scores. Raises ParameterError where there are none, RangeError for NaN or infinity."""
+        if self.scores is None:
+            raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
+        if not np.isfinite(self.scores).all():
+            raise RangeError("a sensitivity is NaN or infinite: lower the learning rate or check the data")
+        return self.scores
+
+
+def _copied(vector: FloatVector) -> FloatVector:
+    copy = np.array(vector, dtype=np.float32)
+    copy.setflags(write=False)
+    return copy
+
+
+def contraction(round_number: int, client: int, start: StartingPoint) -> LocalUpdate:
+    """Go a tenth of the way to a target that is the client's own in this round; random scores up to 1."""
+    generator = np.random.default_rng([round_number, client])
+    vectors = (start.parameters, start.buffers)
+    targets = [generator.normal(0.0, 1.0, one.size).astype(np.float32) for one in vectors]
+    scores = generator.random(start.parameters.size, dtype=np.float32)
+    step = np.float32(0.1)
+    return start.trained(
+        start.parameters + step * (targets[0] - start.parameters),
+        start.buffers + step * (targets[1] - start.buffers),
+        scores,
+        None if start.noise is None else PrivateSteps(steps=2, sample_rate=0.5),
+    )

@@ -1,0 +1,635 @@
+"""Scores of parameters, from gradients of single samples: diagonal Fisher information, and their mean sizes.
+
+A linear layer's gradient for one sample is the outer product of what came in and of the loss's slope at what came
+out. Its absolute value, or its square, is the product of theirs, so that the sum over samples is one product of
+matrices, and no sample's gradient is ever written down. A convolution's is a sum over pixels, and is made for each
+sample, as one product of matrices. torch.func, which takes any model, is several times as slow on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn.functional import unfold
+
+from shieldfl.array_view import as_count
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_failures, summed_loss
+from shieldfl.models.torch_bridge import ParameterLayout, exact_dtype, parameter_layout
+
+__all__ = [
+    "FisherAccumulator",
+    "FloatVector",
+    "LayerChain",
+    "Score",
+    "batches_of",
+    "check_samples",
+    "each_gradient",
+    "evaluation_mode",
+    "flat_by_layer",
+    "full_batch_fisher",
+    "full_batch_gradient",
+    "gradient_by_layer",
+    "is_altered",
+    "label_sensitivity",
+    "mean_over_samples",
+    "normalise_per_layer",
+    "per_sample_fisher",
+    "reject_non_finite",
+    "taylor_sensitivity",
+]
+
+
+Score = Callable[[torch.Tensor], torch.Tensor]
+"""Element by element, into a new tensor, and of a product that of its factors': ``torch.abs`` or ``torch.square``."""
+
+_WITHOUT_PARAMETERS = (
+    nn.AdaptiveAvgPool2d,
+    nn.AvgPool2d,
+    nn.Dropout,
+    nn.Flatten,
+    nn.GELU,
+    nn.Identity,
+    nn.LeakyReLU,
+    nn.MaxPool2d,
+    nn.ReLU,
+    nn.Sigmoid,
+    nn.SiLU,
+    nn.Tanh,
+)
+
+
+class LayerChain:
+    """A model that is an ``nn.Sequential``, nested or not, of layers whose algebra is known; made by :meth:`of`."""
+
+    def __init__(self, layers: list[tuple[str, nn.Module]]) -> None:
+        self._layers = layers
+
+    @classmethod
+    def of(cls, model: nn.Module) -> LayerChain | None:
+        """Return the chain that a model is; None for any other model, and where a layer or parameter is shared.
+
+        A subclass of a layer is another model: it may compute something else.
+        """
+        layers = _layers_of(model, "")
+        if layers is None or len({id(layer) for _, layer in layers}) < len(layers):
+            return None
+        every = [one for _, layer in layers for one in layer._parameters.values() if one is not None]
+        return None if len({id(one) for one in every}) < len(every) else cls(layers)
+
+    def summed_scores(
+        self, features: torch.Tensor, labels: torch.Tensor, score: Score
+    ) -> dict[str, torch.Tensor]:
+        """Sum over samples of the score of each sample's gradient of the cross-entropy, by parameter, unfrozen ones.
+
+        Parameters
+        ----------
+        features : tensor, shape (B, ...); the model is in evaluation mode.
+        labels : tensor of int64, shape (B,).
+        score : of the parameters' elements.
+
+        Returns
+        -------
+        dict of str to tensor
+            Float32, of the parameter's shape.
+        """
+        seen: list[tuple[str, nn.Module, torch.Tensor, torch.Tensor]] = []
+        values = features
+        for name, layer in self._layers:
+            # In-place layers would write over what the gradients are of.
+            output = layer(values.clone() if getattr(layer, "inplace", False) else values)
+            if any(parameter.requires_grad for parameter in layer.parameters()):
+                seen.append((name, layer, values.detach(), output))
+            values = output
+        if not seen:
+            return {}
+        slopes = torch.autograd.grad(summed_loss(None, values, labels), [output for *_, output in seen])
+        found: dict[str, torch.Tensor] = {}
+        for (name, layer, came_in, _), slope in zip(seen, slopes, strict=True):
+            for parameter, total in _summed(layer, came_in, slope, score).items():
+                if getattr(layer, parameter).requires_grad:
+                    found[f"{name}.{parameter}"] = total
+        return found
+
+
+def _layers_of(model: nn.Module, name: str) -> list[tuple[str, nn.Module]] | None:
+    """Return the layers by their names, in order; None where one is of no known kind."""
+    if is_altered(model):
+        return None
+    if type(model) is not nn.Sequential:
+        return [(name, model)] if name and _is_known(model) else None
+    layers: list[tuple[str, nn.Module]] = []
+    for part, layer in model.named_children():
+        inner = _layers_of(layer, f"{name}.{part}" if name else part)
+        if inner is None:
+            return None
+        layers += inner
+    # One that stands in it twice is named once.
+    return layers if len(model) == len(list(model.named_children())) else None
+
+
+def is_altered(layer: nn.Module) -> bool:
+    """Say whether somebody has put another way forward in the place of a module's own, or hooks beside it."""
+    hooks = layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks
+    return "forward" in vars(layer) or any(hooks)
+
+
+def _is_known(layer: Any) -> bool:
+    kind = type(layer)
+    own = {name for name, one in layer._parameters.items() if one is not None}
+    if layer._modules or own not in ({"weight", "bias"}, {"weight"}, set()):
+        return False
+    if own and kind in _WITHOUT_PARAMETERS:
+        return False
+    if kind is nn.Flatten:
+        return bool(layer.start_dim == 1)
+    if kind is nn.Conv2d:
+        return (
+            bool(own)
+            and layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
+    if kind in (nn.BatchNorm1d, nn.BatchNorm2d):
+        # Without statistics of its own it takes the batch's, also in evaluation mode.
+        return isinstance(layer.running_mean, torch.Tensor)
+    return (kind is nn.Linear and bool(own)) or kind in _WITHOUT_PARAMETERS
+
+
+def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score) -> dict[str, torch.Tensor]:
+    """Return the sums of a layer's parameters: of what came in and the loss's slope at what came out, (B, ...) each."""
+    if isinstance(layer, nn.Linear) and came_in.dim() == 2:
+        weight, bias = score(slope).T @ score(came_in), slope
+    elif isinstance(layer, nn.Linear):
+        weight = score(slope.flatten(1, -2).mT @ came_in.flatten(1, -2)).sum(dim=0)
+        bias = slope.flatten(1, -2).sum(dim=1)
+    elif isinstance(layer, nn.Conv2d):
+        sizes: tuple[Any, ...] = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+        patches = unfold(came_in, *sizes)
+        pixels = slope.flatten(2)
+        weight = score(pixels @ patches.mT).sum(dim=0).reshape(layer.weight.shape)
+        bias = pixels.sum(dim=2)
+    else:
+        normalised = nn.functional.batch_norm(came_in, layer.running_mean, layer.running_var, eps=layer.eps)
+        weight, bias = score(_over_pixels(slope * normalised)).sum(dim=0), _over_pixels(slope)
+    return {"weight": weight} | ({} if layer.bias is None else {"bias": score(bias).sum(dim=0)})
+
+
+def _over_pixels(values: torch.Tensor) -> torch.Tensor:
+    """Sum what comes after sample and channel."""
+    return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
+
+
+FloatVector = npt.NDArray[np.float32]
+
+
+def full_batch_gradient(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
+) -> FloatVector:
+    """Gradient of the mean cross-entropy over all samples, signed.
+
+    The model is evaluated as it is, in evaluation mode, and handed back in the mode it came in, its own
+    gradients untouched.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Features to outputs; a classifier, to logits, where no loss is given.
+    features : tensor, shape (N, ...)
+        Samples, on the model's device.
+    labels : tensor, shape (N, ...)
+        Targets: the class of each sample, int64, where no loss is given.
+    batch_size : int
+        Samples differentiated at once; decides memory, not the result.
+    loss : callable, optional
+        In the place of the cross-entropy.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        In the order of the flat vector; zero where a parameter is frozen or unused.
+
+    Raises
+    ------
+    ParameterError
+        For no samples, a batch size below 1 or lengths that differ.
+    RangeError
+        If a gradient is NaN, infinite or too large for float32; the message names the layer.
+    """
+    layout = parameter_layout(model)
+    return flat_by_layer(gradient_by_layer(model, features, labels, batch_size, loss), layout)
+
+
+def gradient_by_layer(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int, loss: Loss | None = None
+) -> dict[str, torch.Tensor]:
+    """Return what :func:`full_batch_gradient` does, as tensors by name, without frozen parameters.
+
+    They are float64 where the device has that. NaN and infinity pass through: whoever makes scores of them calls
+    :func:`flat_by_layer`, which finds them.
+    """
+    check_samples(features, labels)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    sums = {name: torch.zeros_like(p, dtype=exact_dtype(p.device)) for name, p in trained.items()}
+    with evaluation_mode(model):
+        for batch, targets in batches_of(features, labels, batch_size):
+            total = summed_loss(loss, model(batch), targets)
+            if not trained:
+                break  # every parameter is frozen: nothing to differentiate
+            gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+            for name, gradient in zip(trained, gradients, strict=True):
+                if gradient is not None:
+                    sums[name] += gradient
+    return {name: total / len(features) for name, total in sums.items()}
+
+
+def batches_of(
+    features: torch.Tensor, labels: torch.Tensor, batch_size: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Return samples and their labels, so many at once, in order; the last are what is left. Raises ParameterError."""
+    size = as_count(batch_size, "batch_size")
+    return zip(torch.split(features, size), torch.split(labels, size), strict=True)
+
+
+def check_samples(features: torch.Tensor, labels: torch.Tensor) -> None:
+    """Raise ParameterError for no samples, or lengths that differ."""
+    if len(features) == 0:
+        raise ParameterError("client has no data: sensitivity needs at least one sample")
+    if len(labels) != len(features):
+        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, and every module back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def flat_by_layer(values_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
+    """Lay values out as one float32 vector (P,), zero for the names that are missing.
+
+    Raises RangeError, which names the layer, if a value is NaN, infinite or too large for float32.
+    """
+    flat = np.zeros(layout.size, dtype=np.float32)
+    for name, piece in layout.slices():
+        if name in values_by_name:
+            with np.errstate(over="ignore"):
+                flat[piece] = values_by_name[name].reshape(-1).cpu().numpy()
+    reject_non_finite(flat, layout)
+    return flat
+
+
+def reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
+    """Raise RangeError, which names the layer, if a gradient or score (P,) is NaN or infinite."""
+    if np.isfinite(values).all():
+        return
+    for name, piece in layout.slices():
+        if not np.isfinite(values[piece]).all():
+            raise RangeError(
+                f"a gradient of layer {name!r}, or a score made of it, is NaN, infinite or too large for "
+                "float32: lower the learning rate or check this client's data"
+            )
+
+
+def taylor_sensitivity(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
+) -> npt.NDArray[np.float32]:
+    """``|w * gradient|`` of the mean cross-entropy over all samples (SenseCrypt, eq. 2).
+
+    How much the loss would change if a parameter were zero, to first order. The samples, the batch size, the loss, the
+    model's mode and the errors are those of :func:`full_batch_gradient`. Too large for float32 may be the score alone.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative, not normalised; zero where a parameter is zero, frozen or unused.
+    """
+    layout = parameter_layout(model)
+    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    scores = {name: (weights[name] * gradient).abs_() for name, gradient in gradients.items()}
+    return flat_by_layer(scores, layout)
+
+
+def mean_over_samples(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    score: Score,
+    loss: Loss | None = None,
+) -> FloatVector:
+    """Mean over samples of ``score`` of each sample's gradient.
+
+    In a chain of ordinary layers under the cross-entropy (:class:`shieldfl.learning.scores.LayerChain`) it costs
+    little more than one backward pass, in other models several, by torch.func.
+
+    The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
+    statistic of the batch would mix samples), and handed back in the mode it came in.
+
+    Parameters
+    ----------
+    model, features, labels
+        As for :func:`shieldfl.learning.scores.full_batch_gradient`.
+    batch_size : int
+        Samples differentiated at once; memory grows by P floats for each.
+    score : callable
+        ``torch.abs`` or ``torch.square``: of a product it is the product of its factors' scores.
+    loss : callable, optional
+        In the place of the cross-entropy.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Zero where a parameter is frozen.
+
+    Raises
+    ------
+    ParameterError
+        For no samples, a batch size below 1, lengths that differ, labels that the model has no outputs for, and a
+        model that cannot be differentiated so.
+    RangeError
+        If a mean is NaN, infinite or too large for float32; the message names the layer.
+    """
+    layout = parameter_layout(model)
+    chain = LayerChain.of(model) if loss is None and labels.dim() == 1 else None
+    batches = (
+        _scores_of_each(model, features, labels, batch_size, score, loss)
+        if chain is None
+        else _scores_of_chain(chain, model, features, labels, batch_size, score)
+    )
+    sums: dict[str, torch.Tensor] = {}
+    for totals in batches:
+        for name, total in totals.items():
+            sums[name] = sums[name] + total if name in sums else total.to(exact_dtype(total.device))
+    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
+
+
+def _scores_of_each(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    score: Score,
+    loss: Loss | None,
+) -> Iterator[dict[str, torch.Tensor]]:
+    for gradients in each_gradient(model, features, labels, batch_size, loss):
+        yield {name: score(gradient).sum(dim=0) for name, gradient in gradients.items()}
+
+
+def _scores_of_chain(
+    chain: LayerChain,
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    score: Score,
+) -> Iterator[dict[str, torch.Tensor]]:
+    check_samples(features, labels)
+    with evaluation_mode(model), torch.enable_grad():
+        for batch, targets in batches_of(features, labels, batch_size):
+            with named_failures(model, batch, targets, None):
+                yield chain.summed_scores(batch, targets, score)
+
+
+def each_gradient(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    loss: Loss | None = None,
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the gradients of one batch of samples after the other, float32 (B, *shape) by the name of each parameter.
+
+    Frozen parameters are left out. Arguments and ParameterErrors are those of :func:`mean_over_samples`; the model
+    is in evaluation mode until all is yielded.
+    """
+    check_samples(features, labels)
+    gradients = gradients_of_samples(model, loss)
+    with evaluation_mode(model):
+        for batch, targets in batches_of(features, labels, batch_size):
+            yield gradients(batch, targets)[0]
+
+
+def label_sensitivity(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 32,
+    loss: Loss | None = None,
+) -> FloatVector:
+    """Mean over samples of the absolute value of the sample's gradient (FedML-HE's privacy map).
+
+    Source: Jin et al. 2023, "FedML-HE". The sensitivity of w_m is |d/dy (dl/dw_m)|. The cross-entropy
+    l = -sum_k y_k log p_k is linear in the label vector y, so that the component of the true class c is
+    |dl/dw_m| at the one-hot y itself: d/dy_c (dl/dw_m) = -d(log p_c)/dw_m. What is defined by second derivatives, one
+    backward pass for each parameter, is thus the sample's own gradient, and all parameters take one pass.
+
+    The samples, the batch size, the model's mode and the errors are those of
+    :func:`mean_over_samples`. Raises ParameterError for another loss than the cross-entropy, too.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Sensitivities, non-negative; zero where a parameter is frozen.
+    """
+    if loss is not None:
+        raise ParameterError(
+            "scores by label are defined for the cross-entropy of a classifier: choose another kind of scores"
+        )
+    return mean_over_samples(model, features, labels, batch_size, torch.abs)
+
+
+class FisherAccumulator:
+    """Square of the mean mini-batch gradient of a training run (SelectiveShield, eq. 12).
+
+    Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with what
+    all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the gradients.
+
+    Parameters
+    ----------
+    layout : ParameterLayout
+        Layout of the models that will be passed to :meth:`update`.
+    """
+
+    def __init__(self, layout: ParameterLayout) -> None:
+        self._layout = layout
+        self._flat = torch.zeros(layout.size, dtype=torch.float32)
+        self._views = self._make_views()
+        self._updates = 0
+
+    @property
+    def updates(self) -> int:
+        """Number of mini-batches accumulated so far."""
+        return self._updates
+
+    def update(self, model: nn.Module) -> None:
+        """Add the gradients that the model holds now.
+
+        A parameter without a gradient (frozen, or unused in this batch) counts as gradient zero. NaN and
+        infinity are found by :meth:`scores`: no sum ever loses them again, so looking once is enough.
+
+        Raises
+        ------
+        ParameterError
+            If the model has another layout than the accumulator, or holds no gradient at all.
+        """
+        pairs = [(view, one.grad) for view, one in self._views_of(model) if one.grad is not None]
+        if not pairs:
+            raise ParameterError("the model holds no gradient: call update() after backward()")
+        # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
+        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
+        self._updates += 1
+
+    def take(self, model: nn.Module, sums: Mapping[nn.Parameter, torch.Tensor], updates: int) -> None:
+        """Add what the gradients of several updates sum to, by parameter; others had none.
+
+        Raises ParameterError as :meth:`update` does.
+        """
+        pairs = [(view, sums[one]) for view, one in self._views_of(model) if one in sums]
+        if not pairs:
+            raise ParameterError("the model has no parameter that is trained")
+        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
+        self._updates += updates
+
+    def scores(self) -> FloatVector:
+        """Return the square of the mean over all updates, float32 of shape (P,), non-negative.
+
+        Raises
+        ------
+        ParameterError
+            If there was no update.
+        RangeError
+            If a gradient was NaN or infinite, or its square too large for float32; the message names the
+            layer.
+        """
+        if self._updates == 0:
+            raise ParameterError("no gradient was accumulated: call update() after each backward()")
+        scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
+        reject_non_finite(scores, self._layout)
+        return scores
+
+    def _views_of(self, model: nn.Module) -> list[tuple[torch.Tensor, nn.Parameter]]:
+        """Return the model's parameters, each beside where its gradients are added up."""
+        parameters = list(model.parameters())
+        if len(parameters) != len(self._views):
+            raise ParameterError(
+                f"the layout has {len(self._views)} parameter tensors, the model {len(parameters)}"
+            )
+        if parameters[0].device != self._flat.device:
+            self._flat = self._flat.to(parameters[0].device)
+            self._views = self._make_views()
+        if any(one.shape != view.shape for one, view in zip(parameters, self._views, strict=True)):
+            raise ParameterError("a parameter has another shape than the layout says: pass the same model")
+        return list(zip(self._views, parameters, strict=True))
+
+    def _make_views(self) -> list[torch.Tensor]:
+        slices = (piece for _, piece in self._layout.slices())
+        return [
+            self._flat[piece].view(shape) for piece, shape in zip(slices, self._layout.shapes, strict=True)
+        ]
+
+
+def full_batch_fisher(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 1000,
+    loss: Loss | None = None,
+) -> FloatVector:
+    """Square of the gradient of the mean cross-entropy over all samples (SelectiveShield, eq. 12).
+
+    The samples, the batch size, the loss, the model's mode and the errors are those of
+    :func:`shieldfl.learning.scores.full_batch_gradient`. Too large for float32 may be the square alone.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative; zero where a parameter is frozen or unused.
+    """
+    layout = parameter_layout(model)
+    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
+    squares = {name: gradient.square() for name, gradient in gradients.items()}
+    return flat_by_layer(squares, layout)
+
+
+def per_sample_fisher(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int = 32,
+    loss: Loss | None = None,
+) -> FloatVector:
+    """Mean of per-sample squared gradients of the cross-entropy (SelectiveShield, eq. 3).
+
+    The samples, the batch size, the loss, the model's mode and the errors are those of
+    :func:`shieldfl.learning.scores.mean_over_samples`.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        Scores, non-negative; zero where a parameter is frozen.
+    """
+    return mean_over_samples(model, features, labels, batch_size, torch.square, loss)
+
+
+def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
+    """Min-max each layer (parameter tensor) to [0, 1] (SelectiveShield, eq. 13).
+
+    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected.
+
+    Parameters
+    ----------
+    scores : ndarray of float32, shape (P,)
+        Non-negative sensitivities.
+    layout : ParameterLayout
+        Says where each layer lies.
+
+    Returns
+    -------
+    ndarray of float32, shape (P,)
+        A new array; the input is unchanged.
+
+    Raises
+    ------
+    ArrayTypeError
+        If the scores are not float32 of one dimension.
+    ParameterError
+        If their number is not that of the layout.
+    RangeError
+        If a layer holds NaN or infinity; the message names it.
+    """
+    if scores.dtype != np.float32 or scores.ndim != 1:
+        raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")
+    if scores.size != layout.size:
+        raise ParameterError(f"the layout has {layout.size} parameters, the scores {scores.size}")
+    reject_non_finite(scores, layout)
+    normalised = np.zeros_like(scores)
+    for _, piece in layout.slices():
+        layer = scores[piece]
+        if layer.size == 0:
+            continue
+        low, high = layer.min(), layer.max()
+        if high > low:
+            normalised[piece] = (layer - low) / (high - low)
+    return normalised

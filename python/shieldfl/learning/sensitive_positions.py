@@ -1,0 +1,26 @@
+"""Which positions a client's scores make sensitive: of NumPy alone, for those who hold scores and train nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ParameterError
+
+__all__ = [
+    "sensitive_positions",
+]
+
+
+def sensitive_positions(normalised: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
+    """Choose the positions whose normalised score is strictly greater than the threshold.
+
+    Source: SelectiveShield, eq. 14. The scores are float32 of shape (P,), those of each layer normalised to [0, 1].
+
+    Returns a bool array of shape (P,). A threshold of 1 selects nothing; one outside [0, 1], or NaN, is a
+    ``ParameterError``.
+    """
+    if not 0.0 <= threshold <= 1.0:
+        raise ParameterError("the sensitivity threshold must lie in [0, 1]")
+    chosen: NDArray[np.bool_] = normalised > np.float32(threshold)
+    return chosen

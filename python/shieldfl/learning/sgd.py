@@ -1,0 +1,279 @@
+"""What a client does between two rounds: SGD on its own samples, or another optimizer's steps.
+
+The loop indexes tensors in memory instead of going through a ``DataLoader``, whose per-sample collation
+takes longer than the step of a small model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from shieldfl.errors import ParameterError
+from shieldfl.learning.networks import is_moved_by_steps_alone
+from shieldfl.learning.scores import FisherAccumulator, batches_of, evaluation_mode
+from shieldfl.learning.stages import StageClock
+from shieldfl.models.sample_gradients import Loss, mean_loss
+from shieldfl.models.torch_bridge import exact_dtype
+from shieldfl.settings import TrainingSettings
+
+__all__ = ["EVALUATION_BATCH", "MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
+
+EVALUATION_BATCH = 1000
+"""Samples that a model is measured on at a time."""
+
+_LEAST_TRACED_RATE = 1e-3
+"""The smallest learning rate at which the sum of gradients is read off from what they have moved."""
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+def train_locally(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    settings: TrainingSettings,
+    seed: int,
+    gradients: FisherAccumulator | None = None,
+    loss: Loss | None = None,
+    optimizer: MakeOptimizer | None = None,
+    clock: StageClock | None = None,
+) -> float:
+    """Train a model in place on one client's samples, by mini-batches: by default SGD on the cross-entropy.
+
+    The order of the samples comes from a generator of its own, so the same seed, weights and number of torch
+    threads give the same result; layers that draw from torch's global generator (dropout) are outside of
+    that. The model is left in training mode, without gradients.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Features to outputs, a classifier by default; is changed.
+    features : tensor, shape (N, ...)
+        Samples, on the model's device.
+    labels : tensor, shape (N, ...)
+        Targets, by default int64, the class of each sample; same device.
+    settings : TrainingSettings
+        Hyperparameters; with an optimizer of one's own, the number of epochs and the batch size alone.
+    seed : int
+        Decides the order of the samples in every epoch.
+    gradients : FisherAccumulator, optional
+        Takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD has
+        made of them, once at the end. The latter where all modules are torch's and move no parameter by themselves.
+    loss : callable, optional
+        In the place of the cross-entropy.
+    optimizer : callable, optional
+        Takes the trained parameters and returns a torch optimizer, new for each call of this.
+    clock : StageClock, optional
+        Charged with what it takes to take gradients up, as the stage ``score``.
+
+    Returns
+    -------
+    float
+        Mean loss over the samples of the last epoch. NaN or infinity means that training diverged.
+
+    Raises
+    ------
+    ParameterError
+        If the client has no data, or not as many labels as samples.
+    """
+    samples = _count(features, labels)
+    generator = torch.Generator().manual_seed(seed)
+    taking = None
+    if gradients is not None:
+        # What else moves parameters, as a loss of the user's own may, would be taken for gradients.
+        follows = loss is None and is_moved_by_steps_alone(model)
+        taking = _Taking(model, gradients, StageClock() if clock is None else clock, sums_may_follow=follows)
+    steps = _Sgd(model, settings, taking) if optimizer is None else _Own(model, optimizer, taking)
+    model.train()
+    total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
+    for epochs_left in reversed(range(settings.local_epochs)):
+        order = torch.randperm(samples, generator=generator).to(features.device)
+        for batch in torch.split(order, settings.batch_size):
+            mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
+            mean.backward()  # type: ignore[no-untyped-call]
+            steps.step()
+            if not epochs_left:
+                total += mean.detach() * len(batch)
+    steps.end()
+    return float(total) / samples
+
+
+@dataclass(frozen=True)
+class _Taking:
+    """Who takes up a model's gradients, and the clock that is charged for it."""
+
+    model: nn.Module
+    gradients: FisherAccumulator
+    clock: StageClock
+    sums_may_follow: bool
+    """Whether nothing but steps moves parameters, so that these tell what gradients summed to."""
+
+    def each(self) -> None:
+        """Take up the gradients that the model holds now."""
+        with self.clock.stage("score"):
+            self.gradients.update(self.model)
+
+
+class _Sgd:
+    """``torch.optim.SGD``, bit for bit, without the cost of its dispatch.
+
+    On a small model that dispatch takes a sixth of a training step; a test holds the two equal.
+    """
+
+    def __init__(self, model: nn.Module, settings: TrainingSettings, taking: _Taking | None) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._settings = settings
+        self._velocities: dict[int, torch.Tensor] = {}
+        """With momentum, of the parameters that have been moved, by their places."""
+        self._taking = taking
+        self._steps = 0
+        # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
+        self._sums_follow = (
+            taking is not None
+            and taking.sums_may_follow
+            and not settings.weight_decay
+            and settings.learning_rate >= _LEAST_TRACED_RATE
+        )
+        self._starts: list[torch.Tensor] = []
+        if taking is not None and self._sums_follow:
+            with taking.clock.stage("score"):
+                self._starts = [parameter.detach().clone() for parameter in self._parameters]
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient, and clear the gradient."""
+        settings = self._settings
+        self._steps += 1
+        if self._taking is not None and not self._sums_follow:
+            self._taking.each()
+        moved = [
+            (parameter, parameter.grad, place)
+            for place, parameter in enumerate(self._parameters)
+            if parameter.grad is not None
+        ]
+        parameters: list[torch.Tensor] = [one for one, _, _ in moved]
+        directions = [gradient for _, gradient, _ in moved]
+        if settings.weight_decay:
+            directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
+        if settings.momentum:
+            directions = self._velocities_after(directions, [place for _, _, place in moved])
+        torch._foreach_add_(parameters, directions, alpha=-settings.learning_rate)
+        for parameter in parameters:
+            parameter.grad = None
+
+    def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
+        """Return the velocities that these directions give at these places.
+
+        A parameter's first direction is its first velocity: a copy of it, since gradients of several parameters may lie
+        in one memory; what weight decay has made of one does not.
+        """
+        later = [
+            (self._velocities[place], one)
+            for one, place in zip(directions, places, strict=True)
+            if place in self._velocities
+        ]
+        if later:
+            velocities = [velocity for velocity, _ in later]
+            torch._foreach_mul_(velocities, self._settings.momentum)
+            torch._foreach_add_(velocities, [one for _, one in later])
+        for one, place in zip(directions, places, strict=True):
+            if place not in self._velocities:
+                self._velocities[place] = one if self._settings.weight_decay else one.clone()
+        return [self._velocities[place] for place in places]
+
+    @torch.no_grad()
+    def end(self) -> None:
+        """Tell what the gradients of all steps sum to.
+
+        With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a parameter by
+        -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
+        """
+        if self._taking is None or not self._sums_follow:
+            return
+        momentum = self._settings.momentum
+        with self._taking.clock.stage("score"):
+            ends = [parameter.detach() for parameter in self._parameters]
+            sums = list(torch._foreach_sub(self._starts, ends))
+            torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
+            if momentum:
+                moved = [sums[place] for place in self._velocities]
+                torch._foreach_add_(moved, list(self._velocities.values()), alpha=momentum)
+            by_parameter = dict(zip(self._parameters, sums, strict=True))
+            self._taking.gradients.take(self._taking.model, by_parameter, self._steps)
+
+
+class _Own:
+    """An optimizer that is not ours, over the parameters that are trained."""
+
+    def __init__(self, model: nn.Module, make: MakeOptimizer, taking: _Taking | None) -> None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._taking = taking
+        self._optimizer = make(parameters)
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        if self._taking is not None:
+            self._taking.each()
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def end(self) -> None:
+        """Have nothing to tell: of other optimizers' moves no sum of gradients follows."""
+
+
+def evaluate(
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = EVALUATION_BATCH
+) -> float:
+    """Return the share of targets that the model classifies correctly, in [0, 1]: of samples, or of their pixels.
+
+    Evaluated in evaluation mode without gradients; the model is handed back in the mode it came in.
+    ``ParameterError`` for no samples, a number of labels that differs, or a batch size below 1.
+    """
+    _count(features, labels)
+    correct = 0
+    with evaluation_mode(model), torch.inference_mode():
+        for batch, target in batches_of(features, labels, batch_size):
+            correct += int((model(batch).argmax(dim=1) == target).sum())
+    return correct / labels.numel()
+
+
+def correct_by_class(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    classes: int,
+    batch_size: int = EVALUATION_BATCH,
+) -> npt.NDArray[np.int64]:
+    """Return how many samples of each class the model classifies correctly, (classes,), as :func:`evaluate` counts.
+
+    ``labels`` are one class in 0..classes-1 for each sample.
+    """
+    _count(features, labels)
+    found = np.zeros(classes, np.int64)
+    with evaluation_mode(model), torch.inference_mode():
+        for batch, target in batches_of(features, labels, batch_size):
+            right = target[model(batch).argmax(dim=1) == target]
+            found += torch.bincount(right, minlength=classes).cpu().numpy()
+    return found
+
+
+def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = EVALUATION_BATCH) -> torch.Tensor:
+    """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
+    with evaluation_mode(model), torch.inference_mode():
+        return torch.cat([model(batch).cpu() for batch in torch.split(features, batch_size)])
+
+
+def _count(features: torch.Tensor, labels: torch.Tensor) -> int:
+    if len(features) == 0:
+        raise ParameterError("client has no data: give it at least one sample or leave it out of the round")
+    if len(labels) != len(features):
+        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
+    return len(features)

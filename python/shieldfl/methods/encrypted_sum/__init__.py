@@ -1,1 +1,0 @@
-"""Sums of clients' vectors that are encrypted in part: uploads, totals, positions."""

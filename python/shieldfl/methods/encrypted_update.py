@@ -1,0 +1,399 @@
+"""Updates that are encrypted in part: what a client uploads, what an aggregator adds, and the total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.authority.message import Message, Part
+from shieldfl.encryption.encryption import SchemeTotal
+from shieldfl.encryption.interface import Positions
+from shieldfl.encryption.keys import SchemePublicKey
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.learning.stages import StageClock
+from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.stateful import Stateful
+
+__all__ = [
+    "MixedSum",
+    "MixedTotal",
+    "MixedUpload",
+    "are_summable",
+    "clear_sums_part",
+    "encrypted_positions",
+    "in_buffer_range",
+    "read_agreed_positions",
+    "read_clear_sums",
+    "settled_positions",
+    "stated_weight",
+    "with_buffers_times",
+]
+
+
+_MOST = float(np.finfo(np.float32).max)
+
+
+def are_summable(values: NDArray[np.float32], weights: int) -> bool:
+    """Say whether all are numbers, so small that clients of these weights together cannot leave float32 with them."""
+    limit = np.nextafter(np.float32(_MOST / weights), np.float32(0.0))  # however that was rounded
+    return bool((np.abs(values) <= limit).all())
+
+
+def clear_sums_part(sums: NDArray[np.float64]) -> bytes:
+    """Return sums as a part of a message, float32: rounded once, when all are in.
+
+    In doubles, they would be twice as many bytes to each client that opens, for digits that its model does not have.
+    What float32 cannot hold becomes infinite, which whoever reads it refuses.
+    """
+    with np.errstate(over="ignore"):
+        return sums.astype("<f4").tobytes()
+
+
+def read_clear_sums(message: Message, name: str, size: int) -> NDArray[np.float64]:
+    """Return what :func:`clear_sums_part` wrote. Raises WireFormatError for another number of sums, NaN or infinity."""
+    sums: NDArray[np.float64] = message.vector(name, np.float32, size).astype(np.float64)
+    if not np.isfinite(sums).all():
+        raise WireFormatError(f"part {name!r} holds NaN or infinity")
+    return sums
+
+
+def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
+    """Return what a client states to count, in the clear. Raises RangeError unless it is what the plan says."""
+    weight = message.number("weight")
+    if weight != weights[client]:
+        raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
+    return weight
+
+
+class MixedSum(Stateful):
+    """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
+
+    Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
+    where it did not. Otherwise every client encrypts the union.
+
+    Parameters
+    ----------
+    key : the public key.
+    masks : of the clients, each of N positions; one alone where it is everybody's.
+    round_number : under which the ciphertexts travel.
+    weights : how much each client counts.
+    weighted : whether any client's weight may be above 1: where weights travel encrypted, batches then have one.
+    clock : where the stages' time goes.
+    threads : for the core; None for as many as the work is worth.
+    has_rest : whether plain numbers come along.
+    """
+
+    changes: ClassVar = {
+        "_sums": NDArray[np.float64],
+        "_weight": int,
+        "_clients": int,
+        "_added": bytes | None,
+    }
+
+    def __init__(
+        self,
+        key: SchemePublicKey,
+        masks: Sequence[Mask],
+        round_number: int,
+        weights: Sequence[int],
+        clock: StageClock,
+        threads: int | None,
+        *,
+        weighted: bool,
+        has_rest: bool = True,
+    ) -> None:
+        self._has_rest = has_rest
+        self._weights = weights
+        self._clock = clock
+        self._threads = threads
+        self._scheme = scheme_of(key)
+        self.positions = self._scheme.positions_of(list(masks), threads)
+        self.union = self.positions.mask
+        self._ciphertexts = self._scheme.aggregator(
+            key, threads, round_number, self.positions, weighted=weighted, purpose="update"
+        )
+        self._rest = ~self.union
+        self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
+        self._weight = 0
+        self._clients = 0
+
+    def add(self, client: int, message: Message, own: Mask) -> None:
+        """Add what the ``MixedUpload`` of the client with this mask wrote. What is refused changes nothing.
+
+        Raises RangeError for another weight than the client's and for plain numbers out of range, WireFormatError for
+        NaN, infinity or another number of plain numbers, and what the scheme's aggregator raises.
+        """
+        encrypted = own if self._scheme.adds_clear_values else self.union
+        clear = self._rest if encrypted == self.union else ~encrypted
+        with self._clock.stage("upload"):
+            weight = stated_weight(client, message, self._weights)
+            values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+            if self._has_rest:
+                values = message.vector("values", np.float32, clear.count)
+                if not are_summable(values, sum(self._weights)):
+                    raise WireFormatError(
+                        f"client {client} sent NaN, infinity, or numbers that no sum of all clients' has room for: its "
+                        "update was not added"
+                    )
+        with self._clock.stage("aggregate"):
+            fields: NDArray[np.float32] | None = None
+            if clear is not self._rest:
+                dense: NDArray[np.float32] = np.zeros(self.union.size, dtype=np.float32)
+                clear.scatter(values, dense, self._threads)
+                fields, values = self.positions.gather(dense), self._rest.gather(dense, self._threads)
+            self._scheme.add(self._ciphertexts, client, message["ciphertexts"], weight, fields)
+            self._sums += weight * values.astype(np.float64)
+            self._weight += weight
+            self._clients += 1
+
+    def is_of(self, union: Mask | None, clients: int) -> bool:
+        """Say whether this union is encrypted, and so many clients were added, ciphertexts and plain numbers alike."""
+        return self.union == union and self._clients == self._ciphertexts.clients == clients
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
+        super().check_changed()
+        least, most = self._clients * min(self._weights), self._clients * max(self._weights)
+        if (
+            not 0 <= self._clients <= len(self._weights)
+            or not least <= self._weight <= most
+            or self._sums.size != (self._rest.count if self._has_rest else 0)
+            or not np.isfinite(self._sums).all()
+        ):
+            raise WireFormatError("the state holds a sum that these clients' updates cannot have")
+
+    @property
+    def _added(self) -> bytes | None:
+        return self._ciphertexts.total().to_bytes() if self._clients else None
+
+    @_added.setter
+    def _added(self, total: bytes | None) -> None:
+        if total is not None:
+            self._ciphertexts.add_total(total)
+
+    def union_parts(self, suffix: str) -> dict[str, bytes]:
+        """Return what the clients need to know of the union, as parts of a message."""
+        return {f"{self._scheme.positions_part}{suffix}": self.positions.to_bytes()}
+
+    def parts(self, suffix: str) -> dict[str, bytes]:
+        """Return the total, as parts of a message; none where no update has arrived."""
+        if not self._clients:
+            return {}
+        return self.union_parts(suffix) | {
+            f"total{suffix}": self._ciphertexts.total().to_bytes(),
+            f"sums{suffix}": clear_sums_part(self._sums),
+            f"weight{suffix}": np.uint64(self._weight).tobytes(),
+        }
+
+
+@dataclass(frozen=True)
+class MixedTotal:
+    """What ``MixedSum.parts`` wrote, looked at before anything is opened."""
+
+    total: SchemeTotal
+    union: Positions
+    sums: NDArray[np.float64]
+    """Of plain numbers outside of the union; empty where none are sent."""
+    weight: int
+    encrypts_weights: bool
+
+    @classmethod
+    def read(
+        cls,
+        message: Message,
+        suffix: str,
+        parameters: SchemeParameters[Any, Any],
+        size: int,
+        round_number: int,
+        has_rest: bool = True,
+    ) -> MixedTotal:
+        """Read the parts with this suffix. Raises WireFormatError for what does not hang together.
+
+        ``size`` is N, of an update; ``round_number`` is the one under which the ciphertexts travelled.
+        """
+        scheme = scheme_of(parameters)
+        union = scheme.read_positions(message[f"{scheme.positions_part}{suffix}"], size)
+        total = scheme.Total.from_bytes(message[f"total{suffix}"])
+        if not total.is_of(union) or total.round != round_number:
+            raise WireFormatError("the total is of another round, or of other positions than the union's")
+        sums = read_clear_sums(message, f"sums{suffix}", size - union.count if has_rest else 0)
+        weight = message.number(f"weight{suffix}")
+        weights_differ = scheme.integer_weights and total.total_weight != weight
+        if weight < total.clients or weights_differ:
+            raise WireFormatError("the weight of the sums is not that of the total")
+        return cls(total, union, sums, weight, encrypts_weights=not scheme.integer_weights)
+
+    @property
+    def positions(self) -> Mask:
+        """The union as a mask of N positions."""
+        return self.union.mask
+
+    def check_weights(self, most_weight: int) -> bool:
+        """Say whether the total has encrypted weights.
+
+        Raises WireFormatError where it has some or none against the agreement, or where what the clients stated in the
+        clear sums to what weights between 1 and the largest cannot.
+        """
+        encrypted = most_weight > 1 and self.encrypts_weights
+        clients = self.total.clients
+        if self.total.weighted != encrypted or not clients <= self.weight <= clients * most_weight:
+            raise WireFormatError(
+                f"the weights of the total's {clients} clients are not between 1 and {most_weight}, or not encrypted "
+                "as was agreed on: nothing was opened"
+            )
+        return encrypted
+
+    def clear_mean(self) -> NDArray[np.float64]:
+        """Return the weighted mean (N,) of what came in the clear, zero elsewhere: to be looked at before opening."""
+        mean = np.zeros(self.positions.size)
+        (~self.positions).scatter(self.sums / self.weight, mean)
+        return mean
+
+    def open_mean(self, sums: RoundSums, most_weight: int) -> NDArray[np.float64]:
+        """Open the total and return the weighted mean (N,), zero where nothing was sent.
+
+        Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.
+        """
+        stated = self.weight / most_weight if self.check_weights(most_weight) else self.weight
+        mean: NDArray[np.float64] = self.union.scatter(sums.open_mean(self.total, stated_weight=stated))
+        if self.sums.size:
+            (~self.positions).scatter(self.sums / self.weight, mean)
+        return mean
+
+
+def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDArray[Any]:
+    """Return values (n,) whose last ``buffers`` are multiplied by a power of two; themselves where that is nothing."""
+    if not buffers or factor == 1.0:
+        return values
+    scaled = values.copy()
+    scaled[-buffers:] *= factor
+    return scaled
+
+
+@contextmanager
+def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterator[NDArray[Any]]:
+    """Yield what is encrypted of values (n,), the last of which are buffers; a RangeError for a buffer says so."""
+    try:
+        yield with_buffers_times(values, buffers, factor)
+    except RangeError as error:
+        position, size = error.position, error.size
+        if (
+            position is None
+            or size is None
+            or position < size - buffers
+            or not np.isfinite(values[position - size])
+        ):
+            raise
+        told = RangeError(
+            f"the value at position {position} is a buffer, such as BatchNorm's statistics, and beyond the limit of "
+            "buffers. It follows the data whatever the learning rate: scale the features to about 1, or raise the "
+            "method's setting buffer_range_bits, each bit of which doubles that limit"
+        )
+        told.position, told.size = position, size
+        raise told from None
+
+
+class MixedUpload:
+    """Makes the parts ``ciphertexts``, ``values`` and ``weight`` that a ``MixedSum`` adds.
+
+    Parameters
+    ----------
+    key : the public key, or the client's own, where clients enrol.
+    weight, most_weight : what this client counts, and the largest that any counts.
+    sends_rest : whether values that are not encrypted are sent in the clear, or not at all.
+    threads : for the core; None for as many as the work is worth.
+    """
+
+    def __init__(
+        self,
+        key: Any,
+        weight: int,
+        most_weight: int,
+        threads: int | None,
+        *,
+        sends_rest: bool = True,
+    ) -> None:
+        self.key = key
+        self._scheme = scheme_of(key)
+        self.encryptor = self._scheme.encryptor(key, threads, "update")
+        self.encryptor.speaks_of_settings = True
+        self._threads = threads
+        self._weight = weight
+        self._encrypted_weight = None if most_weight == 1 else weight / most_weight
+        self._sends_rest = sends_rest
+        self._positions_of_zone: tuple[Mask, Positions] | None = None
+
+    def read_union(self, message: Message, size: int) -> Positions:
+        """Read what ``MixedSum.union_parts`` wrote. Raises WireFormatError."""
+        return self._scheme.read_positions(message[self._scheme.positions_part], size)
+
+    def union_of(self, zone: Mask) -> Positions:
+        """Return the union of masks that all equal this zone. It is kept until another zone is given."""
+        if self._positions_of_zone is None or self._positions_of_zone[0] != zone:
+            self._positions_of_zone = zone, self._scheme.positions_of([zone], self._threads)
+        return self._positions_of_zone[1]
+
+    def encrypt(
+        self,
+        update: NDArray[np.float32] | NDArray[np.float64],
+        own: Mask,
+        union: Positions,
+        round_number: int,
+    ) -> tuple[bytes, Mask]:
+        """Encrypt an update (N,) and say which positions that covered: the client's ``own``, or the whole union.
+
+        Raises PolicyError or ParameterError for a union that leaves out some of its own, RangeError.
+        """
+        return self._scheme.encrypt(self.encryptor, update, own, union, self._encrypted_weight, round_number)
+
+    def parts(
+        self, update: NDArray[np.float32] | NDArray[np.float64], ciphertexts: bytes, encrypted: Mask
+    ) -> dict[str, bytes]:
+        """Return the message parts of an update whose ``encrypted`` positions are in the ciphertexts."""
+        parts = {"weight": np.uint64(self._weight).tobytes(), "ciphertexts": ciphertexts}
+        if self._sends_rest:
+            rest = b"" if encrypted.count == encrypted.size else (~encrypted).gather(update).tobytes()
+            parts["values"] = rest
+        return parts
+
+
+def encrypted_positions(zone: Mask, buffers: int) -> Mask:
+    """Return the zone of P parameters, followed by ``buffers`` positions that are all encrypted."""
+    return zone.resized(zone.size + buffers, chosen=True)
+
+
+def settled_positions(share: float, parameters: int, buffers: int) -> Mask | None:
+    """Return what a share in [0, 1] of the parameters encrypts where that needs no agreement: none or all of them.
+
+    None where it has to be agreed on which.
+    """
+    count = positions_in_budget(share, parameters)
+    if 0 < count < parameters:
+        return None
+    return encrypted_positions(Mask.full(parameters) if count else Mask.empty(parameters), buffers)
+
+
+def read_agreed_positions(
+    frame: Part, parameters: int, buffers: int, count: int, *, or_more: bool = False
+) -> Mask:
+    """Read the positions that other roles say were agreed on, before anything outside of them is sent in the clear.
+
+    Raises WireFormatError for what is no mask of parameters and buffers, PolicyError unless it covers all buffers and
+    ``count`` parameters (``or_more``: at least so many).
+    """
+    zone = Mask.from_bytes(frame, expected_size=parameters + buffers)
+    chosen = zone.resized(parameters).count
+    if zone.count - chosen < buffers or chosen < count or (chosen > count and not or_more):
+        raise PolicyError(
+            f"the positions to encrypt are not the {count:,} parameters and all buffers that were agreed on: "
+            "nothing was sent"
+        )
+    return zone

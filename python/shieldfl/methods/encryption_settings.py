@@ -1,0 +1,138 @@
+"""How updates are encrypted: settings, and the parameters that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from shieldfl.encryption.interface import KeyBits, SumNeeds
+from shieldfl.encryption.registry import (
+    DEFAULT_ENCRYPTION,
+    DEFAULT_KEY_BITS,
+    encryptions,
+    scheme_named,
+    weighing_encryptions,
+)
+from shieldfl.errors import ParameterError
+from shieldfl.settings import Settings, Share, about
+
+__all__ = [
+    "EncryptionSettings",
+    "FedMlHeSettings",
+    "FixedPoint",
+    "MaskCryptSettings",
+    "WeighedEncryption",
+    "update_parameters",
+]
+
+
+@dataclass(frozen=True)
+class FixedPoint(Settings):
+    """How values are quantised before they are encrypted."""
+
+    value_bits: Annotated[int, Meta(ge=2, le=40), about("Bits of an encrypted value.")] = 24
+    fraction_bits: Annotated[
+        int, Meta(ge=0, le=52), about("Bits of an encrypted value behind the binary point.")
+    ] = 20
+    buffer_range_bits: Annotated[
+        int,
+        Meta(ge=0, le=40),
+        about(
+            "Bits that a buffer, such as BatchNorm's statistics, has more before the binary point and fewer behind it, "
+            "since no learning rate bounds it. Each doubles the largest change of a round, and its step."
+        ),
+    ] = 4
+    """By default a change up to 128, in steps of half of which BatchNorm adds more to every variance."""
+
+    @property
+    def buffer_factor(self) -> float:
+        """What buffers are multiplied by before they are encrypted, a power of two."""
+        return 2.0**-self.buffer_range_bits
+
+
+@dataclass(frozen=True)
+class EncryptionSettings(FixedPoint):
+    """How updates are encrypted."""
+
+    encryption: Annotated[str, about("The scheme, and its packing.", choices=encryptions)] = (
+        DEFAULT_ENCRYPTION
+    )
+    key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = DEFAULT_KEY_BITS
+
+
+@dataclass(frozen=True)
+class WeighedEncryption(FixedPoint):
+    """How updates are encrypted beside which weights travel encrypted."""
+
+    encryption: Annotated[str, about("The scheme.", choices=weighing_encryptions)] = DEFAULT_ENCRYPTION
+
+
+@dataclass(frozen=True)
+class FedMlHeSettings(EncryptionSettings):
+    """FedML-HE's settings."""
+
+    ratio: Annotated[
+        Share,
+        about(
+            "The share of the parameters that is encrypted, those with the highest sensitivity.", symbol="p"
+        ),
+    ] = 0.1
+
+
+@dataclass(frozen=True)
+class MaskCryptSettings(EncryptionSettings):
+    """MaskCrypt's settings."""
+
+    ratio: Annotated[
+        Share,
+        about(
+            "The share of the parameters that each client proposes and, where cut is true, that is encrypted.",
+            symbol="p",
+        ),
+    ] = 0.1
+    cut: Annotated[
+        bool,
+        about("Cut the consensus to p, as the paper's budget wants; published code takes the whole union."),
+    ] = True
+    gradient: Annotated[
+        Literal["full-batch", "update"],
+        about(
+            "full-batch: of all local data at the new weights, as in the paper: another pass over the data. update: "
+            "what training moved a weight by, with the sign turned, which costs nothing; under plain SGD that is the "
+            "sum of its gradients."
+        ),
+    ] = "full-batch"
+
+
+_IN_A_RUN = {
+    "max_clients": "the most clients of a round",
+    "max_weight": "the largest weight of a client",
+}
+"""What a run has in the place of a scheme's arguments; bits are settings under the same names."""
+
+
+def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **needs: Any) -> Any:
+    """Return the parameters for sums over at most so many clients.
+
+    Parameters
+    ----------
+    encryption : one of :func:`shieldfl.encryption.registry.encryptions`.
+    needs : the other fields of :class:`shieldfl.encryption.interface.SumNeeds`.
+
+    Raises ParameterError for an unknown name and what the scheme refuses.
+    """
+    asked = SumNeeds(
+        clients=clients,
+        value_bits=fixed_point.value_bits,
+        fraction_bits=fixed_point.fraction_bits,
+        **needs,
+    )
+    try:
+        return scheme_named(encryption).update_parameters(encryption, asked)
+    except ParameterError as error:
+        text = str(error)
+        for argument, words in _IN_A_RUN.items():
+            text = text.replace(argument, words)
+        raise ParameterError(text) from None

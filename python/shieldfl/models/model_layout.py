@@ -1,0 +1,498 @@
+"""Where each array of a model lies in the vector that is encrypted, and what does not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
+from shieldfl.masks import Mask, bits_of
+from shieldfl.models.leaves import (
+    FLOATS,
+    as_it_lies,
+    check_apart,
+    check_frozen_are_known,
+    check_present,
+    check_writable,
+    copied,
+    copy_into,
+    dtype_of,
+    is_float,
+    is_frozen,
+    is_module,
+    is_trained,
+    memory_of,
+    named_leaves,
+    same_values,
+    scale_into,
+    unscaled,
+    with_values,
+)
+from shieldfl.models.parameter_layout import ParameterLayout
+
+__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout", "Place"]
+
+Pattern = str | re.Pattern[str]
+"""A name, a glob, or a regular expression that has to match a whole name."""
+
+
+def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
+    """Return the names that one of the patterns matches.
+
+    Raises ParameterError for a pattern that matches none, and where there is no pattern.
+    """
+    given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
+    texts = isinstance(given, Iterable) and all(
+        isinstance(getattr(one, "pattern", one), str) for one in given
+    )
+    if not texts:
+        raise ParameterError("names, globs and regular expressions are texts, or a list of such")
+    if not given:
+        raise ParameterError("give at least one name, glob or regular expression")
+    listed, found = list(names), set()
+    for pattern in given:
+        if isinstance(pattern, re.Pattern):
+            matched = {name for name in listed if pattern.fullmatch(name)}
+        else:
+            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
+        if not matched:
+            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+            some = ", ".join(listed[:3])
+            raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
+        found |= matched
+    return found
+
+
+_MOST_EXPONENT = 1_000
+_MOST_DIMENSIONS = 64  # of a NumPy array
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a layout knows of an array."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    exponent: int
+    """Its values are divided by two to this before they are encrypted, and multiplied afterwards."""
+    aliases: tuple[str, ...]
+    """Other names of the same memory."""
+
+    @property
+    def size(self) -> int:
+        """How many values it has."""
+        return math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of its names, the first one first."""
+        return (self.name, *self.aliases)
+
+    @classmethod
+    def from_json(cls, read: Any) -> Place:
+        """Make it of the dict of its fields that JSON has. Raises ValueError, TypeError or KeyError."""
+        (name,), (dtype,) = _texts([read["name"]]), _texts([read["dtype"]])
+        shape = _listed(read["shape"])
+        if dtype not in FLOATS or len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("no dtype or no shape that a layout's arrays have")
+        sizes = tuple(_natural(size, 2**63 - 1) for size in shape)
+        return cls(name, sizes, dtype, _natural(read["exponent"], _MOST_EXPONENT), _texts(read["aliases"]))
+
+
+def _texts(read: Any) -> tuple[str, ...]:
+    """Check that what JSON has is a list of texts. Raises ValueError."""
+    listed = _listed(read)
+    if not all(isinstance(one, str) for one in listed):
+        raise ValueError("not a list of texts")
+    return tuple(listed)
+
+
+def _listed(read: Any) -> list[Any]:
+    if not isinstance(read, list):
+        raise ValueError("not a list")
+    return read
+
+
+def _natural(read: Any, most: int) -> int:
+    if type(read) is not int or not 0 <= read <= most:
+        raise ValueError("no whole number, or one that nothing has")
+    return read
+
+
+def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
+    """Return, by name, the least power of two that brings values of a range down to ``limit`` or below; 0 if absent.
+
+    Raises ParameterError for a number that is none above 0, a pattern that matches nothing, and too large a range.
+    """
+    if not isinstance(ranges, Mapping):
+        raise ParameterError("ranges is a dict: for each glob the largest magnitude")
+    most = _positive(limit, "limit")
+    listed, found = list(names), dict[str, int]()
+    for pattern, largest in ranges.items():
+        found |= dict.fromkeys(_matching(listed, pattern), _exponent_for(pattern, largest, most))
+    return found
+
+
+def _positive(value: Any, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
+        raise ParameterError(f"{what} must be a number above 0")
+    return number
+
+
+def _exponent_for(pattern: str, value: Any, limit: float) -> int:
+    largest = _positive(value, f"the range of {pattern!r}")
+    # Logarithms would be rounded, and a value at the very end of its range be refused.
+    (part, power), (most_part, most_power) = math.frexp(largest), math.frexp(limit)
+    exponent = max(0, power - most_power + (part > most_part))
+    if exponent > _MOST_EXPONENT:
+        raise ParameterError(f"the range of {pattern!r} is too large")
+    return exponent
+
+
+BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
+"""PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
+
+_VERSION = 1
+_MOST_POSITIONS = 2**31  # of a mask, and so of what is encrypted at a time
+_LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are by default
+
+
+@dataclass(frozen=True)
+class ModelLayout:
+    """Names, shapes and dtypes of a model's float arrays, in a fixed order: that of the vector, (P,), they make.
+
+    ``layout = ModelLayout.of(model)`` once, then :meth:`encrypt` on every client, and :meth:`moved` or :meth:`replaced`
+    with what was decrypted. All clients need the same layout: compare :attr:`digest`, or send :meth:`to_json`.
+
+    Integers and truth values, such as BatchNorm's count of batches, and modules' extra state that is no array stay
+    apart: they are neither encrypted nor changed. A tensor under several names is in it once.
+    """
+
+    places: tuple[Place, ...]
+    apart: tuple[str, ...]
+    """Names of what is not encrypted: not floats, frozen or left out."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        *,
+        include: Pattern | Sequence[Pattern] = "*",
+        exclude: Pattern | Sequence[Pattern] = (),
+        trainable_only: bool = False,
+        ranges: Mapping[str, float] | None = None,
+        limit: float = _LIMIT,
+    ) -> ModelLayout:
+        """Lay out a model.
+
+        Parameters
+        ----------
+        model : a torch module; a state dict, named parameters, or a subset of them, such as an adapter's; any dict of
+            NumPy arrays, torch tensors, or such dicts, whose names are joined by dots. Floats of 16, 32 or 64 bits,
+            bfloat16 too. Tensors may be on meta: a model can be laid out before it is loaded.
+        include, exclude : names, globs (``"encoder.*"``) or compiled regular expressions, which have to match a whole
+            name. What is not included, or is excluded, stays apart; of a tensor with several names, one decides.
+        trainable_only : whether parameters that are frozen (``requires_grad`` is False) stay apart; of a tensor with
+            several names, one under which it is trained decides. A state dict does not say what is frozen.
+        ranges : by glob, the largest magnitude of values that are larger than ``limit``: they are scaled by a power of
+            two, which loses nothing but that their step is larger by the same. It may be reached, and not exceeded.
+        limit : the largest magnitude that the encryption takes: ``value_limit`` of its parameters. Without it, that of
+            parameters with 24 bits, 20 of them behind the point: just below 8.
+
+        Raises ParameterError for a model with nothing to encrypt, or more than 2**31 values, a pattern that matches
+        nothing, and a name that comes twice; ArrayTypeError for what is no array, or no plain one, or is neither of
+        such floats nor of integers or truth values, unless it is left out. Both name it.
+        """
+        leaves = named_leaves(model)
+        included, excluded = _matching(leaves, include), _matching(leaves, exclude) if exclude else set()
+        exponents = _exponents_of(leaves, ranges or {}, limit)
+        if trainable_only and not is_module(model):
+            check_frozen_are_known(leaves)
+        names_of: dict[Any, list[str]] = {}
+        for name, leaf in leaves.items():
+            names_of.setdefault(memory_of(leaf) or name, []).append(name)
+        places: list[Place] = []
+        for name, *aliases in names_of.values():
+            leaf, names = leaves[name], {name, *aliases}
+            # One tensor is encrypted under all of its names, or apart under all.
+            chosen = names & included and not names & excluded
+            if trainable_only and any(is_frozen(leaves[one]) for one in names):
+                chosen = chosen and any(is_trained(leaves[one]) for one in names)
+            if chosen and is_float(name, leaf):
+                shape = tuple(int(size) for size in leaf.shape)
+                exponent = max(exponents.get(one, 0) for one in names)
+                places.append(Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
+        placed = {name for place in places for name in place.names}
+        layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
+        layout.check_apart(leaves)
+        if not layout.size:
+            raise ParameterError(
+                "the model has no floats that are to be encrypted: convert arrays, or look at include and exclude"
+            )
+        if layout.size > _MOST_POSITIONS:
+            raise ParameterError(
+                f"the model has {layout.size:,} values, and 2**31 can be encrypted at a time: choose with include"
+            )
+        return layout
+
+    @property
+    def size(self) -> int:
+        """How many values P are encrypted."""
+        return sum(place.size for place in self.places)
+
+    @property
+    def vector_dtype(self) -> type[np.float32] | type[np.float64]:
+        """Of the vector: float64 where one of the arrays is."""
+        return np.float64 if any(place.dtype == "float64" for place in self.places) else np.float32
+
+    @property
+    def parameters(self) -> ParameterLayout:
+        """Names, shapes and offsets alone."""
+        return ParameterLayout.of((place.name, place.shape) for place in self.places)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: the same for layouts that are the same in all they have.
+
+        That is, in their order, the encrypted arrays: each one's name, other names, shape, dtype and power of two that
+        it is scaled by; then the names of what stays apart. It says nothing of values, and nothing of which patterns,
+        ranges or kind of model a layout was made of.
+        """
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Encode."""
+        places = [asdict(place) for place in self.places]
+        return json.dumps({"version": _VERSION, "places": places, "apart": self.apart}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelLayout:
+        """Read what :meth:`to_json` wrote. Raises WireFormatError."""
+        try:
+            read = json.loads(text)
+            version, places, apart = read["version"], read["places"], read["apart"]
+            if type(version) is int and version == _VERSION:
+                layout = cls(tuple(Place.from_json(one) for one in places), _texts(apart))
+            else:
+                layout = None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise WireFormatError("this is no layout of a model that this version can read") from error
+        if layout is None:
+            raise WireFormatError(
+                "the layout is of another version of shieldfl: install the same one everywhere"
+            )
+        names = [name for place in layout.places for name in place.names] + list(layout.apart)
+        if len(names) != len(set(names)) or not 0 < layout.size <= _MOST_POSITIONS:
+            raise WireFormatError(
+                "this is no layout that a model has: names come twice, or there are no values, or too many"
+            )
+        return layout
+
+    def flatten(self, model: Any) -> NDArray[Any]:
+        """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
+
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
+        for arrays that are missing, unknown or of another shape, and for names of one tensor that have other values
+        each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
+        float32 cannot hold. Each names it.
+        """
+        vector = np.empty(self.size, self.vector_dtype)
+        leaves = self.arrays_of(model)
+        for place, (name, part) in zip(self.places, self.slices(), strict=True):
+            scale_into(vector[part], name, leaves[name], None, place.exponent)
+        return vector
+
+    def encrypt(
+        self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
+    ) -> Any:
+        """Encrypt a model of this layout by any scheme's encryptor; return what that gives.
+
+        Parameters
+        ----------
+        encryptor : such as ``sf.kahe.Encryptor(key)``.
+        model : what :meth:`of` takes: trained arrays, or an update.
+        mask : positions of the vector (P,), such as of :meth:`mask`; None for all.
+        since : a model of this layout that is subtracted first, in float64 where one of both is: then what is encrypted
+            is the update since then.
+        options : of ``encryptor.encrypt``: ``round``, ``weight``, ``clip``.
+
+        Raises what :meth:`flatten` and the encryptor do; a RangeError names the tensor, and an array in the place of a
+        mask is an ArrayTypeError.
+        """
+        if mask is not None:
+            bits_of(mask)
+        pieces = self._pieces(self.arrays_of(model), None if since is None else self.arrays_of(since))
+        with self.parameters.naming_tensors():
+            return encryptor.encrypt(pieces, mask, **options)
+
+    def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
+        """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
+
+        Parameters
+        ----------
+        model : of this layout: where it is not encrypted, or not chosen, its values stay.
+        values : (P,), or one for each position of the mask, as decryption gives them; divided already where they are to
+            be a mean.
+        mask : that the values were encrypted under.
+
+        Returns new arrays, or tensors, of the model's dtypes and devices, in its order: what stays apart is copied, so
+        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit.
+        ``module.load_state_dict`` takes them. Raises as :meth:`flatten`, and ParameterError for another number of
+        values.
+        """
+        return self._changed(model, values, mask, adds=False)
+
+    def moved(self, model: Any, update: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
+        """Return as :meth:`replaced` does, with the values added to the model's own."""
+        return self._changed(model, update, mask, adds=True)
+
+    def _changed(self, model: Any, values: NDArray[Any], mask: Mask | None, *, adds: bool) -> dict[str, Any]:
+        if mask is not None and bits_of(mask).size != self.size:
+            raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
+        leaves = self.arrays_of(model)
+        expected = self.size if mask is None else mask.count
+        if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
+            shape = getattr(values, "shape", type(values).__name__)
+            raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
+        chosen, taken = None if mask is None else mask.to_bool(), 0
+        placed: dict[str, Any] = {}
+        for place, (_, part) in zip(self.places, self.slices(), strict=True):
+            where = None if chosen is None else chosen[part]
+            count = place.size if where is None else int(np.count_nonzero(where))
+            numbers = unscaled(values[taken : taken + count], place.exponent)
+            taken += count
+            made: dict[Any, Any] = {}
+            for name in (name for name in place.names if name in leaves):
+                # Names of one tensor get one; arrays of their own may be of other dtypes.
+                memory = memory_of(leaves[name])
+                if memory not in made:
+                    made[memory] = with_values(leaves[name], numbers, where, adds)
+                placed[name] = made[memory]
+        apart: dict[Any, Any] = {}
+        for name in leaves.keys() - placed.keys():
+            memory = memory_of(leaves[name]) or name
+            if memory not in apart:
+                apart[memory] = copied(leaves[name])
+            placed[name] = apart[memory]
+        return {name: placed[name] for name in leaves}
+
+    def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
+        """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
+
+        All is checked before anything changes, and all names of a tensor are written. Raises as :meth:`flatten`, and
+        ParameterError for an array that cannot be written, and for one in which two different ones would end up.
+        """
+        targets, sources = self.arrays_of(model, overwritten=True), self.arrays_of(arrays)
+        self.check_apart(targets)
+        copies: dict[Any, tuple[str, Any, Any]] = {}
+        for place in self.places:
+            for name in (name for name in place.names if name in targets):
+                check_writable(name, targets[name])
+                source = sources[place.name]
+                first, _, other = copies.setdefault(
+                    memory_of(targets[name]) or name, (name, targets[name], source)
+                )
+                if source is not other and not same_values(source, other):
+                    raise ParameterError(
+                        f"{first!r} and {name!r} are one tensor where they are to be loaded, and two with other "
+                        "values each in the arrays: pass copies"
+                    )
+        for _, target, source in copies.values():
+            copy_into(target, source)
+
+    def check_apart(self, arrays: Mapping[str, Any]) -> None:
+        """Raise ParameterError for arrays of the layout that share memory otherwise than as one under several names."""
+        placed = {name for place in self.places for name in place.names}
+        check_apart((name, array) for name, array in arrays.items() if name in placed)
+
+    def mask(self, *patterns: Pattern) -> Mask:
+        """Choose all positions of the arrays that are called so: names, globs or compiled regular expressions.
+
+        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError for
+        a pattern that no encrypted array's name matches, and where there is none.
+        """
+        names = {name: place for place in self.places for name in place.names}
+        chosen = {names[name] for name in _matching(names, patterns)}
+        return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """Yield the name of each array and its slice of the vector, in order."""
+        return self.parameters.slices()
+
+    def _pieces(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None) -> list[NDArray[Any]]:
+        """Return the vector's slices (place.size,), one after the other; arrays that serve as they are, uncopied."""
+        pieces, dtype = [], self.vector_dtype
+        for place, (name, _) in zip(self.places, self.slices(), strict=True):
+            piece = None if since is not None or place.exponent else as_it_lies(leaves[name], dtype)
+            if piece is None:
+                piece = np.empty(place.size, dtype)
+                scale_into(piece, name, leaves[name], since and since[name], place.exponent)
+            pieces.append(piece)
+        return pieces
+
+    def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
+        """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`.
+
+        ``overwritten``: names of one tensor may have other values each.
+        """
+        leaves = named_leaves(model)
+        _check_fit(self.places, self.apart, leaves, overwritten=overwritten)
+        return leaves
+
+
+_MOST_SHOWN = 10
+
+
+def _check_fit(
+    places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any], *, overwritten: bool
+) -> None:
+    """Raise ParameterError for arrays by name that are not those of a layout; the message has all differences.
+
+    ArrayTypeError where they are of dtypes alone, and, by its name, for an array that cannot be encrypted at all.
+    ``overwritten``: names of one tensor may have other values each.
+    """
+    known = {name for place in places for name in place.names} | set(apart)
+    other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
+    other += [f"{name!r} is not in the layout" for name in leaves if name not in known]
+    types: list[str] = []
+    for place in places:
+        for name in (name for name in place.names if name in leaves):
+            leaf = leaves[name]
+            if not is_float(name, leaf):
+                types.append(f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}")
+            elif tuple(leaf.shape) != place.shape:
+                other.append(f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}")
+    if other or types:
+        kind = ParameterError if other else ArrayTypeError
+        every = [*other, *types]
+        more = f"; and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else ""
+        raise kind(f"this is not a model of the layout: {'; '.join(every[:_MOST_SHOWN])}{more}")
+    for place in places:
+        _check_one_tensor(place, leaves, overwritten=overwritten)
+
+
+def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:
+    first = leaves[place.name]
+    for name in (name for name in place.names if name in leaves):
+        leaf = leaves[name]
+        check_present(name, leaf)
+        alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
+        if not alike and not same_values(leaf, first):
+            raise ParameterError(
+                f"{name!r} has other values than {place.name!r}, and in the layout they are one tensor: make it of a "
+                "model where they are two, or pass one of both"
+            )

@@ -1,0 +1,385 @@
+"""Each sample's own gradient, of a classifier's loss or a user's own, and the trial whether a model mixes samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from shieldfl.errors import ParameterError, ShieldError
+
+__all__ = [
+    "Loss",
+    "SampleGradients",
+    "batch_gradients",
+    "check_all_used",
+    "check_samples_apart",
+    "first_line",
+    "gradients_of_samples",
+    "mean_loss",
+    "named_failures",
+    "separate_loss",
+    "summed_loss",
+    "where_raised",
+]
+
+
+Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+"""Takes a model's outputs (N, ...) and targets (N, ...); returns the mean over the N samples, a tensor of one value."""
+
+
+def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean over the samples; of the cross-entropy for None."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(outputs, targets) if loss is None else loss(outputs, targets)
+
+
+def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the losses that each sample has alone; of the cross-entropy for None, which mixes none."""
+    import torch
+
+    if loss is None:
+        return torch.nn.functional.cross_entropy(outputs, targets)
+    each = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
+    return torch.stack([loss(output, target) for output, target in each]).mean()
+
+
+def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the sum over the samples; of the cross-entropy for None.
+
+    Of a loss that weighs samples by each other, it is of those that come together here.
+    """
+    from torch.nn.functional import cross_entropy
+
+    if loss is None:
+        return cross_entropy(outputs, targets, reduction="sum")
+    return loss(outputs, targets) * len(targets)
+
+
+_TRIED = (2, 3)
+"""Sizes of the batches that are compared with their samples alone."""
+_TOLERANCE = 1e-3
+"""By which what is computed twice in float32 may differ, relative to its norm."""
+_LEAST = 1e-5
+"""The same for a gradient that is nothing but rounding, relative to the norm of all gradients."""
+
+SampleGradients = Callable[
+    [torch.Tensor, torch.Tensor], tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]
+]
+
+
+def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGradients:
+    """Return what differentiates the loss of each sample alone, by torch.func.
+
+    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient depends
+    on another sample, and a gradient counts all uses of a parameter. What draws at random draws for each sample anew.
+    A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does with them is not bounded.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Features to outputs, one tensor. Its parameters and buffers are read in each call, and it gets no gradient.
+    loss : callable, optional
+        In the place of the cross-entropy.
+
+    Returns
+    -------
+    callable
+        Takes features (B, ...) and targets (B, ...), B at least 1. Returns by the name of each trained parameter
+        its gradients, (B, ...), then the losses (B,) and the outputs (B, ...). Raises ParameterError, which names the
+        layer, where torch.func cannot differentiate the model or its loss.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = {name: parameter.detach() for parameter, name in names.items()}
+    # Each place of each layer once, whatever stands there: of a layer with two names torch would lose the first value.
+    places = [(f"{name}." if name else "", layer) for name, layer in model.named_modules()]
+    tied = {
+        head + own: names[one]
+        for head, layer in places
+        for own, one in layer._parameters.items()
+        if one in names
+    }
+    fixed = {
+        head + own: one for head, layer in places for own, one in layer._buffers.items() if one is not None
+    }
+
+    def loss_of(
+        parameters: dict[str, torch.Tensor], sample: torch.Tensor, target: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        used = fixed | {place: parameters[name] for place, name in tied.items()}
+        outputs = functional_call(model, used, (sample.unsqueeze(0),), tie_weights=False)
+        return mean_loss(loss, outputs, target.unsqueeze(0)), outputs.squeeze(0)
+
+    differentiate = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+
+    def gradients(
+        features: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+        # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
+        with named_failures(model, features, targets, loss), sdpa_kernel(SDPBackend.MATH):
+            found, (losses, outputs) = differentiate(trained, features, targets)
+        return found, losses, outputs
+
+    return gradients
+
+
+def batch_gradients(
+    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None
+) -> tuple[dict[str, torch.Tensor | None], torch.Tensor]:
+    """Return the gradients of the mean of the samples' own losses, by autograd, and the outputs (B, ...).
+
+    The gradients go by the name of each trained parameter. None stands for a parameter that the loss does not depend
+    on.
+    """
+    outputs = model(features)
+    mean = separate_loss(loss, outputs, targets)
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not mean.requires_grad:
+        return dict.fromkeys(trained), outputs
+    found = torch.autograd.grad(mean, list(trained.values()), allow_unused=True)
+    return dict(zip(trained, found, strict=True)), outputs.detach()
+
+
+def check_all_used(gradients: Mapping[str, torch.Tensor | None]) -> None:
+    """Raise ParameterError for a trained parameter that :func:`batch_gradients` has found no gradient of."""
+    unused = [name for name, gradient in gradients.items() if gradient is None]
+    if unused:
+        raise ParameterError(
+            f"the parameter {unused[0]!r} is trained, and the loss does not depend on it: use it, leave it out, or "
+            "freeze it by requires_grad_(False)"
+        )
+
+
+def check_samples_apart(
+    model: nn.Module,
+    features: torch.Tensor,
+    targets: torch.Tensor,
+    loss: Loss | None = None,
+    *,
+    need_all: bool = False,
+) -> None:
+    """Raise ParameterError unless a model treats two and three samples together as it treats each alone.
+
+    The first three samples are tried, in the mode that the model is in. Outputs and gradients of a batch are compared
+    with those of each sample alone, with one seed for what draws at random. Of a model that draws in another order for
+    a batch, they are compared in evaluation mode, and each sample's outputs beside different others in the model's own.
+    With ``need_all`` each trained parameter must have a gradient.
+
+    The message names the parameter, buffer or layer that fails. The model is not changed, and torch's generator is as
+    it was.
+    """
+    on = features.device
+    devices = [on.index or 0] if on.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), named_failures(model, features, targets, loss):
+        tried = deepcopy(model)
+        draws = _check_keeps_nothing(tried, features[: max(_TRIED)])
+        try:
+            _compare(tried, features, targets, loss, need_all)
+        except ParameterError:
+            if not draws:
+                raise
+            _check_neighbours(tried, features[: max(_TRIED)])
+            _compare(tried.eval(), features, targets, loss, need_all)
+
+
+def _check_keeps_nothing(model: nn.Module, features: torch.Tensor) -> bool:
+    """Raise ParameterError for a model that a batch changes; return whether it draws at random."""
+    before = {name: one.clone() for name, one in model.named_buffers() if one.is_floating_point()}
+    outputs = [_seeded_outputs(model, features, seed) for seed in (0, 0, 1)]
+    for name, buffer in model.named_buffers():
+        if name in before and not torch.equal(buffer, before[name]):
+            raise ParameterError(
+                f"the buffer {name!r} keeps a statistic from one batch to the next, which mixes samples: leave it out, "
+                "or hold it fixed"
+            )
+    if not _is_close(outputs[0], outputs[1]):
+        raise ParameterError(
+            "the model keeps something from one batch to the next, which mixes samples: let it keep nothing"
+        )
+    return not _is_close(outputs[0], outputs[2])
+
+
+def _check_neighbours(model: nn.Module, features: torch.Tensor) -> None:
+    """Raise ParameterError where a sample's outputs depend on which others it is with, what is drawn being alike."""
+    for seed in (0, 1):
+        together = _seeded_outputs(model, features, seed)
+        for place in range(len(features)):
+            others = _seeded_outputs(model, features[[place] * len(features)], seed)
+            if not _is_close(others[place], together[place]):
+                raise _mixes(_name_of(model, model))
+
+
+def _mixes(layer: str) -> ParameterError:
+    return ParameterError(
+        f"{layer} gives a sample other outputs beside others than alone: replace what takes a mean, a norm or "
+        "attention over the samples of a batch"
+    )
+
+
+def _compare(
+    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None, need_all: bool
+) -> None:
+    for count in _TRIED:
+        batch = features[:count], targets[:count]
+        torch.manual_seed(0)
+        together, outputs = batch_gradients(model, *batch, loss)
+        if need_all:
+            check_all_used(together)
+        torch.manual_seed(0)
+        alone, _, outputs_alone = gradients_of_samples(model, loss)(*batch)
+        if not _is_close(outputs_alone, outputs):
+            raise _mixes(_first_to_mix(model, batch[0]))
+        _check_beside(model, batch, loss, alone)
+        means = {name: gradients.mean(dim=0) for name, gradients in alone.items()}
+        least = _least_of(means)
+        for name, gradient in together.items():
+            if not _is_close(
+                means[name], torch.zeros_like(means[name]) if gradient is None else gradient, least
+            ):
+                raise ParameterError(
+                    f"the gradients of {name!r} of each sample alone do not add up to that of the batch: let its layer "
+                    "treat samples on their own"
+                )
+
+
+def _check_beside(
+    model: nn.Module,
+    batch: tuple[torch.Tensor, torch.Tensor],
+    loss: Loss | None,
+    alone: Mapping[str, torch.Tensor],
+) -> None:
+    """Raise ParameterError where a sample's gradients depend on the others: a custom function may have its own vmap."""
+    features, targets = batch
+    for place in range(len(features)):
+        same = [place] * len(features)
+        torch.manual_seed(0)
+        found, _, _ = gradients_of_samples(model, loss)(features[same], targets[same])
+        own = {name: gradients[place] for name, gradients in alone.items()}
+        least = _least_of(own)
+        for name, gradients in found.items():
+            if not _is_close(gradients[place], own[name], least):
+                raise ParameterError(
+                    f"the gradient of {name!r} of a sample depends on the others of its batch: take a function without "
+                    "a vmap rule of its own"
+                )
+
+
+def _least_of(gradients: Mapping[str, torch.Tensor]) -> float:
+    return (
+        _LEAST * float(torch.stack([one.norm() for one in gradients.values()]).norm()) if gradients else 0.0
+    )
+
+
+def _seeded_outputs(model: nn.Module, features: torch.Tensor, seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        outputs: torch.Tensor = model(features)
+    return outputs
+
+
+def _is_close(one: torch.Tensor, other: torch.Tensor, least: float = 0.0) -> bool:
+    norm = float(other.norm())
+    if not math.isfinite(norm):
+        return True  # Nothing to compare: training says that it diverged.
+    return one.shape == other.shape and float((one - other).norm()) <= _TOLERANCE * norm + least
+
+
+def _first_to_mix(model: nn.Module, features: torch.Tensor) -> str:
+    """Name the innermost layer that makes of inputs that are each sample's own outputs that are not."""
+    seen: list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]] = []
+
+    def see(layer: nn.Module, inputs: Any, outputs: Any) -> None:
+        seen.append((layer, _tensors_of(inputs), _tensors_of(outputs)))
+
+    def calls_with(samples: torch.Tensor) -> list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]]:
+        seen.clear()
+        _seeded_outputs(model, samples, 0)
+        return list(seen)
+
+    hooks = [layer.register_forward_hook(see) for layer in model.modules()]
+    try:
+        together, *alone = map(calls_with, (features, *torch.split(features, 1)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for (layer, inputs, outputs), *each in zip(together, *alone, strict=False):
+        if _are_own(inputs, [one[1] for one in each]) and not _are_own(outputs, [one[2] for one in each]):
+            return _name_of(layer, model)
+    return _name_of(model, model)
+
+
+def _tensors_of(values: Any) -> list[torch.Tensor]:
+    values = values if isinstance(values, tuple) else (values,)
+    return [one for one in values if isinstance(one, torch.Tensor)]
+
+
+def _are_own(together: list[torch.Tensor], alone: list[list[torch.Tensor]]) -> bool:
+    """Say whether what a layer got, or gave, is each sample's own; of what does not go by samples nothing is known."""
+    return all(
+        _is_close(torch.cat(each), one)
+        for one, *each in zip(together, *alone, strict=False)
+        if len(one) == len(alone) and all(len(single) == 1 for single in each)
+    )
+
+
+def _name_of(layer: nn.Module, model: nn.Module) -> str:
+    names = {id(one): name for name, one in model.named_modules()}
+    name = names.get(id(layer), "")
+    return f"layer {name!r} ({type(layer).__name__})" if name else f"the model ({type(model).__name__})"
+
+
+@contextmanager
+def named_failures(
+    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None
+) -> Iterator[None]:
+    """Turn what a model or its loss raises where samples are differentiated into a ParameterError with the layer."""
+    try:
+        yield
+    except ShieldError:
+        raise
+    except Exception as error:  # whatever a user's model or loss raises
+        why = None if loss is not None else _why_no_labels(model, features, targets)
+        raise ParameterError(
+            why
+            or f"{where_raised(error, model)}, or the loss, cannot be differentiated for each sample on its own "
+            f"({first_line(error)}). Torch's recurrent layers, statistics of a batch, checkpointing, branches on "
+            "values and scripted modules cannot be: choose another layer, or a method without gradients of single "
+            "samples"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's kind and the beginning of what it says."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+
+
+def where_raised(error: Exception, model: nn.Module) -> str:
+    """Name the layer that raised an error, by the innermost frame that is a method of one."""
+    layers, raised_in, trace = set(map(id, model.modules())), model, error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, nn.Module) and id(owner) in layers:
+            raised_in = owner
+        trace = trace.tb_next
+    return _name_of(raised_in, model)
+
+
+def _why_no_labels(model: nn.Module, batch: torch.Tensor, targets: torch.Tensor) -> str | None:
+    """Say which of a classifier's labels there is no output for; None where there is one for each."""
+    with suppress(Exception), torch.no_grad():
+        classes = model(batch).shape[1]
+        wrong = targets[(targets < 0) | (targets >= classes)]
+        if len(wrong):
+            return (
+                f"a label is {int(wrong.flatten()[0])}, and the model has {classes} outputs: labels count classes from "
+                f"0 to {classes - 1}"
+            )
+    return None

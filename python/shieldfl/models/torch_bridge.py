@@ -1,0 +1,154 @@
+"""One flat float32 vector out of a torch module, and back.
+
+The rest of the project sees a model as a vector of P numbers in the order of
+``model.named_parameters()``; dtype and device are dealt with here only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.models.parameter_layout import ParameterLayout
+
+__all__ = [
+    "ParameterLayout",
+    "exact_dtype",
+    "flatten",
+    "flatten_buffers",
+    "load_flat",
+    "load_flat_buffers",
+    "parameter_layout",
+    "update_layout",
+]
+
+FloatVector = npt.NDArray[np.float32]
+_Named = Sequence[tuple[str, torch.Tensor]]
+
+
+def parameter_layout(model: nn.Module) -> ParameterLayout:
+    """Describe the flat vector of a model's parameters.
+
+    Raises
+    ------
+    ParameterError
+        If the model has no parameters.
+    ArrayTypeError
+        If a parameter is not float32.
+    """
+    return _layout_of(_named_parameters(model))
+
+
+def update_layout(model: nn.Module) -> ParameterLayout:
+    """Describe the vector of an update: that of parameters, and the floating-point buffers behind it."""
+    return _layout_of([*_named_parameters(model), *_named_float_buffers(model)])
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Return what sums of float32 values are kept in on a device: float64, where it has that."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def flatten(model: nn.Module) -> FloatVector:
+    """Copy all parameters into one new vector, float32 of shape (P,), wherever the model lives.
+
+    Raises ``ParameterError`` for a model with no parameters and ``ArrayTypeError`` for one that is not
+    float32.
+    """
+    return _gather(_named_parameters(model))
+
+
+def load_flat(model: nn.Module, vector: FloatVector) -> None:
+    """Copy a flat vector into the parameters, in place; the vector itself is left alone.
+
+    Everything is checked before the first parameter changes. Whether the values are finite is not checked.
+
+    Parameters
+    ----------
+    model : nn.Module
+        The model to overwrite, on any device.
+    vector : ndarray of float32, shape (P,), C-contiguous
+        Values in the order of :func:`parameter_layout`.
+
+    Raises
+    ------
+    ArrayTypeError
+        If the vector has another dtype, rank or memory layout.
+    ParameterError
+        If the vector has another size, or the model has no parameters.
+    """
+    _scatter(_named_parameters(model), vector, "parameters")
+
+
+def flatten_buffers(model: nn.Module) -> FloatVector:
+    """Copy the floating-point buffers (BatchNorm's running statistics) into one float32 vector of shape (B,).
+
+    Integer buffers such as BatchNorm's batch counter are left out. B is 0 for a model without such buffers.
+    """
+    return _gather(_named_float_buffers(model))
+
+
+def load_flat_buffers(model: nn.Module, vector: FloatVector) -> None:
+    """Copy a vector made by :func:`flatten_buffers` back into the buffers; errors as :func:`load_flat`."""
+    _scatter(_named_float_buffers(model), vector, "buffer values")
+
+
+def _layout_of(named: _Named) -> ParameterLayout:
+    return ParameterLayout.of((name, tuple(tensor.shape)) for name, tensor in named)
+
+
+def _named_parameters(model: nn.Module) -> _Named:
+    named = _checked(list(model.named_parameters()))
+    if sum(tensor.numel() for _, tensor in named) == 0:
+        raise ParameterError("the model has no parameters: there is nothing to train or protect")
+    return named
+
+
+def _named_float_buffers(model: nn.Module) -> _Named:
+    return _checked([(name, one) for name, one in model.named_buffers() if one.is_floating_point()])
+
+
+def _checked(named: _Named) -> _Named:
+    for name, tensor in named:
+        if tensor.dtype != torch.float32:
+            raise ArrayTypeError(
+                f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
+            )
+    return named
+
+
+def _gather(named: _Named) -> FloatVector:
+    if not named:
+        return np.empty(0, dtype=np.float32)
+    flat = torch.cat([tensor.detach().reshape(-1) for _, tensor in named])
+    vector: FloatVector = flat.cpu().numpy()
+    return vector
+
+
+def _scatter(named: _Named, vector: FloatVector, what: str) -> None:
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
+    if vector.ndim != 1 or not vector.flags.c_contiguous:
+        raise ArrayTypeError(
+            "expected a one-dimensional contiguous array: pass np.ascontiguousarray(a.ravel())"
+        )
+    size = sum(tensor.numel() for _, tensor in named)
+    if vector.size != size:
+        raise ParameterError(f"the model holds {size} {what}, the vector {vector.size}")
+    start = 0
+    with torch.no_grad():
+        for _, tensor in named:
+            stop = start + tensor.numel()
+            piece = vector[start:stop].reshape(tuple(tensor.shape))
+            if tensor.device.type == "cpu":
+                np.copyto(tensor.detach().numpy(), piece)
+            else:
+                # torch warns about read-only memory, which it cannot represent.
+                tensor.copy_(torch.from_numpy(piece if piece.flags.writeable else piece.copy()))
+            start = stop

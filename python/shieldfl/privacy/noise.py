@@ -1,0 +1,343 @@
+"""Clipping and Gaussian noise, continuous and discrete: what is done to a vector before it leaves a client.
+
+Source: SelectiveShield, eq. 20 and 21. The noise comes from the core's cryptographic generator, never from a
+seeded one. Like every float implementation of the Gaussian mechanism it carries the caveat of Mironov (2012):
+the low-order bits of a float are not the real number that the proof speaks of. The mechanism in
+:mod:`shieldfl.privacy.noise` has no such gap, and takes some forty times as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
+from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned
+from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.privacy import draws
+from shieldfl.stateful import Stateful, refuse_unless
+
+__all__ = [
+    "LEAST_FIRST_NORM",
+    "MOST_EXPONENT",
+    "MOST_FIRST_NORM",
+    "STEPS_PER_OCTAVE",
+    "AdaptiveClip",
+    "ClipRule",
+    "clip_and_noise",
+    "clip_l2",
+    "discrete_gaussian_noise",
+    "float32_grid",
+    "gaussian_noise",
+    "grid_variance",
+]
+
+
+FloatVector = npt.NDArray[np.float32]
+
+_LEAST_NORM = 2.0**-100
+
+# Float32 ends at 2^128; 2^120 leaves room for draws of 200 deviations.
+_MOST_DEVIATION = 2.0**120
+"""Below it, scaled values would leave the range of normal float32."""
+
+
+def clip_l2(
+    vector: FloatVector, norm: float, *, threads: int | None = None
+) -> tuple[FloatVector, float, bool]:
+    """Scale a vector down to an L2 norm of at most ``norm`` (SelectiveShield, eq. 20).
+
+    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
+    make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
+    float64. Parameters, results and errors are those of :func:`clip_and_noise` without noise.
+    """
+    return clip_and_noise(vector, norm, 0.0, threads=threads)
+
+
+def clip_and_noise(
+    vector: FloatVector, norm: float, standard_deviation: float, *, threads: int | None = None
+) -> tuple[FloatVector, float, bool]:
+    """Clip as :func:`clip_l2` and add noise as :func:`gaussian_noise`, in two passes over the memory.
+
+    The clipped values are not rounded to float32 before the noise is added to them.
+
+    Parameters
+    ----------
+    vector : ndarray of float32, shape (n,)
+        May be empty; is not changed, and must not be changed by others meanwhile.
+    norm : float
+        Clipping norm C, finite and at least 2^-100.
+    standard_deviation : float
+        In the unit of the vector; 0 adds nothing.
+    threads : int, optional
+        For the core; None for as many as the work is worth.
+
+    Returns
+    -------
+    noised : ndarray of float32, shape (n,)
+        A new array.
+    original_norm : float
+        L2 norm of the input, computed in float64. It is data: not private, never to be uploaded.
+    was_clipped : bool
+        Whether the input was longer than ``norm``.
+
+    Raises
+    ------
+    ParameterError
+        If ``norm`` is not positive and finite, or below 2^-100; if the standard deviation is negative, NaN or
+        infinite.
+    ArrayTypeError
+        If the vector is not float32 of one dimension.
+    RangeError
+        If the vector holds NaN or infinity; the message gives the first position.
+    """
+    values = as_float_vector(vector)
+    check_norm(norm)
+    _check_deviation(standard_deviation)
+    return draws.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
+
+
+class AdaptiveClip(Stateful):
+    """A clipping norm that follows a client's own updates: the median of their recent norms.
+
+    This is NOT private: the norm is computed from the client's data without noise, and the noise that is
+    added is scaled by it, so what leaves the client depends on the data in a way that no accountant here
+    charges for. Use a fixed norm where the privacy figure has to hold.
+
+    Parameters
+    ----------
+    initial_norm : float
+        Norm used until something was observed, and while the median is below 2^-100. Positive and finite.
+    window : int
+        How many of the latest norms the median is taken over, at least 1.
+    """
+
+    changes: ClassVar = {"_norms": list[float]}
+
+    def __init__(self, initial_norm: float, window: int = 10) -> None:
+        if not (math.isfinite(initial_norm) and initial_norm > 0):
+            raise ParameterError("the initial clipping norm must be positive and finite")
+        self._initial_norm = float(initial_norm)
+        self._recent: deque[float] = deque(maxlen=as_count(window, "window"))
+
+    @property
+    def _norms(self) -> list[float]:
+        return list(self._recent)
+
+    @_norms.setter
+    def _norms(self, norms: list[float]) -> None:
+        self._recent = deque(norms, maxlen=self._recent.maxlen)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for norms that :meth:`observe` refuses."""
+        super().check_changed()
+        refuse_unless(all(0.0 <= norm < math.inf for norm in self._recent))
+
+    def norm(self) -> float:
+        """Return the clipping norm to use now: positive and finite."""
+        middle = median(self._recent) if self._recent else 0.0
+        return middle if middle >= _LEAST_NORM else self._initial_norm
+
+    def observe(self, norm: float) -> None:
+        """Record an update's norm before clipping; ``ParameterError`` if it is negative, NaN or infinite."""
+        if not (math.isfinite(norm) and norm >= 0):
+            raise ParameterError("an observed norm must be finite and not negative")
+        self._recent.append(float(norm))
+
+
+def gaussian_noise(
+    vector: FloatVector, standard_deviation: float, *, threads: int | None = None
+) -> FloatVector:
+    """Return a new array: independent N(0, standard_deviation²) added to each value (SelectiveShield, eq. 21).
+
+    The parameters and their errors are those of :func:`clip_and_noise`; NaN and infinity are not looked for.
+    """
+    as_float_vector(vector)
+    _check_deviation(standard_deviation)
+    noised: FloatVector = np.array(vector, dtype=np.float32, order="C", copy=True)
+    if standard_deviation > 0 and noised.size > 0:
+        draws.add_gaussian(noised, standard_deviation, as_threads(threads))
+    return noised
+
+
+def as_float_vector(vector: FloatVector) -> FloatVector:
+    """Check for float32 of one dimension; return the vector, copied only if it is not contiguous."""
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
+        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
+    if vector.ndim != 1:
+        raise ArrayTypeError(f"expected a vector, got an array of rank {vector.ndim}")
+    return np.require(vector, dtype=np.float32, requirements=["C", "A"])
+
+
+def check_norm(norm: float) -> None:
+    """Raise ParameterError unless ``norm`` can be a clipping norm."""
+    norm = as_real(norm, "the clipping norm")
+    if not (math.isfinite(norm) and norm >= _LEAST_NORM):
+        raise ParameterError("the clipping norm must be positive and finite, and at least 2^-100")
+
+
+def _check_deviation(standard_deviation: float) -> None:
+    standard_deviation = as_real(standard_deviation, "the standard deviation")
+    if not 0 <= standard_deviation <= _MOST_DEVIATION:
+        raise ParameterError(
+            "the standard deviation must not be negative, and at most 2^120 for float32 to hold"
+        )
+
+
+_ROOTS = 16
+STEPS_PER_OCTAVE = 1 << _ROOTS
+"""How many steps of the exponent double a norm."""
+MOST_EXPONENT = 16 * STEPS_PER_OCTAVE
+"""The largest magnitude of an exponent: a norm is within 2^-16 and 2^16 of the first."""
+LEAST_FIRST_NORM, MOST_FIRST_NORM = 2.0**-84, 2.0**84
+"""All norms that come of it can be clipped to."""
+_LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class ClipRule:
+    """From the norm of the first round to that of each later one."""
+
+    first_norm: float
+    """C_0, above 0."""
+    quantile: float
+    """gamma: the share of the clients that is to be within C."""
+    learning_rate: float
+    """eta, above 0: by how much C moves."""
+
+    def norm_at(self, exponent: int) -> float:
+        """Return C at an exponent: its first norm at 0."""
+        octaves, part = divmod(exponent, STEPS_PER_OCTAVE)
+        factor, root = 1.0, 2.0
+        for place in reversed(range(_ROOTS)):
+            root = math.sqrt(root)
+            if part >> place & 1:
+                factor *= root
+        return math.ldexp(self.first_norm * factor, octaves)
+
+    def moved(self, exponent: int, share_within: float) -> int:
+        """Return the exponent after a round in which this share of the clients was within C, as its sum says."""
+        share = min(max(share_within, 0.0), 1.0)
+        steps = self.learning_rate * (share - self.quantile) * _LOG2_E * STEPS_PER_OCTAVE
+        lower = round(min(max(steps, -2.0 * MOST_EXPONENT), 2.0 * MOST_EXPONENT))
+        return min(max(exponent - lower, -MOST_EXPONENT), MOST_EXPONENT)
+
+
+_MOST_NUMERATOR = 2**48
+_LOG2_MOST_DENOMINATOR = 24
+_MOST_FRACTION_BITS = 150
+_LOG2_FLOAT32_GRID_STEPS = 20
+_FLOAT32_LEAST_EXPONENT = -149
+
+
+def discrete_gaussian_noise(
+    vector: FloatVector,
+    norm: float,
+    standard_deviation: float,
+    fraction_bits: int,
+    *,
+    threads: int | None = None,
+) -> tuple[NDArray[np.float64], float, bool]:
+    """Clip, round to multiples of 2^-fraction_bits, and add discrete Gaussian noise.
+
+    The rounded vector's exact norm is at most ``norm``: values are clipped to ``norm`` less sqrt(n) half steps,
+    which is the most that rounding n values can add. Choose ``fraction_bits`` so that the step is well below the
+    standard deviation, where the discrete Gaussian is as good as the continuous one.
+
+    The result is float64 because float32 holds multiples of the step only up to 2^24 steps. A client that sends
+    float32 converts it: what is done to a private output without looking at the data keeps its privacy, so that
+    rounding costs precision only.
+
+    The time it takes depends on the noise. Do not let others measure it.
+
+    What is not named here is as for :func:`shieldfl.privacy.noise.clip_and_noise`.
+
+    Parameters
+    ----------
+    norm : float
+        Clipping norm C: at least 2^-100, at most 2^50 steps, and at least sqrt(n) steps.
+    standard_deviation : float
+        In the unit of the vector, from 2^-12 to just below 2^24 steps. See :func:`grid_variance` for its rounding.
+    fraction_bits : int
+        Binary digits after the point, 0 to 150.
+
+    Returns
+    -------
+    noised : ndarray of float64, shape (n,)
+        Exact multiples of 2^-fraction_bits.
+    was_clipped : bool
+        Whether the input was longer than ``norm`` less the allowance for rounding.
+
+    Raises
+    ------
+    ParameterError
+        If a number is outside the stated bounds.
+    """
+    values = as_float_vector(vector)
+    check_norm(norm)
+    variance = grid_variance(standard_deviation, fraction_bits)
+    return draws.clip_and_add_discrete_gaussian_vartime(
+        values, norm, int(fraction_bits), variance.numerator, variance.denominator, as_threads(threads)
+    )
+
+
+def float32_grid(standard_deviation: float) -> int:
+    """Return the fraction bits of a grid for noise that is sent as float32: 2^20 to 2^21 steps to the deviation.
+
+    Float32 holds every multiple of the step up to 2^24 steps, which is eight deviations or more. Beyond, its own
+    spacing is a multiple of the step, so that rounding to float32 does not leave the grid there either. The grid
+    depends on the standard deviation alone, never on a vector.
+
+    Raises
+    ------
+    ParameterError
+        If the standard deviation is not within 2^-129 and 2^21: at other ones no grid has fraction bits of 0 or
+        more and a step that float32 holds.
+    """
+    if not (math.isfinite(standard_deviation) and standard_deviation > 0):
+        raise ParameterError("the standard deviation must be positive and finite")
+    _, exponent = math.frexp(standard_deviation)  # 2^(exponent - 1) <= deviation < 2^exponent
+    fraction_bits = _LOG2_FLOAT32_GRID_STEPS + 1 - exponent
+    if not 0 <= fraction_bits <= -_FLOAT32_LEAST_EXPONENT:
+        raise ParameterError(
+            f"no grid of float32 fits a standard deviation of {standard_deviation:.3g}: "
+            "it must be at least 2^-129 and below 2^21"
+        )
+    return fraction_bits
+
+
+def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
+    """Return the variance in squared steps that is drawn from: never less than asked for.
+
+    It is rounded up to a fraction whose numerator is at most 2^48 and whose denominator is a power of two up to
+    2^24. From one step of standard deviation on, that adds less than 2^-23 of it.
+
+    Raises
+    ------
+    ParameterError
+        If a number is outside the bounds that :func:`discrete_gaussian_noise` states.
+    """
+    bits = as_unsigned(fraction_bits, "fraction_bits")
+    if bits > _MOST_FRACTION_BITS:
+        raise ParameterError(f"fraction_bits must be at most {_MOST_FRACTION_BITS}")
+    standard_deviation = as_real(standard_deviation, "the standard deviation")
+    if not (math.isfinite(standard_deviation) and standard_deviation > 0):
+        raise ParameterError("the standard deviation must be positive and finite")
+    exact = (Fraction(standard_deviation) * 2**bits) ** 2
+    if exact < Fraction(1, 2**_LOG2_MOST_DENOMINATOR) or exact > _MOST_NUMERATOR:
+        raise ParameterError(
+            f"the standard deviation is {float(standard_deviation) * 2.0**bits:.3g} steps of the grid, expected"
+            " 2^-12 to 2^24: choose fraction_bits accordingly"
+        )
+    denominator = 2**_LOG2_MOST_DENOMINATOR
+    while math.ceil(exact * denominator) > _MOST_NUMERATOR:
+        denominator //= 2
+    return Fraction(math.ceil(exact * denominator), denominator)

@@ -1,1 +1,0 @@
-"""What reports share: style of figures, quantities as text, pages."""

@@ -1,1 +1,0 @@
-"""The three roles: client, aggregator, key authority. None of them can do what another one does."""

@@ -1,0 +1,194 @@
+"""What a run has come to, by its roles' reports: privacy spent, remarks, seconds by stage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self, get_args
+
+import msgspec
+
+from shieldfl.build_info import require
+from shieldfl.errors import PolicyError, WireFormatError
+from shieldfl.learning.stages import StageClock
+from shieldfl.privacy.book import PrivacyBook, PrivacySpent
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent
+from shieldfl.rounds.reports import Note, Report, Tally, named, told_of
+
+__all__ = ["Account", "AccountState"]
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
+
+
+@dataclass(frozen=True)
+class AccountState:
+    """What an account has come to, as plain data, of which its figures follow."""
+
+    told: list[tuple[str, Any]]
+    """Events in their order, each after the name of its kind."""
+    remarks: dict[str, str]
+    rounds_of_remarks: dict[str, int]
+    tallies: dict[str, tuple[int, int]]
+    seconds: dict[str, float]
+
+    @staticmethod
+    def named(events: Iterable[PrivacyEvent]) -> list[tuple[str, Any]]:
+        """Return what ``told`` is."""
+        return named(events)
+
+    @staticmethod
+    def events_of(named: Iterable[tuple[str, Any]]) -> list[PrivacyEvent]:
+        """Return what :meth:`named` was given. Raises WireFormatError for what is none."""
+        return told_of(named, _KINDS)
+
+    def to_bytes(self) -> bytes:
+        """Encode."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Read what :meth:`to_bytes` wrote. Raises WireFormatError."""
+        try:
+            return msgspec.msgpack.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise WireFormatError("these bytes are no account that this version can read") from error
+
+
+class Account:
+    """Adds up reports; it never looks at a role.
+
+    Parameters
+    ----------
+    notes : what is known before the first round.
+    delta : what an epsilon belongs to; NaN for a method without noise.
+    per_draw : what every client is charged for each draw of clients; None where what they send is charged alone.
+    target_epsilon : what the noise may be charged in all; None for no limit.
+    """
+
+    def __init__(
+        self,
+        notes: Iterable[str] = (),
+        delta: float = math.nan,
+        *,
+        per_draw: Noise | None = None,
+        target_epsilon: float | None = None,
+    ) -> None:
+        self.delta = delta
+        if self.states_epsilon:
+            # Missing it is told before anything runs.
+            require("dp_accounting")
+        self.book = PrivacyBook()
+        """What has left the clients, and what was opened."""
+        self.clock = StageClock()
+        """Seconds that were reported, and those that whoever drives the rounds adds."""
+        self._per_draw = per_draw
+        self._target_epsilon = target_epsilon
+        self._remarks: dict[str, str] = {}
+        self._rounds_of_remarks: dict[str, int] = {}
+        self._tallies: dict[str, tuple[int, int]] = {}
+        for text in notes:
+            self.note(text)
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether there is a delta, as of :attr:`Method.states_epsilon`."""
+        return not math.isnan(self.delta)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the results must know."""
+        return list(self._remarks.values())
+
+    def take(self, report: Report) -> None:
+        """Add what a role tells."""
+        for event in report.events:
+            self.book.add(event)
+        for note in report.notes:
+            self._add_note(note)
+        self.clock.add(report.seconds)
+
+    def note(self, text: str) -> None:
+        """Add a remark of whoever drives the rounds."""
+        self._add_note(Note(text))
+
+    def _add_note(self, note: Note | Tally) -> None:
+        if isinstance(note, Note):
+            subject = note.subject or note.text
+            if note.round >= self._rounds_of_remarks.get(subject, 0):
+                self._rounds_of_remarks[subject] = note.round
+                self._remarks[subject] = note.text
+            return
+        affected, counted = self._tallies.get(note.what, (0, 0))
+        affected, counted = affected + note.affected, counted + note.counted
+        self._tallies[note.what] = affected, counted
+        if affected:
+            self._remarks[note.what] = f"{affected:,} of {counted:,} {note.what}"
+
+    def charge_draw(self, participants: int, drawn_from: int | None = None) -> None:
+        """Count a draw of clients, also one that was too small and is drawn again.
+
+        ``drawn_from`` is how many there are, where they are drawn and keep what :class:`ClientsDrawn` says. Raises
+        PolicyError, and counts nothing, when a target epsilon would be exceeded.
+        """
+        draw = ClientsDrawn(participants, self._per_draw, drawn_from)
+        if self._target_epsilon is not None:
+            done = self.spent().rounds
+            # Uploads of rounds that nobody told of count, too: the one that comes is beyond them.
+            untold = done + 1 - sum(isinstance(event, ClientsDrawn) for event in self.book.all)
+            ahead = PrivacyBook([*self.book.all, *[draw] * untold])
+            if ahead.spent(self.delta).of_noise > self._target_epsilon:
+                raise PolicyError(
+                    f"the privacy budget of epsilon = {self._target_epsilon:g} is spent after {done} draws: no "
+                    "further round is started"
+                )
+        self.book.add(draw)
+
+    def charge_release(self, noise_multiplier: float) -> None:
+        """Charge every client for a release with this multiplier, of what synthetic data were made from."""
+        self.book.add(DataRelease(Noise(noise_multiplier, "sample")))
+
+    def note_given_synthetic_data(self) -> None:
+        """Note that nothing is charged for synthetic data that this package has not made."""
+        self.note(
+            "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
+            "from is for their maker to account for"
+        )
+
+    def spent(self) -> PrivacySpent:
+        """Return what the rounds so far have spent. Raises ParameterError for an epsilon without a delta."""
+        return self.book.spent(self.delta)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was charged, as plain data for reports; nothing for a method without noise."""
+        if not self.states_epsilon:
+            return {}
+        spent = self.spent()
+        return {
+            "delta": self.delta,
+            "epsilon_of_what_was_charged": spent.of_noise,
+            "most_steps_charged_to_a_client": spent.steps,
+        }
+
+    def state(self) -> AccountState:
+        """Return what the account has come to, for :meth:`restore`."""
+        return AccountState(
+            AccountState.named(self.book.all),
+            dict(self._remarks),
+            dict(self._rounds_of_remarks),
+            dict(self._tallies),
+            self.clock.seconds(),
+        )
+
+    def restore(self, state: AccountState) -> None:
+        """Go on where another account, made with the same arguments, stood: what this one has taken is forgotten.
+
+        Raises WireFormatError for events of no kind, ParameterError as :meth:`PrivacyBook.add`; then nothing has
+        changed.
+        """
+        self.book = PrivacyBook(AccountState.events_of(state.told))
+        self._remarks = dict(state.remarks)
+        self._rounds_of_remarks = dict(state.rounds_of_remarks)
+        self._tallies = dict(state.tallies)
+        self.clock.take()
+        self.clock.add(state.seconds)

@@ -1,0 +1,529 @@
+"""The key authority's steps: who is invited, what it signs, and what it answers, to whoever opens sums."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any, ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.authority_secrets import JointKeys
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
+from shieldfl.authority.round_keys import MakePair, RoundKeys, RoundSigner
+from shieldfl.authority.session_keys import SessionKeys
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+from shieldfl.privacy.events import OpenedSum
+from shieldfl.rounds.messages import (
+    ANSWER,
+    ANSWERED_PHASE,
+    ANSWERED_ROUND,
+    HISTORY,
+    HISTORY_BYTES,
+    Replies,
+    is_digest,
+    newest_answer,
+    next_history,
+)
+from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.stateful import Stateful, refuse_unless
+
+__all__ = ["Invitations", "ListAuthority", "ModelSigningAuthority", "RoundAuthority", "made_authority_keys"]
+
+
+def made_authority_keys(
+    purposes: Mapping[str, SchemeParameters[Any, Any]],
+    plan: FederationPlan,
+    positions: int,
+    most_weight: int,
+    threads: int | None,
+    store: str | PathLike[str] | None,
+    check: RoundKeyCheck | None,
+    joint: JointKeys | None = None,
+    make_pair: MakePair | None = None,
+) -> RoundSigner:
+    """Return keys of rounds, or, where clients enrol, what is shared with them.
+
+    Parameters
+    ----------
+    purposes : what is encrypted, and how.
+    plan, most_weight : of the federation.
+    positions : the most that an update has.
+    threads : for the core; None for as many as the work is worth.
+    store : the path of the memory's file, where clients enrol; None for none.
+    check : of a federation that was set up before; None makes new keys.
+    joint : where other authorities have to answer, too; for clients that enrol alone.
+    make_pair : of keys of rounds, as for :class:`RoundKeys`.
+
+    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
+    """
+    bounds = 1 / most_weight, 1.0
+    if any(scheme_of(own).enrols for own in purposes.values()):
+        return SessionKeys(
+            purposes,
+            plan.min_clients,
+            weight_bounds=bounds,
+            most_values=positions,
+            clients=plan.clients,
+            aggregator_opens=plan.opener == "aggregator",
+            threads=threads,
+            check=check,
+            store=store,
+            joint=joint,
+        )
+    if store is not None:
+        raise ParameterError(
+            "a store is for an authority that clients enrol with: all that this one knows is in its state"
+        )
+    return RoundKeys(
+        purposes, plan.min_clients, weight_bounds=bounds, threads=threads, make_pair=make_pair, check=check
+    )
+
+
+class Invitations(Stateful):
+    """At the key authority: the clients that are asked in the newest round, which stay those that they were.
+
+    Parameters
+    ----------
+    plan : its ``min_clients`` are asked at least, and its ``max_clients`` at most; None of a round's clients means all
+        that there are.
+    """
+
+    changes: ClassVar = {"_round": int, "_invited": Mask}
+
+    def __init__(self, plan: FederationPlan) -> None:
+        self._plan = plan
+        self._round = 0
+        self._invited = Mask.full(plan.clients)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clients or a round that the plan does not have."""
+        super().check_changed()
+        refuse_unless(0 <= self._round <= self._plan.rounds and self._invited.size == self._plan.clients)
+        fewest, most = self._plan.min_clients, self._plan.most_participants
+        # Before the first round all are, however many may be asked in one.
+        refuse_unless(fewest <= self._invited.count and (self._round == 0 or self._invited.count <= most))
+
+    def settled(self, round_number: int, clients: Iterable[int] | None) -> Mask:
+        """Return whom a round asks; nothing changes before :meth:`settle`.
+
+        Raises PolicyError for fewer than ``min_clients``, more than ``max_clients``, and for others than were asked in
+        this round before; ParameterError for clients that there are not, or that are named twice.
+        """
+        plan = self._plan
+        invited = Mask.from_indices(self._numbers(clients), plan.clients)
+        if invited.count < plan.min_clients:
+            raise PolicyError(
+                f"round {round_number} would ask {invited.count} clients, fewer than min_clients = {plan.min_clients}: "
+                "its total would not be opened"
+            )
+        if invited.count > plan.most_participants:
+            raise PolicyError(
+                f"round {round_number} would ask {invited.count} clients, more than max_clients = {plan.max_clients}: "
+                "a sum has no room for so many. Name fewer, as begin_round's invited"
+            )
+        if round_number == self._round and invited != self._invited:
+            raise PolicyError(
+                f"round {round_number} was begun with other clients, who know how many they are: begin a later round"
+            )
+        return invited
+
+    def _numbers(self, clients: Iterable[int] | None) -> list[int]:
+        if clients is None:
+            return list(range(self._plan.clients))
+        if not isinstance(clients, Iterable):
+            raise ParameterError(
+                f"the invited clients must be a list of numbers, not {type(clients).__name__}"
+            )
+        numbers = [as_unsigned(client, "an invited client") for client in clients]
+        if any(number >= self._plan.clients for number in numbers):
+            raise ParameterError(
+                f"client {max(numbers)} is invited, and the plan has clients 0 to {self._plan.clients - 1}"
+            )
+        return numbers
+
+    def settle(self, round_number: int, invited: Mask) -> None:
+        """Keep what :meth:`settled` returned."""
+        self._round, self._invited = round_number, invited
+
+    def check_list(self, round_number: int, clients: Iterable[int]) -> None:
+        """Raise PolicyError for a list of participants with one who was not asked in this round."""
+        if round_number != self._round:
+            raise PolicyError(
+                f"round {round_number} does not run: have the key authority begin it, again if it was begun"
+            )
+        if not set(clients) <= set(self._invited.to_indices().tolist()):
+            raise PolicyError(
+                f"the list names clients that were not invited to round {round_number}: they cannot be in its total"
+            )
+
+
+class _SigningAuthority(AuthoritySteps):
+    """Begins rounds, each for those whom it invites, and shares with clients what they enrol by.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    keys : the rounds' keys, or what it shares with the clients.
+    """
+
+    changes: ClassVar = {"keys": RoundSigner, "_invitations": Invitations}
+
+    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+        super().__init__()
+        self.context = context
+        self.keys = keys
+        self._invitations = Invitations(context.plan)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for other rounds than the plan's."""
+        super().check_changed()
+        self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
+        refuse_unless(-1 <= self.keys.newest_round <= self.context.plan.rounds)
+
+    def enrol(self, client: int, enrolment: Message) -> Message:
+        """Share with a client, from now on, what its request says; it gets what lets it open answers, where it does."""
+        number = as_unsigned(client, "client")
+        if number >= self.context.plan.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
+        with self._lock:
+            grant = self.keys.enrol(number, enrolment["enrolment"])
+        return Message({"grant": grant}) if self.context.clients_open else Message()
+
+    def revoke(self, client: int) -> None:
+        """Answer no list any more that has a client in it."""
+        with self._lock:
+            self.keys.revoke(client)
+
+    def close(self) -> None:
+        """Give up the file of the authority's memory, where it has one."""
+        self.keys.close()
+
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Begin a round: sign what it begins with, and who is invited."""
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            asked = self._invitations.settled(number, invited)
+            frame = asked.to_bytes()
+            first, digests, keys = self._first(number, model)
+            signatures: dict[str, bytes] = {}
+            for client, digest in digests.items():
+                signatures |= self.keys.sign_model(digest, frame, client)
+            self.keys.keep_first_message(number, self._kept(model, frame, signatures))
+            self._invitations.settle(number, asked)
+            return Message({**first, INVITED: frame, **keys, **signatures})
+
+    @abc.abstractmethod
+    def _first(
+        self, number: int, model: bytes
+    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+        """Begin a round: return what clients get of it, the digests that are signed (by client), and its keys."""
+
+    @abc.abstractmethod
+    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
+        """Return the digest of what stays the same where a round is begun again."""
+
+
+class RoundAuthority(_SigningAuthority):
+    """Opens totals itself, by a method's rule, and keeps the model: clients get it signed.
+
+    Parameters
+    ----------
+    rule : what turns totals into models.
+    keys : the rounds' keys, which open the totals.
+    """
+
+    changes: ClassVar = {"opener": RoundOpener}
+
+    def __init__(self, rule: OpeningRule, keys: RoundSigner) -> None:
+        super().__init__(rule.context, keys)
+        self.opener = RoundOpener(rule)
+
+    def newest_model(self) -> Message:
+        """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
+        with self._lock:
+            return self.opener.newest_model()
+
+    def _first(
+        self, number: int, model: bytes
+    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+        """Make the round's keys, and wipe those of the round before."""
+        with self.clock.stage("open"):
+            first, keys = self.opener.enter_round(number, self.keys)
+        return first, self.opener.rule.digests(first), keys
+
+    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
+        # What is signed is all that may differ, and to sign the same again gives the same bytes.
+        return digest_of_parts(Message(signatures))
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients. Raises as :meth:`RoundOpener.answer`."""
+        self.context.check_answered(phase)
+        with self._lock, self.clock.stage(self.context.stage_of(phase)):
+            number = self.opener.rule.round_of(phase, message)
+            with self.keys.replying(phase, number) as keep:
+
+                def finish(answer: Message) -> Message:
+                    digest = digest_of_parts(answer)
+                    signed = self._signed(phase, answer, digest)
+                    keep(digest)
+                    return signed
+
+                return self.opener.answer(phase, message, self, finish)
+
+    def _signed(self, phase: str, answer: Message, digest: bytes) -> Message:
+        if phase not in self.context.signed:
+            return answer
+        return Message({**answer, **self.keys.sign_answer(phase, digest)})
+
+    def check_list(self, round_number: int, clients: Iterable[int]) -> None:
+        """Raise PolicyError for a total with clients that were not invited: they would take the room of others."""
+        self._invitations.check_list(round_number, clients)
+
+    def tell_opened(self, round_number: int) -> None:
+        """Record that a sum was opened."""
+        self.record(OpenedSum(round_number))
+
+
+class ListAuthority(_SigningAuthority):
+    """The same for every method: it sees lists of participants and digests, no total and no model.
+
+    Its rounds' first message is what it signs: the number of the round, the digest of all that it has answered so far,
+    by which clients know that they have, and agree on, every opened sum, and the last round that it answered in each
+    phase.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    keys : what it shares with the clients.
+    """
+
+    changes: ClassVar = {"_replies": Replies, "_signed_answers": Replies, "_history": bytes}
+
+    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+        super().__init__(context, keys)
+        self._replies = Replies()
+        self._signed_answers = Replies()
+        self._history = bytes(HISTORY_BYTES)
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for other rounds or phases than the plan's."""
+        super().check_changed()
+        rounds, phases = self.context.plan.rounds, self.context.answered
+        refuse_unless(len(self._history) == HISTORY_BYTES)
+        refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
+        refuse_unless(self._replies.phases <= set(phases))
+        refuse_unless(self._signed_answers.phases <= set(phases))
+
+    def newest_model(self) -> Message:
+        """Return what stands for the model: the digest of all answers that it comes of, and the rounds of the last."""
+        with self._lock:
+            return self._newest()
+
+    def _newest(self) -> Message:
+        last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
+        rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
+        return Message({HISTORY: self._history, **rounds})
+
+    def _first(
+        self, number: int, model: bytes
+    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+        self.context.check_new_round(number, self._last_round)
+        keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
+        first, digest = self._signed_first(number, model)
+        return first, {None: digest}, keys
+
+    @property
+    def _last_round(self) -> int:
+        """That was answered to its end; -1 before the first."""
+        return self._replies.newest(self.context.phases[-1])[0]
+
+    def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
+        # What was answered before moves on in the round itself; that is kept reply by reply.
+        return digest_of_parts(Message({INVITED: invited, "model": model}))
+
+    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
+        """Return what clients get of the authority beside who is invited, and the digest of what is signed."""
+        first = Message({"round": Message.from_number(number), **self._newest()})
+        return first, digest_of_parts(first)
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Answer a list with what opens its total, sealed for clients; a repeated one gets its answer again."""
+        self.context.check_answered(phase)
+        with self._lock, self.clock.stage("open"):
+            number = message.number("round")
+            before = self._replies.newest(phase)[0]
+            if phase in self.context.answered_once and 0 <= before < number:
+                raise PolicyError(
+                    f"a total of phase {phase!r} was answered in round {before}, and another one would tell of single "
+                    "clients: what was opened then is good for the whole run"
+                )
+            with self.keys.replying(phase, number) as keep:
+
+                def make() -> Message:
+                    reply = self._answered(phase, number, message)
+                    keep(digest_of_parts(reply))
+                    self.record(OpenedSum(number))
+                    return reply
+
+                return self._replies.reply(phase, number, message, make, self)
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign, of several authorities, what all together have answered to a phase: one thing for all clients.
+
+        Each has answered for itself; a dishonest one could tell one client something else, which would then go on from
+        another model or mask, and be alone with it in the next sum. Raises PolicyError for a second thing, and what is
+        not answered; ParameterError.
+        """
+        if len(self.context.keys.identity.members) == 1:
+            return super().sign_answer(phase, round_number, digest)
+        self.context.check_answered(phase)
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if not number == self.keys.newest_round == self._replies.newest(phase)[0]:
+                raise PolicyError(
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                )
+            return self._signed_once(phase, number, digest)
+
+    def _signed_once(self, phase: str, number: int, digest: bytes) -> Message:
+        if not is_digest(digest):
+            raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
+        with self.keys.replying(f"signature of {phase}", number) as keep:
+
+            def make() -> Message:
+                signature = self.keys.sign_answer(phase, digest)
+                keep(digest)
+                return Message(signature)
+
+            asked = Message({"digest": bytes(digest)})
+            return self._signed_answers.reply(phase, number, asked, make, self)
+
+    def _answered(self, phase: str, number: int, message: Message) -> Message:
+        request = bytes(message["request"])
+        purpose = self.context.answered[phase]
+        if purpose is None:
+            raise ParameterError(
+                f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
+            )
+        self._check_follows(number, message)
+        asked = scheme_of(self.context.keys.parameters[purpose]).PublicKey.read_request(request)
+        self._invitations.check_list(number, [client for client, _ in asked.participants])
+        answer = self.keys.sum_key(number, purpose, request)
+        self._history = next_history(self._history, request)
+        return Message(
+            {ANSWER: answer, ANSWERED_ROUND: Message.from_number(number), ANSWERED_PHASE: phase.encode()}
+        )
+
+    def _check_follows(self, number: int, message: Message) -> None:
+        """Raise PolicyError for a request from another history than what was answered."""
+        if message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the request follows other answers than this authority has given: begin round {number} again from its "
+                "first message"
+            )
+
+
+class ModelSigningAuthority(ListAuthority):
+    """Answers lists for the aggregator alone, and signs digests of what it sends: one model between two answers.
+
+    It cannot tell a model that follows from a sum from one that the aggregator has made up, but there is one alone:
+    between the answers to two rounds' last phases every round begins with the same model, for all clients, and before
+    the first of them with the model that the set-up pins. The same goes for answers in between, which say what is
+    encrypted. An authority that was restored from a state before a round begins it with that model again. It may begin
+    the next one instead, also with another model; then nothing of the one before is answered.
+
+    Parameters
+    ----------
+    context, keys : as for :class:`ListAuthority`.
+    first_model : the digest of what the first round begins with, 32 bytes.
+    """
+
+    changes: ClassVar = {
+        "_model": bytes,
+        "_model_after": int,
+        "_for_the_run": dict[str, bytes],
+    }
+
+    def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes) -> None:
+        super().__init__(context, keys)
+        self._model = self._first_model = first_model
+        self._model_after = -1
+        """The round that was answered last when the model was first signed."""
+        self._for_the_run: dict[str, bytes] = {}
+        """The digest of what was signed, of each phase that is answered once in the whole run."""
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a digest that is none, and signatures of what was not answered."""
+        super().check_changed()
+        refuse_unless(is_digest(self._model))
+        refuse_unless(-1 <= self._model_after <= self._last_round)
+        refuse_unless(self._model_after >= 0 or self._model == self._first_model)
+        refuse_unless(self._signed_answers.phases <= set(self.context.signed))
+        once = set(self.context.answered_once)
+        for phase in self.context.signed:
+            last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
+            refuse_unless(self._signed_answers.newest(phase)[0] <= last)
+        refuse_unless(self._for_the_run.keys() <= once & set(self.context.signed))
+        refuse_unless(all(map(is_digest, self._for_the_run.values())))
+
+    def grant(self, request: Message) -> Message:
+        """Let the aggregator open answers: one alone, whose request gets the same grant again."""
+        with self._lock:
+            return Message({"grant": self.keys.grant_opener(request["enrolment"])})
+
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
+        with self._lock:
+            after = self._last_round
+            if not is_digest(model):
+                raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
+            if after == self._model_after and model != self._model:
+                raise PolicyError(
+                    "no round was answered since another model was signed, or none at all: begin with that model, or "
+                    "with the initial one"
+                )
+            first = super().begin_round(round_number, invited, model)
+            self._model, self._model_after = bytes(model), after
+            return first
+
+    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
+        return Message(), model
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign what the aggregator says that a phase's total came to: once, since clients go on by it.
+
+        Of a phase that is answered once in the whole run it is the same in every round.
+        """
+        self.context.check_answered(phase)
+        number = as_unsigned(round_number, "round_number")
+        if phase not in self.context.signed or not is_digest(digest):
+            raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
+        with self._lock:
+            answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
+            if number != self.keys.newest_round or not (
+                answered == number or (once and 0 <= answered < number)
+            ):
+                raise PolicyError(
+                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
+                )
+            if once and self._for_the_run.get(phase, digest) != digest:
+                raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
+            signature = self._signed_once(phase, number, digest)
+            if once:
+                self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
+            return signature
+
+    def _check_follows(self, number: int, message: Message) -> None:
+        """One opener alone has all answers: it need not agree with others on what they were."""

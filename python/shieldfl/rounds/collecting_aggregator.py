@@ -1,0 +1,380 @@
+"""One message of each client in a phase, of the round that runs: what an aggregator lets in."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.granted_keys import GrantedKeys
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import RoundKeyReader
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import HISTORY_BYTES, MISSED, OPENED, most_told, next_history, sum_request
+from shieldfl.rounds.opening import AggregatorOpening
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Reporter
+from shieldfl.stateful import Stateful, refuse_unless
+
+__all__ = ["CollectingAggregator", "MissedRounds"]
+
+
+class MissedRounds(Stateful):
+    """The ends of rounds that some client is not known to have; each is kept once.
+
+    A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
+
+    Parameters
+    ----------
+    clients : how many there are.
+    """
+
+    changes: ClassVar = {
+        "history": bytes,
+        "_dropped": int,
+        "_ends": list[bytes],
+        "_sent": list[int],
+        "_known": list[int],
+    }
+
+    def __init__(self, clients: int) -> None:
+        self.history = bytes(HISTORY_BYTES)
+        """Of all answers so far, see :func:`next_history`."""
+        self._dropped = 0
+        self._ends: list[bytes] = []
+        # By client: how many ends it was sent, and how many it is known to have.
+        self._sent = [0] * clients
+        self._known = [0] * clients
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for clients that have been sent what there is not."""
+        super().check_changed()
+        there = range(self._dropped, self._dropped + len(self._ends) + 1)
+        refuse_unless(len(self.history) == HISTORY_BYTES)
+        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
+        refuse_unless(all(count in there for count in (*self._sent, *self._known)))
+
+    def is_of(self, clients: int) -> bool:
+        """Say whether it is for so many clients."""
+        return len(self._sent) == clients
+
+    def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
+        """Keep the end of a round that this request was answered for, which these clients are sent at once."""
+        self.history = next_history(self.history, bytes(request))
+        self._ends.append(end.to_bytes())
+        for client in finished:
+            if self._sent[client] == self._newest - 1:
+                self._sent[client] += 1
+
+    def parts(self, client: int, *, again: bool = False) -> dict[str, Part]:
+        """Return what a client was not sent as parts of a message; ``again``: what it is not known to have."""
+        since = self._known[client] if again else self._sent[client]
+        self._sent[client] = self._newest
+        missing = self._ends[since - self._dropped :]
+        return {f"{MISSED}{number:08}": end for number, end in enumerate(missing)}
+
+    def hear(self, client: int) -> None:
+        """Take note that a client has everything: it has sent something that comes of it."""
+        self._known[client] = self._sent[client] = self._newest
+        gone = min(self._known) - self._dropped
+        del self._ends[:gone]
+        self._dropped += gone
+
+    @property
+    def _newest(self) -> int:
+        return self._dropped + len(self._ends)
+
+
+class CollectingAggregator(Reporter, abc.ABC):
+    """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
+
+    The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
+
+    Parameters
+    ----------
+    context : what all roles of the federation know.
+    """
+
+    changes: ClassVar = {
+        "round": int,
+        "_round_keys": RoundKeyReader | None,
+        "_phase": str | None,
+        "_answer": Message | None,
+        "_seen": set[int],
+        "_closed": Message | None,
+        "_asked": Message | None,
+        "_missed": MissedRounds | None,
+        "_told": dict[int, Message],
+        "_opening": AggregatorOpening | None,
+    }
+
+    sums: ClassVar[tuple[str, ...]] = ()
+    """Those of ``changes`` that can be taken once the phase that they belong to was begun again."""
+
+    def __init__(self, context: RoleContext) -> None:
+        super().__init__()
+        self.context = context
+        self.round = 0
+        self._clients = context.plan.clients
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+        self._phase: str | None = None
+        self._answer: Message | None = None
+        self._seen: set[int] = set()
+        self._closed: Message | None = None
+        self._asked: Message | None = None
+        # By client: what it says that a sum opened to.
+        self._told: dict[int, Message] = {}
+        self._missed = MissedRounds(self._clients) if context.clients_open else None
+        self._opening: AggregatorOpening | None = None
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
+        super().check_changed()
+        self._check_untold(self.context.plan.rounds, range(self._clients))
+        known = self._phase is None or self._phase in self.context.phases
+        if (
+            not known
+            or not 0 <= self.round <= self.context.plan.rounds
+            or not self._seen <= set(range(self._clients))
+            or (self._round_keys is None) != (not self.context.keys.parameters)
+            or (self._missed is None) == self.context.clients_open
+            or (self._missed is not None and not self._missed.is_of(self._clients))
+            or (self._opening is None) == self.context.aggregator_opens
+        ):
+            raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
+
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
+        self._opening = AggregatorOpening(rule, keys, self)
+        self.needs_sealing = True
+
+    def newest_model(self) -> Message:
+        """Return what the next round starts from, where it holds the model.
+
+        It does without a key authority, and where it opens sums itself. Raises ParameterError elsewhere.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise ParameterError("this aggregator does not see the model: ask the key authority for it")
+            return self._opening.opener.newest_model()
+
+    def replace_model(self, model: GlobalModel) -> None:
+        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
+
+        Raises ParameterError where this role does not see the model, or a round needs more of a model than its numbers,
+        and for a model of other sizes or with NaN.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise ParameterError("this aggregator does not see the model: it cannot step with it")
+            self._opening.opener.replace_model(model)
+
+    def enrolment(self) -> Message:
+        """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
+
+        It has to come to it on a channel that tells who sent it.
+        """
+        return Message() if self._opening is None else self._opening.enrolment()
+
+    def enrolled(self, answer: Message) -> None:
+        """Take what opens the key authority's answers. Raises KeyMismatchError for what was granted to others."""
+        with self._lock:
+            if self._opening is not None:
+                self._opening.granted(answer)
+
+    def model_digest(self) -> bytes:
+        """Return the digest of the newest model, 32 bytes, for the key authority to sign; b"" where that has it."""
+        with self._lock:
+            return b"" if self._opening is None else self._opening.model_digest()
+
+    def open(self, phase: str, answer: Message) -> Message:
+        """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
+
+        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
+        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise ParameterError("this aggregator opens nothing: pass the answer on")
+            return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
+
+    def opened_before(self, phase: str) -> Message | None:
+        """Return what a phase has opened to in an earlier round that is answered once in the whole run.
+
+        None for other phases, before it was answered, and where the aggregator opens nothing.
+        """
+        with self._lock:
+            if self._opening is None or phase not in self.context.answered_once:
+                return None
+            opener = self._opening.opener
+            return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
+
+    def begin_round(self, round_number: int, keys: Message) -> None:
+        """Take the round's public keys, where there are any: the phases of the round before are over then.
+
+        They are what :func:`shieldfl.authority.round_key_check.round_key_parts` returns: those parts of its first
+        message alone, never the model. Raises as :meth:`RoundKeyReader.begin_round` does.
+        """
+        with self._lock:
+            if self._round_keys is None:
+                return
+            self._round_keys.begin_round(round_number, keys)
+            if round_number > self.round:
+                self._phase = None
+
+    def _round_key(self, round_number: int, purpose: str) -> Any:
+        """Return the public key for a purpose. Raises PolicyError where the round's keys did not bring it."""
+        assert self._round_keys is not None
+        return self._round_keys.key(round_number, purpose)
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Forget the phase before, also where it was the same. A phase that is refused does not begin.
+
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator knows what
+        their messages must look like, whichever of them comes first.
+
+        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
+        after the plan's; what :meth:`RoleContext.check_answer` does.
+        """
+        self.context.check_phase(phase)
+        number = as_unsigned(round_number, "round_number")
+        with self._lock:
+            if not 1 <= number <= self.context.plan.rounds:
+                raise PolicyError(f"round {number} is none of the plan's {self.context.plan.rounds:,}")
+            if number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            self.context.check_answer(phase, number, answer)
+            if phase != OPENED:
+                self._begin_phase(phase, number, answer)
+            self.round = number
+            self._phase = phase
+            self._answer = answer
+            self._seen = set()
+            self._told = {}
+            self._closed = self._asked = None
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        """Add one client's message. What is refused changes nothing."""
+        client = as_unsigned(client, "client")
+        if client >= self._clients:
+            raise ParameterError(
+                f"there is no client {client}: they are numbered from 0 to {self._clients - 1}"
+            )
+        with self._lock:
+            self._check_phase(phase)
+            if client in self._seen:
+                raise DuplicateFrameError(
+                    f"client {client} has sent its message already: it was not added again"
+                )
+            if self._closed is not None:
+                raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
+            if message.number("round") != self.round:
+                raise PolicyError(f"client {client} sent a message of another round: it was not used")
+            if phase == OPENED:
+                self._told[client] = Message({name: message[name] for name in message if name != "round"})
+            else:
+                self._collect(phase, client, message)
+            self._seen.add(client)
+            if self._missed is not None:
+                self._missed.hear(client)
+
+    def close(self, phase: str) -> Message:
+        """Return the phase's result, the same when asked again: the answer to clients, or what the authority gets.
+
+        Raises ParameterError where nobody has sent anything.
+        """
+        with self._lock:
+            self._check_phase(phase)
+            if not self._seen:
+                raise ParameterError("no message has arrived: wait for at least one client")
+            if self._closed is None:
+                self._closed = most_told(self._told) if phase == OPENED else self._result(phase)
+            return self._closed
+
+    def request(self, phase: str) -> Message:
+        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
+
+        That is the list of participants and a digest of all of the phase's result, so that all clients open the same.
+        """
+        with self._lock:
+            if self._missed is None and self._opening is None:
+                raise ParameterError(
+                    "neither clients nor aggregator open anything in this method: the key authority gets the total"
+                )
+            closed = self._closed_result(phase)
+            if self._asked is None:
+                parameters = self.context.keys.parameters[self._purpose(phase)]
+                history = None if self._missed is None else self._missed.history
+                self._asked = sum_request(parameters, closed, history)
+            return self._asked
+
+    def _closed_result(self, phase: str) -> Message:
+        self._check_phase(phase)
+        if self._closed is None:
+            raise ParameterError(f"phase {phase!r} is open: close it first")
+        return self._closed
+
+    def _purpose(self, phase: str) -> str:
+        purpose = self.context.answered.get(phase)
+        if purpose is None:
+            raise ParameterError(
+                f"phase {phase!r} opens no total: there is nothing to ask the key authority for"
+            )
+        return purpose
+
+    def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
+
+        ``request`` is what :meth:`request` returned, to which the authority has answered.
+        """
+        with self._lock:
+            if self._missed is None:
+                raise ParameterError(
+                    "clients open nothing in this method: each round's first message brings the model"
+                )
+            self._missed.add(answer, request["request"], finished)
+
+    def missed(self, client: int, *, again: bool = False) -> Message:
+        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all.
+
+        ``again``: for a client that refuses the round for what it lacks: what it was sent before may have been lost.
+        """
+        with self._lock:
+            return Message({} if self._missed is None else self._missed.parts(client, again=again))
+
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""
+        super().take_changed({name: value for name, value in record.items() if name not in self.sums})
+        if self._phase not in (None, OPENED):
+            assert self._phase is not None
+            self._begin_phase(self._phase, self.round, self._answer)
+            super().take_changed(record)
+            self.check_sums()
+
+    def check_sums(self) -> None:
+        """Raise WireFormatError where the sums of the phase that runs are not of the clients that were heard in it.
+
+        What ``check_changed`` cannot ask: it looks at a state before its sums are taken, too.
+        """
+
+    def _check_phase(self, phase: str) -> None:
+        if phase != self._phase:
+            begun = "no phase has begun" if self._phase is None else f"phase {self._phase!r} runs"
+            raise PolicyError(f"messages of phase {phase!r} are not taken: {begun}")
+
+    @abc.abstractmethod
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect from nothing; one that raises must change nothing. ``round`` is still the one before."""
+
+    @abc.abstractmethod
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        """Add a message; one that raises must change nothing."""
+
+    @abc.abstractmethod
+    def _result(self, phase: str) -> Message:
+        """Return what the phase's messages come to."""

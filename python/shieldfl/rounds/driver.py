@@ -1,0 +1,233 @@
+"""A round, from its first message to the next model: where reading starts.
+
+:meth:`RoundDriver.run_round` moves messages between a method's roles, wherever the clients are, and reads none:
+
+- *plan*: ``Method.authority_setup`` makes the key authority and a public set-up, by which all other roles are made;
+- *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
+- *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
+- *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
+- *open*: the authority opens the total or answers who took part, and clients or aggregator open it (``opening.py``);
+- *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import digest_of_parts, round_key_parts
+from shieldfl.errors import RangeError, ShieldError
+from shieldfl.privacy.events import ClearUpload
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.messages import HISTORY
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import naming_own_method
+from shieldfl.rounds.plan import Phase
+from shieldfl.rounds.steps import AuthoritySteps, Clients
+
+__all__ = ["RoundDriver", "RoundTraffic"]
+
+
+@dataclass
+class RoundTraffic:
+    """What one round moved and measured, summed over its participants."""
+
+    participants: int
+    """Clients that began the round."""
+    finished: list[int] = field(default_factory=list)
+    """Clients that went through the whole round: none where it was given up."""
+    senders: list[int] = field(default_factory=list)
+    """Clients that sent something in any phase."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    losses: list[float] = field(default_factory=list)
+    """Training losses of the clients that finished their training, where whoever trains them knows."""
+    saved_seconds: float = 0.0
+    """That clients, each for itself and one after another, would have taken longer: for what was computed once for
+    several, or beside each other."""
+
+
+class RoundDriver:
+    """Runs rounds of one method: the aggregator's and the key authority's steps, and clients that it only reaches.
+
+    Parameters
+    ----------
+    authority : None for a method without one.
+    account : takes notes of who left and why.
+    leaves_on : what a client's message may be refused with so that this client leaves the round, and others go on. A
+        client's step that is refused with RangeError always does.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        authority: AuthoritySteps | None,
+        aggregator: CollectingAggregator,
+        clients: Clients,
+        account: Account,
+        leaves_on: type[ShieldError] = RangeError,
+    ) -> None:
+        self._method = method
+        self._authority = authority
+        self._aggregator = aggregator
+        self.model = self._newest_model()
+        """What the next round starts from."""
+        self._clients = clients
+        self._account = account
+        self._leaves_on = leaves_on
+        self._refusals: list[ShieldError] = []
+
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        """Run one round with these clients.
+
+        Parameters
+        ----------
+        min_clients : with fewer left the round is given up: the model stays, which is noted.
+        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
+            there too, which is noted.
+
+        Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the round cannot
+        go on.
+        """
+        with naming_own_method(self._method.name, type(self._method)):
+            return self._run_round(round_number, participants, min_clients, leaving or {})
+
+    def _run_round(
+        self, round_number: int, participants: Sequence[int], min_clients: int, leaving: Mapping[int, str]
+    ) -> RoundTraffic:
+        traffic = RoundTraffic(len(participants))
+        self._refusals = []
+        first = self.begin_round(round_number, participants)
+
+        def sent(client: int) -> Message:
+            model = self._method.message_for(client, first)
+            model = Message({**model, **self._aggregator.missed(client)})
+            traffic.bytes_down += model.nbytes
+            return model
+
+        self._clients.begin_round(participants, round_number, len(participants), sent)
+        left = list(participants)
+        answer: Message | None = None
+        for phase in self._method.round_phases(first, round_number):
+            left = [index for index in left if leaving.get(index) != phase.name]
+            if answer is not None:
+                traffic.bytes_down += self._size_for(left, answer)
+            left = self._collect(phase, round_number, left, answer, traffic)
+            if len(left) < min_clients:
+                if self._refusals and len(participants) - len(self._refusals) < min_clients:
+                    raise self._refusals[-1]
+                self._account.note(
+                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
+                )
+                return traffic
+            answer = self._close(phase, round_number, left)
+        assert answer is not None
+        self.model = answer if self._authority is None else self._newest_model()
+        traffic.finished = left
+        if self._method.clients_open:
+            # What clients open travels at the end of a round; a model would with the next one's first message.
+            traffic.bytes_down += self._size_for(left, answer)
+        self._clients.end_round(left, self._part_of(answer))
+        return traffic
+
+    def _opened_by_clients(self, phase: Phase, result: Message, told: Sequence[int]) -> Message:
+        """Return what clients get to open: the phase's result, and what the authority says to the list of clients."""
+        if phase.opens is None:
+            return result
+        asked = self._aggregator.request(phase.name)
+        both = Message({**result, HISTORY: asked[HISTORY], **self._answered(phase, asked)})
+        self._aggregator.keep(both, asked, told)
+        return both
+
+    def _opened_by_aggregator(self, phase: Phase, round_number: int) -> Message:
+        """Return what the aggregator opens a phase's total to, signed where others go on by it."""
+        opened = self._aggregator.opened_before(phase.name)
+        if opened is None:
+            answer = self._answered(phase, self._aggregator.request(phase.name))
+            opened = self._aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
+        if not self._method.signs_answer(phase):
+            return opened
+        assert self._authority is not None
+        signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
+        return Message({**opened, **signed})
+
+    def _answered(self, phase: Phase, asked: Message) -> Message:
+        assert self._authority is not None
+        return self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
+
+    def _size_for(self, clients: Sequence[int], message: Message) -> int:
+        """Return the bytes that these clients get of a message."""
+        return sum(self._method.message_for(index, message).nbytes for index in clients)
+
+    def _part_of(self, message: Message) -> Callable[[int], Message]:
+        return lambda client: self._method.message_for(client, message)
+
+    def _newest_model(self) -> Message:
+        if self._authority is None or self._method.aggregator_opens:
+            return self._aggregator.newest_model()
+        return self._authority.newest_model()
+
+    def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:
+        """Let authority and aggregator begin a round; return its first message: the model, with the keys made.
+
+        ``invited`` are the clients that are asked; None for all of the plan. The aggregator gets the keys alone: it
+        must not see the model, which opened sums have moved, unless it has opened them itself.
+        """
+        first = self.model
+        if self._authority is not None:
+            digest = self._aggregator.model_digest()
+            signed = self._authority.begin_round(round_number, invited, digest)
+            own = self._aggregator.newest_model() if self._method.aggregator_opens else Message()
+            first = Message.from_bytes(Message({**own, **signed}).to_bytes())
+        self._aggregator.begin_round(round_number, Message(round_key_parts(first)))
+        return first
+
+    def _collect(
+        self,
+        phase: Phase,
+        round_number: int,
+        asked: Sequence[int],
+        answer: Message | None,
+        traffic: RoundTraffic,
+    ) -> list[int]:
+        """Let the aggregator add each client's message of a phase; return who is left."""
+        self._aggregator.begin_phase(phase.name, round_number, answer)
+        left = []
+        message_of = None if answer is None else self._part_of(answer)
+        for index, found in self._clients.step(asked, phase.name, message_of):
+            try:
+                if isinstance(found, RangeError):
+                    # Its data decided that it sends nothing, and no noise covers that: all see that it is missing.
+                    self._account.book.add(ClearUpload(round_number, index, "refusal"))
+                    raise found
+                with self._account.clock.stage("upload"):
+                    received = Message.from_bytes(found)
+                traffic.bytes_up += len(found)
+                if index not in traffic.senders:
+                    traffic.senders.append(index)
+                self._aggregator.receive(phase.name, index, received)
+            except self._leaves_on as error:
+                self._refusals.append(error)
+                self._account.note(f"client {index} left round {round_number}: {error}")
+                continue
+            left.append(index)
+        return left
+
+    def _close(self, phase: Phase, round_number: int, left: Sequence[int]) -> Message:
+        """Return the phase's answer: what the aggregator closes it with, opened where it has a total."""
+        result = self._aggregator.close(phase.name)
+        if not phase.answered_by_authority:
+            return result
+        if self._method.clients_open:
+            return self._opened_by_clients(phase, result, left)
+        if self._method.aggregator_opens:
+            return self._opened_by_aggregator(phase, round_number)
+        return self._answered(phase, result)

@@ -1,0 +1,198 @@
+"""All roles of one federation in one process, each with what it would be given on a machine of its own."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from shieldfl.array_view import Buffer
+from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.named_method import naming_own_method
+from shieldfl.rounds.opening import OpenedTogether
+from shieldfl.rounds.plan import checked_weights
+from shieldfl.rounds.public_setup import PublicSetup
+from shieldfl.rounds.reports import Reporter
+from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.rounds.training_client import TrainingClient
+
+__all__ = ["EmbeddedRoles"]
+
+Role = TypeVar("Role", bound=Reporter)
+
+
+class EmbeddedRoles:
+    """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
+
+    Parameters
+    ----------
+    method : what they do.
+    initial : the model before the first round.
+    weights : how much each client counts; None for all alike.
+    threads : for the core; None for as many as the work is worth.
+    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
+        a process that ends after every message goes through.
+    kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
+        the roles go on where they stood there, and nothing is made anew.
+    together : what clients that open sums share of it; None for each to do all of it, as on a machine of its own.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        weights: Sequence[int] | None = None,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        restarts_roles: bool = False,
+        kept: tuple[Message, bytes] | None = None,
+        together: OpenedTogether | None = None,
+    ) -> None:
+        if method.needs_shared_secret and shared_secret is None:
+            shared_secret = secrets.token_bytes(32)
+        self.method = method
+        self.initial = initial.kept()  # once for all roles
+        self.weights = checked_weights(weights, method.plan.clients)
+        self.shared_secret = shared_secret
+        self._threads = threads
+        self._together = together
+        self.authority: AuthoritySteps | None
+        self.setup: PublicSetup
+        self.clients: list[TrainingClient]
+        self.aggregator: CollectingAggregator
+        with naming_own_method(method.name, type(method)):
+            if kept is None:
+                self._set_up()
+            else:
+                self._go_on(*kept)
+        if restarts_roles:
+            self.clients = [
+                _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
+            ]
+            self.aggregator = _restarted(self.aggregator, self.new_aggregator)
+            if self.authority is not None:
+                self.authority = _restarted(self.authority, self.new_authority)
+
+    def _set_up(self) -> None:
+        self.authority, made = self._made_authority()
+        self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
+        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
+        self.aggregator = self.new_aggregator()
+        request = self.aggregator.enrolment()
+        if request:
+            assert self.authority is not None
+            granted = self.authority.grant(Message.from_bytes(request.to_bytes()))
+            self.aggregator.enrolled(Message.from_bytes(granted.to_bytes()))
+        for index, client in enumerate(self.clients):
+            request = client.enrolment()
+            if request:
+                assert self.authority is not None
+                granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
+                client.enrolled(Message.from_bytes(granted.to_bytes()))
+
+    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
+        """Set up the authority; ``how`` is what else :meth:`Method.authority_setup` takes."""
+        return self.method.authority_setup(
+            self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
+        )
+
+    def _go_on(self, parts: Message, key: bytes) -> None:
+        self.setup = PublicSetup.trusted(bytes(parts["setup"]))
+        self.authority = self.new_authority() if self.method.purposes else None
+        self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
+        self.aggregator = self.new_aggregator()
+        for index, client in enumerate(self.clients):
+            _restore(client, parts[f"client {index}"], key)
+        _restore(self.aggregator, parts["aggregator"], key)
+        if self.authority is not None:
+            _restore(self.authority, parts["authority"], key)
+
+    def parts(self, key: bytes) -> Message:
+        """Return the public set-up and every role's state, for ``kept``: all that the federation holds, secrets too.
+
+        States of roles that hold keys are sealed under ``key``, 32 random bytes. Between two rounds alone: another
+        federation goes on with the next one.
+        """
+        parts = {"setup": self.setup.to_bytes(), "aggregator": _state_of(self.aggregator, key)}
+        parts |= {f"client {index}": _state_of(client, key) for index, client in enumerate(self.clients)}
+        if self.authority is not None:
+            parts["authority"] = _state_of(self.authority, key)
+        return Message(parts)
+
+    def new_client(self, index: int) -> TrainingClient:
+        """Make a client, from the public set-up alone."""
+        client = self.method.client_steps(
+            self.setup,
+            index,
+            self.weights[index],
+            self.initial,
+            threads=self._threads,
+            shared_secret=self.shared_secret,
+        )
+        if self._together is not None:
+            client.open_together(self._together)
+        return client
+
+    def new_authority(self) -> AuthoritySteps:
+        """Make a key authority that has no keys yet."""
+        return self.method.authority_steps(
+            self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
+        )
+
+    def new_aggregator(self) -> CollectingAggregator:
+        """Make an aggregator, from the public set-up, and the model where it holds that."""
+        initial = self.initial if self.method.aggregator_has_model else None
+        return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
+
+    def report_to(self, account: Account) -> None:
+        """Let the account take what all roles have to tell."""
+        authority = () if self.authority is None else (self.authority,)
+        for role in (*self.clients, self.aggregator, *authority):
+            account.take(role.report())
+
+
+def _state_of(role: Reporter, key: bytes) -> bytes:
+    return role.state(key if role.needs_sealing else None)
+
+
+def _restore(role: Reporter, state: Buffer, key: bytes) -> None:
+    role.restore(state, key if role.needs_sealing else None)
+
+
+def _restarted(role: Role, make: Callable[[], Role]) -> Role:
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
+    return cast(Role, _Restarted(role, make, key))
+
+
+class _Restarted:
+    """Does as a role does, each call of a method in a new object that has the state of the last one.
+
+    Parameters
+    ----------
+    role : the first object: its state is where the second goes on.
+    make : makes an object of the same role, from the public set-up alone.
+    key : seals the states.
+    """
+
+    def __init__(self, role: Any, make: Callable[[], Any], key: bytes | None) -> None:
+        self._role, self._make, self._key = role, make, key
+
+    def __getattr__(self, name: str) -> Any:
+        if not callable(getattr(self._role, name)):
+            return getattr(self._role, name)
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            state = self._role.state(self._key)
+            self._role = self._make()
+            self._role.restore(state, self._key)
+            return getattr(self._role, name)(*arguments, **options)
+
+        return step

@@ -1,0 +1,172 @@
+"""What roles ask each other where sums are opened by answers to lists, and what was answered before."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import digest_of_parts
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import PolicyError
+from shieldfl.stateful import Stateful
+
+__all__ = [
+    "ANSWER",
+    "ANSWERED_PHASE",
+    "ANSWERED_ROUND",
+    "HISTORY",
+    "HISTORY_BYTES",
+    "MISSED",
+    "OPENED",
+    "TOTAL",
+    "Replies",
+    "beside_total",
+    "is_digest",
+    "missed_parts",
+    "most_told",
+    "newest_answer",
+    "next_history",
+    "sum_request",
+]
+
+OPENED = "opened"
+"""The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
+
+HISTORY = "earlier answers"
+"""The part that holds the digest of all answers so far: of a round's first message, of requests and of rounds' ends."""
+HISTORY_BYTES = _DIGEST_BYTES = 32
+
+ANSWER, ANSWERED_ROUND, ANSWERED_PHASE = "answer", "answered round", "answered phase"
+"""Parts of an answer, which clients get beside the phase's result."""
+
+TOTAL = "total"
+MISSED = "missed round "
+"""What the names of parts begin with that are the ends of rounds that a client was not in."""
+
+
+def newest_answer(phase: str) -> str:
+    """Return the name of the part of a round's first message that says which round was last answered in a phase."""
+    return f"newest answer {phase}"
+
+
+def is_digest(value: object) -> bool:
+    """Whether a value is a SHA-256: 32 bytes."""
+    return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES
+
+
+def next_history(history: bytes, request: bytes) -> bytes:
+    """Return the digest of all answered requests, in their order, once one more is answered."""
+    return hashlib.sha256(b"shieldfl history 1\0" + history + hashlib.sha256(request).digest()).digest()
+
+
+def beside_total(result: Message) -> bytes:
+    """Return the digest of what an aggregator sends beside a total, to which the answer is bound; 32 bytes."""
+    return digest_of_parts(result, but=[TOTAL])
+
+
+def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
+    """Return what asks the key authority for what opens a phase's total.
+
+    The answer is bound to all of the phase's result and, where several open, to the history of what was answered
+    before, without which nobody opens it.
+    """
+    total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
+    follows = {} if history is None else {HISTORY: history}
+    bound = beside_total(Message({**result, **follows}))
+    return Message({"round": Message.from_number(total.round), "request": total.request(bound), **follows})
+
+
+def most_told(told: Mapping[int, Message]) -> Message:
+    """Return what most clients say that a sum opened to; of several, what the first of them says."""
+    said = Counter(message.to_bytes() for message in told.values())
+    (most, _), *_ = said.most_common(1)
+    return Message.from_bytes(most)
+
+
+def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Message, list[Message]]:
+    """Divide a round's first message into what the authority signed and the ends of rounds that were missed.
+
+    ``read`` makes messages of these ends.
+    """
+    missed = sorted(name for name in message if name.startswith(MISSED))
+    first = Message({name: part for name, part in message.items() if name not in missed})
+    return first, [read(message[name]) for name in missed]
+
+
+class Replies(Stateful):
+    """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
+
+    A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
+    keeps one of these for its life, also where a round is begun again. The last request of each
+    phase is kept whole: to hash megabytes takes about as long as to open what is in them. Requests of several threads
+    wait for each other: one that comes again while the first is being answered gets the first one's reply.
+    """
+
+    changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]], "_over": int}
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # By phase: the round, the request, the reply.
+        self._given: dict[str, tuple[int, Message | None, Message]] = {}
+        # The newest round whose replies were forgotten.
+        self._over = -1
+
+    @property
+    def phases(self) -> set[str]:
+        """In which something was answered."""
+        return set(self._given)
+
+    def newest(self, phase: str) -> tuple[int, Message | None]:
+        """Return the last round that was answered in a phase, and its reply; -1 and None before the first."""
+        with self._lock:
+            number, _, reply = self._given.get(phase, (-1, None, None))
+            return number, reply
+
+    def forget(self) -> None:
+        """Forget what was replied so far: it is refused to whoever asks again, as another reply would be."""
+        with self._lock:
+            self._over = max((number for number, _, _ in self._given.values()), default=self._over)
+            self._given = {phase: (number, None, Message()) for phase, (number, _, _) in self._given.items()}
+
+    def reply(
+        self,
+        phase: str,
+        round_number: int,
+        request: Message | None,
+        make: Callable[[], Message],
+        owner: object | None = None,
+    ) -> Message:
+        """Return the reply to this request, made by ``make`` unless it was given before.
+
+        Raises PolicyError for another request of a round that was answered, or of one before it, and for a round whose
+        replies were forgotten. Where ``make`` raises,
+        nothing counts as answered, and the attributes of the ``owner``, which it may have put new values in the place
+        of, are what they were: the same request again starts from the same.
+        """
+        with self._lock:
+            last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
+            if round_number <= self._over:
+                raise PolicyError(f"round {round_number} is over: nothing of it is sent again")
+            if (last_round, last_request) == (round_number, request):
+                return last_reply
+            if round_number <= last_round:
+                raise PolicyError(
+                    f"round {last_round} has been answered in phase {phase!r}: another answer of round "
+                    f"{round_number} is not given"
+                )
+            attributes = {} if owner is None else vars(owner)
+            try:
+                before = attributes.copy()
+                reply = make()
+                self._given[phase] = (round_number, request, reply)
+            except BaseException:
+                # An interrupt may come after the reply was kept, too.
+                if self._given.get(phase, (-1,))[0] != round_number:
+                    attributes.update(before)
+                raise
+            return reply

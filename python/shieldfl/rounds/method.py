@@ -1,0 +1,517 @@
+"""The interface of a method."""
+
+from __future__ import annotations
+
+import abc
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from os import PathLike
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.granted_keys import GrantedKeys
+from shieldfl.authority.message import Message
+from shieldfl.authority.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import ParameterError
+from shieldfl.masks import Mask
+from shieldfl.privacy.events import PrivacyReading
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import TELL_OPENED, FederationPlan, Phase, SyntheticDemand, checked_weights
+from shieldfl.rounds.public_setup import PublicSetup, RoleContext, check_sizes
+from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.rounds.training_client import TrainingClient
+from shieldfl.settings import TrainingSettings, plain_settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from shieldfl.authority.authority_secrets import JointKeys
+    from shieldfl.authority.round_keys import MakePair, RoundSigner
+
+__all__ = ["Method"]
+
+_IN_WORDS = {
+    None: "nobody",
+    "aggregator": "the aggregator",
+    "authority": "the key authority",
+    "clients": "each client",
+}
+
+_NO_SECRET = bytes(32)
+"""In the place of the secret of a client that only enrols."""
+
+
+class Method(abc.ABC):
+    """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
+
+    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
+    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
+    sees: what a base class says was said of another method.
+    """
+
+    names: ClassVar[tuple[NamedMethod, ...]] = ()
+    """The names that it is found under, with what is said of each; a base class has none."""
+    privacy_reading: PrivacyReading
+    """For whom, against whom and between which neighbours its epsilon is, if it has one: on the class under its default
+    settings, and see ``reading_with``."""
+    aggregator_sees: str
+    """What the aggregator can read, in words; on the class under its default settings."""
+
+    weighs_all_alike: bool = False
+    """Whether clients count alike whatever their weights are."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """How updates can be encrypted, by the registry's names; nothing for a method without keys."""
+    averages_all: ClassVar[bool] = True
+    """Whether the weighted mean of all updates is what it gives, up to rounding, where no noise is added."""
+    hides_all: bool = False
+    """Whether ciphertexts, and what :data:`PUBLIC_PARTS` names, are all that ever leaves a client."""
+    clients_keep_nothing: ClassVar[bool] = False
+    """Whether what clients send in a round follows from the model that they get and their data, and not from which
+    rounds they were in before: of the method, whatever the model keeps. Only then is there an epsilon against outsiders
+    alone."""
+
+    scores: str | None = None
+    """What training must bring along for each parameter, see ``StartingPoint.scores``, in those rounds that ask."""
+    synthetic_demand: SyntheticDemand | None = None
+    """None where no round trains on synthetic data."""
+    trained: Mask | None = None
+    """Those of the P parameters that training changes; None for all."""
+    buffer_factor: float = 1.0
+    """What buffers are multiplied by before they are encrypted, a power of two."""
+    interleaving: Fraction | None = None
+    """The share of the second of two kinds of rounds; None where all are alike."""
+    delta: float = math.nan
+    """What its epsilon belongs to; NaN for a method without noise."""
+
+    clients_can_open: bool = False
+    """Whether each client can work the model out itself: where no other role needs to know what a sum opened to."""
+    needs_shared_secret: ClassVar[bool] = False
+    """Whether clients and key authority share a secret, which whoever sets the federation up draws."""
+
+    phases: tuple[Phase, ...]
+    """Every phase that a round may have, in order; settings may leave some of the class's out."""
+    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
+    """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
+        self.name = name
+        self.plan = plan
+        self.notes: list[str] = []
+        """What a reader of the results must know before the first round."""
+        self.own_settings = plain_settings(settings)
+        """Plain data, as a public set-up has them; none for a method without."""
+        if self.weighs_all_alike and plan.most_weight > 1:
+            self.notes.append(self._why_alike())
+
+    def _why_alike(self) -> str:
+        """Return a remark for readers where weights are given and do not count."""
+        return f"{self.name} weighs all clients alike, whatever their weights"
+
+    @property
+    def states_epsilon(self) -> bool:
+        """Whether it has an epsilon, so that nothing may leave clients that is not counted."""
+        return not math.isnan(self.delta)
+
+    @classmethod
+    def named(cls, name: str) -> NamedMethod:
+        """Return what the class says of one of its names."""
+        return next(one for one in cls.names if one.name == name)
+
+    @classmethod
+    def trains_privately(cls, name: str, settings: Any) -> bool:
+        """Say whether any round trains by DP-SGD: not on a model that mixes samples."""
+        return False
+
+    @classmethod
+    def why_no_sum_noise(cls, name: str) -> str | None:
+        """Say why the sums of a method of this name cannot have noise, as what follows its name; None where they can.
+
+        They can where its settings ask for noise, by ``asked_noise``.
+        """
+        if hasattr(cls.named(name).settings, "asked_noise"):
+            return None
+        return "has no setting for noise on sums: leave it out, or take full-he or ddp-fedavg"
+
+    @classmethod
+    def reading_with(cls, settings: Any) -> PrivacyReading:
+        """Return how its figures are to be read under these settings: that of the class where they decide nothing."""
+        return cls.privacy_reading
+
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
+
+        What has a share of a sum's noise alone is not meant: its client states it for each round.
+
+        Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
+        from how many clients take part.
+        """
+        return 0.0
+
+    @classmethod
+    def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
+        """Return the module that clients train: here the model itself.
+
+        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
+        a model that the method cannot train.
+        """
+        return model
+
+    @property
+    def enrols(self) -> bool:
+        """Whether each client shares a key of its own with the key authority."""
+        return any(scheme_of(own).enrols for own in self.purposes.values())
+
+    @property
+    def clients_open(self) -> bool:
+        """Whether each client opens sums itself."""
+        return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
+
+    @property
+    def aggregator_can_open(self) -> bool:
+        """Whether a plan may have the aggregator open sums."""
+        return self.enrols and self.clients_can_open and not self.needs_shared_secret
+
+    @property
+    def aggregator_opens(self) -> bool:
+        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
+        return self.plan.opener == "aggregator" and self.aggregator_can_open
+
+    @property
+    def aggregator_has_model(self) -> bool:
+        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
+        return self.aggregator_opens or not self.purposes
+
+    @property
+    def opener(self) -> str | None:
+        """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
+        if not self.purposes:
+            return None
+        if self.aggregator_opens:
+            return "aggregator"
+        return "clients" if self.clients_open else "authority"
+
+    @property
+    def opened_by(self) -> str:
+        """Who opens sums, in words; "nobody" for a method without keys."""
+        return _IN_WORDS[self.opener]
+
+    def check_opener(self) -> None:
+        """Raise ParameterError where the plan has those open sums who cannot, as the method is set."""
+        if self.plan.opener == "clients" and not self.clients_open:
+            raise ParameterError(
+                f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
+            )
+        if self.plan.opener == "aggregator" and not self.aggregator_opens:
+            why = "as it is set"
+            if self.needs_shared_secret:
+                why = "without the secret that clients keep from it"
+            raise ParameterError(
+                f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
+            )
+
+    def signs_answer(self, phase: Phase) -> bool:
+        """Whether the key authority signs the answer to a phase: not where each client works it out itself."""
+        signs = phase.answered_by_authority and phase.signs_answer and phase != self.phases[-1]
+        return signs and not self.clients_open
+
+    def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        if not self.clients_open:
+            return phases
+        tells = [phase.answered_by_authority for phase in phases[:-1]]
+        found = [
+            (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
+        ]
+        return (*(one for both in found for one in both), *phases[-1:])
+
+    @property
+    def all_that_the_aggregator_sees(self) -> str:
+        """What it can read, in words, as the plan says who opens sums."""
+        opened = ", and what sums open to, with the global model" if self.aggregator_opens else ""
+        return self.aggregator_sees + opened
+
+    @property
+    def adversary(self) -> str | None:
+        """Against whom a finite epsilon holds: the aggregator with the model, where it opens sums."""
+        stated = self.privacy_reading.adversary
+        return (
+            "the aggregator, which has the model" if stated is not None and self.aggregator_opens else stated
+        )
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """What follows from settings and plan and has to be the same with everybody, as plain data: parameters' ids."""
+        return {f"parameters for {purpose}": one.id.hex() for purpose, one in self.purposes.items()}
+
+    @property
+    def most_weight(self) -> int:
+        """The largest that a client counts."""
+        return 1 if self.weighs_all_alike else self.plan.most_weight
+
+    @property
+    def positions(self) -> int:
+        """How many an update has as it is sent: N, where nothing but the model's values is."""
+        return self.plan.update_size
+
+    def authority_setup(
+        self,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        store: str | PathLike[str] | None = None,
+        joint: JointKeys | None = None,
+        make_pair: MakePair | None = None,
+    ) -> tuple[AuthoritySteps | None, PublicSetup]:
+        """Make the key authority, where the method has one, and what everybody else needs to know.
+
+        The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
+        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then answers nobody
+        twice, whichever state it goes on from. ``joint``, where other authorities have to answer, too: its own part,
+        and who they are. ``make_pair``: of an audit, whose federations protect nobody. Raises as :func:`check_sizes`
+        and :func:`made_authority_keys` do, and ParameterError for several authorities of which one would open sums
+        alone.
+        """
+        check_sizes(initial, self.plan)
+        initial = initial.kept()
+        public = self.name, self.own_settings, self.plan, initial.digest
+        if not self.purposes:
+            return None, PublicSetup(
+                *public, session=secrets.token_bytes(SESSION_BYTES), derived=self.derived
+            )
+        if joint is not None and not (self.clients_open or self.aggregator_opens):
+            raise ParameterError(
+                "each of several authorities answers, and none opens sums: have clients or the aggregator open them"
+            )
+        keys = self._made_round_keys(threads, store, None, joint, make_pair)
+        check = keys.check
+        setup = PublicSetup(*public, check.session, check.verifying_key, check.enrolment_key, self.derived)
+        steps = self._bound_authority(setup, initial, keys, threads, shared_secret)
+        keys.settle(self._context(setup, threads).keys)  # the last that is refused: it makes the store's file
+        return steps, setup
+
+    def authority_steps(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+        store: str | PathLike[str] | None = None,
+    ) -> AuthoritySteps:
+        """Make the key authority of a federation that was set up before, without keys: restore its state.
+
+        ``store``: its file's path. Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
+        """
+        initial = setup.check_model(initial)
+        if not self.purposes:
+            raise ParameterError(f"{self.name} has no key authority")
+        keys = self._made_round_keys(threads, store, self._context(setup, threads).keys)
+        return self._bound_authority(setup, initial, keys, threads, shared_secret)
+
+    def _made_round_keys(self, *how: Any) -> RoundSigner:
+        from shieldfl.rounds.authorities import made_authority_keys  # holds secrets: only here
+
+        return made_authority_keys(self.purposes, self.plan, self.positions, self.most_weight, *how)
+
+    def _bound_authority(
+        self,
+        setup: PublicSetup,
+        initial: GlobalModel,
+        keys: RoundSigner,
+        threads: int | None,
+        shared_secret: bytes | None,
+    ) -> AuthoritySteps:
+        from shieldfl.rounds import authorities
+
+        context, secret = self._context(setup, threads), None
+        steps: AuthoritySteps
+        if self.clients_open:
+            steps = authorities.ListAuthority(context, keys)
+        else:
+            rule = self._opening_rule(initial, context, shared_secret)
+            if self.aggregator_opens:
+                steps = authorities.ModelSigningAuthority(context, keys, digest_of_parts(rule.first_model()))
+            else:
+                steps, secret = authorities.RoundAuthority(rule, keys), self._bound_secret(shared_secret)
+        steps.bind(setup.digest, "key authority", self.positions, secret)
+        return steps
+
+    def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
+        return shared_secret if self.needs_shared_secret else None
+
+    def _opening_rule(
+        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
+    ) -> OpeningRule:
+        """Say what opened sums make of the initial model; for methods with keys alone."""
+        raise NotImplementedError
+
+    def client_steps(
+        self,
+        setup: PublicSetup,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        *,
+        threads: int | None = None,
+        shared_secret: bytes | None = None,
+    ) -> TrainingClient:
+        """Make the client of this index, which counts so much. It knows no other client's weight.
+
+        Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
+        one only enrols, and :meth:`granted_client_steps` makes the one that takes part.
+
+        Raises ParameterError for the set-up of another method, settings or plan, for an index or weight that the plan
+        does not have, and for a wrong number of threads; KeyMismatchError for another model.
+        """
+        initial = setup.check_model(initial)
+        index, weight = as_unsigned(index, "index"), as_unsigned(weight, "weight")
+        if index >= self.plan.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
+        if not 1 <= weight <= self.plan.most_weight:
+            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        own = 1 if self.weighs_all_alike else weight
+        context = self._context(setup, threads)
+        awaits_secret = self.needs_shared_secret and shared_secret is None and self.clients_open
+        if awaits_secret:
+            shared_secret = _NO_SECRET
+        steps = self._client(context, index, own, initial, shared_secret)
+        steps.awaits_secret = awaits_secret
+        if self.clients_open:
+            steps.open_by(self._opening_rule(initial, context, shared_secret), self._granted_keys(context))
+        secret = self._bound_secret(shared_secret)
+        steps.bind(setup.digest, f"client {index} of weight {own}", self.positions, secret)
+        return steps
+
+    def granted_client_steps(
+        self,
+        setup: PublicSetup,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        enrolled: TrainingClient,
+        *,
+        threads: int | None = None,
+    ) -> tuple[TrainingClient, bytes]:
+        """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
+
+        The secret is :meth:`client_steps`'s from then on. Raises as that does, and PolicyError before the grant.
+        """
+        secret = enrolled.granted_secret()
+        steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
+        steps.go_on_from(enrolled)
+        return steps, secret
+
+    def _granted_keys(self, context: RoleContext) -> GrantedKeys:
+        bounds = (1 / self.most_weight, 1.0)
+        return GrantedKeys(context.keys, self.plan.min_clients, weight_bounds=bounds, threads=context.threads)
+
+    def aggregator_steps(
+        self,
+        setup: PublicSetup,
+        weights: Sequence[int],
+        *,
+        initial: GlobalModel | None = None,
+        threads: int | None = None,
+    ) -> CollectingAggregator:
+        """Make the aggregator for clients that count so much.
+
+        ``initial`` is for methods in which it holds the model; the others must not see it. Raises as
+        :meth:`client_steps` does, and ParameterError for a missing model.
+        """
+        if initial is not None:
+            initial = setup.check_model(initial)
+        known = checked_weights(weights, self.plan.clients)
+        if max(known) > self.plan.most_weight:
+            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        own = (1,) * len(known) if self.weighs_all_alike else known
+        context = self._context(setup, threads)
+        steps = self._aggregator(context, own, None if self.aggregator_opens else initial)
+        if self.aggregator_opens:
+            if initial is None:
+                raise ParameterError(
+                    "this aggregator opens sums and begins rounds: give it the initial model"
+                )
+            steps.open_by(self._opening_rule(initial, context, None), self._granted_keys(context))
+        steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
+        return steps
+
+    @abc.abstractmethod
+    def _client(
+        self,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        shared_secret: bytes | None,
+    ) -> TrainingClient:
+        """Make a client."""
+
+    @abc.abstractmethod
+    def _aggregator(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
+    ) -> CollectingAggregator:
+        """Make the aggregator."""
+
+    def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
+        """Return what roles know. Raises ParameterError for the set-up of another method, settings or plan."""
+        setup.check_method(self.name, self.own_settings, self.plan, self.derived)
+        if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
+            raise ParameterError(
+                "a public set-up has a signing key if and only if its method encrypts, and an enrolment key where its "
+                "clients enrol"
+            )
+        manifest = setup.digest if self.enrols else b""
+        self.check_opener()
+        check = RoundKeyCheck(
+            setup.verifying_key, setup.session, self.purposes, setup.enrolment_key, manifest
+        )
+        phases = tuple(phase.name for phase in self._with_opened(self.phases))
+        answered = [phase for phase in self.phases if phase.answered_by_authority]
+        signed = tuple(phase.name for phase in self.phases if self.signs_answer(phase))
+        return RoleContext(
+            self.plan,
+            check,
+            self.most_weight,
+            phases,
+            {phase.name: phase.opens for phase in answered},
+            signed,
+            self.scores,
+            threads,
+            self.clients_open,
+            self.aggregator_opens,
+            self.buffer_factor,
+            tuple(phase.name for phase in answered if phase.once),
+        )
+
+    def account(self) -> Account:
+        """Return an account of a run, of nothing yet: it takes the roles' reports."""
+        return Account(self.notes, self.delta)
+
+    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Return the phases of a round that starts from this model; what was agreed on before travels with it."""
+        return self.phases
+
+    def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
+        """Return what a round goes through: its phases, and, where clients open sums, what they tell in between."""
+        return self._with_opened(self.phases_of(model, round_number))
+
+    def message_for(self, client: int, message: Message) -> Message:
+        """Return the part of the last phase's answer, or of an earlier one, that this client gets: here all of it."""
+        return message
+
+    def has_model(self, client: int, message: Message) -> bool:
+        """Say whether a model of the answer is the client's: not so for one that no cluster has taken in."""
+        return True
+
+    @abc.abstractmethod
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        """Return the method's settings as plain data, for reports, with what the clients' weights come to in it."""

@@ -1,0 +1,307 @@
+"""What roles report of a round: what became readable, to whom, privacy events and remarks."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Literal, get_args
+
+from shieldfl.array_view import Buffer
+from shieldfl.authority.role_state import pack_state, unpack_state
+from shieldfl.errors import (
+    DataError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
+)
+from shieldfl.learning.stages import StageClock
+from shieldfl.masks import Mask
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent, SummedUploads
+from shieldfl.stateful import Stateful, decode_record, encode_record, refuse_unless
+
+__all__ = [
+    "Disclosure",
+    "Note",
+    "Report",
+    "Reporter",
+    "Tally",
+    "named",
+    "told_of",
+]
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """Which of a model's P parameters left a client, and protected how.
+
+    The three masks are of P positions and disjoint; what is in none of them stayed with the client.
+    """
+
+    encrypted: Mask
+    noised: Mask
+    clear: Mask
+    parts: tuple[str, ...] = ()
+    """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
+    buffers: Literal["local", "encrypted", "noised", "clear"] = "local"
+    """What became of BatchNorm statistics."""
+    synthetic: bool = False
+    """Whether the values come from training on synthetic data alone, and so tell no more than those data and the model
+    do that it began with."""
+    noise: Noise | None = None
+    """Of the noised values, what is charged for; None where there are none, or where no proof covers their noise."""
+    encrypts_noised: bool = False
+    """Whether the encrypted parameters have that noise too; where it is None, a share of their sum's."""
+
+    @classmethod
+    def of_nothing(cls, size: int) -> Disclosure:
+        """Nothing has left yet."""
+        nothing = Mask.empty(size)
+        return cls(nothing, nothing, nothing)
+
+    @classmethod
+    def of_zone(
+        cls,
+        zone: Mask,
+        size: int,
+        *,
+        rest: Literal["local", "noised", "clear"] = "clear",
+        parts: tuple[str, ...] = (),
+        synthetic: bool = False,
+        noise: Noise | None = None,
+    ) -> Disclosure:
+        """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
+
+        ``rest`` is what became of the other positions. Buffers count as encrypted if all are. ``noise`` is what all
+        parameters have, wherever they are.
+        """
+        encrypted, nothing = zone.resized(size), Mask.empty(size)
+        all_buffers = zone.count - encrypted.count == zone.size - size
+        return cls(
+            encrypted,
+            ~encrypted if rest == "noised" else nothing,
+            ~encrypted if rest == "clear" else nothing,
+            parts,
+            "encrypted" if all_buffers else rest,
+            synthetic,
+            noise,
+            encrypts_noised=noise is not None,
+        )
+
+    @property
+    def kept(self) -> Mask:
+        """What stayed with the client."""
+        return ~(self.encrypted | self.noised | self.clear)
+
+    def is_of(self, size: int) -> bool:
+        """Say whether its masks are of ``size`` positions, and disjoint."""
+        masks = (self.encrypted, self.noised, self.clear)
+        if any(one.size != size for one in masks):
+            return False
+        return sum(one.count for one in masks) == (self.encrypted | self.noised | self.clear).count
+
+    def shares(self) -> dict[str, float]:
+        """Return the parameters' shares by what was done with them, summing to 1 (see RoundRecord.zone_shares)."""
+        size = self.encrypted.size
+        zones = {
+            "encrypted": self.encrypted,
+            "personalised": self.kept,
+            "noise": self.noised,
+            "clear": self.clear,
+        }
+        return {name: zone.count / size for name, zone in zones.items()}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark for whoever reads the results; said twice, it stands there once."""
+
+    text: str
+    subject: str | None = None
+    """A later note on the same subject takes its place; None where there is no other."""
+    round: int = 0
+    """That it tells of: one of an earlier round, which comes late, takes nobody's place."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """That so many of so many were affected: those of all roles and rounds are one remark, once there is one at all."""
+
+    affected: int
+    counted: int
+    what: str
+    """What the remark says of them, after "3 of 1,024"."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a role has to tell since its last report."""
+
+    events: tuple[PrivacyEvent, ...] = ()
+    """What has left it, or was opened by it, in that order."""
+    notes: tuple[Note | Tally, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """By stage."""
+
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (*get_args(PrivacyEvent), Note, Tally)
+    if kind not in (ClientsDrawn, DataRelease)  # which no role tells, but who draws and who releases
+}
+
+
+def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
+    """Return events and remarks, each after the name of its kind."""
+    return [(type(one).__name__, one) for one in told]
+
+
+def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[Any]:
+    """Return what :func:`named` was given, from plain data. Raises WireFormatError for what is of none of the kinds."""
+    import msgspec
+
+    try:
+        return [msgspec.convert(fields, type=kinds[kind]) for kind, fields in named]
+    except (KeyError, msgspec.MsgspecError, ParameterError) as error:
+        raise WireFormatError("a state holds an event that is of no kind") from error
+
+
+class Reporter(Stateful):
+    """A role's side: what it has not reported yet, and its state, with which a new object goes on in its place.
+
+    A state holds what the object has changed since it was made, with what it has not reported yet; who restores it has
+    made an object of the same role first, from the same public set-up. It is as secret as what the role holds: a
+    client's has its last update, which nobody else may see, and what methods keep from the aggregator, such as who is
+    pruned; an aggregator's has what clients sent in the clear.
+
+    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned is sent:
+    a client that goes back to an older one and trains anew answers a round twice, with other data, and a key authority
+    that does opens a second total of one round. Sent again as it was, an update is encrypted anew, which shows nothing.
+    """
+
+    changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
+
+    needs_sealing: bool = False
+    """Whether a state holds secret keys, and is given under a key alone."""
+
+    def __init__(self) -> None:
+        self.clock = StageClock()
+        self._lock = threading.RLock()
+        self._owner: bytes | None = None
+        self._positions = 0
+        self._events: list[PrivacyEvent] = []
+        self._notes: list[Note | Tally] = []
+
+    def report(self) -> Report:
+        """Return what there is to tell since the last report."""
+        with self._lock:
+            events, self._events = self._events, []
+            notes, self._notes = self._notes, []
+            return Report(tuple(events), tuple(notes), self.clock.take())
+
+    @property
+    def _untold(self) -> list[tuple[str, Any]]:
+        return named((*self._events, *self._notes))
+
+    @_untold.setter
+    def _untold(self, untold: list[tuple[str, Any]]) -> None:
+        told = told_of(untold, _KINDS)
+        self._notes = [one for one in told if isinstance(one, Note | Tally)]
+        self._events = [one for one in told if not isinstance(one, Note | Tally)]
+
+    def _check_untold(self, rounds: int, clients: Collection[int]) -> None:
+        """Raise WireFormatError for events of other rounds or clients, and tallies of more than there are."""
+        for event in self._events:
+            number = getattr(event, "round", None)
+            refuse_unless(number is None or 1 <= number <= rounds)
+            refuse_unless(getattr(event, "client", None) in (None, *clients))
+            refuse_unless(not isinstance(event, SummedUploads) or 1 <= event.clients <= len(clients))
+        for note in self._notes:
+            refuse_unless(not isinstance(note, Tally) or 0 <= note.affected <= note.counted)
+
+    def bind(
+        self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
+    ) -> None:
+        """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
+
+        Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
+        ``positions`` is how many an update has: no mask in a state has more.
+        """
+        self._positions = positions
+        self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
+
+    def state(self, key: bytes | None = None) -> bytes:
+        """Return what has changed since the object was made, for :meth:`restore`.
+
+        ``key``, 32 random bytes, seals it by AES-256-GCM; without one it can be read by whoever gets it. Raises
+        PolicyError for a key authority's without a key, ParameterError for a key of another length.
+        """
+        if self.needs_sealing and key is None:
+            raise PolicyError("the state holds secret keys: pass a key to seal it with")
+        with self._lock:
+            return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
+
+    def restore(self, state: Buffer, key: bytes | None = None) -> None:
+        """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
+
+        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
+        altered or holds what no step leaves, ParameterError for a key that is missing or too many, DataError for an
+        authority's store that is an old copy, in use, or on a disk that fails. Then nothing has changed.
+        """
+        with self._lock:
+            content = unpack_state(self._bound(), state, key)
+            try:
+                masks = partial(Mask.from_bytes, most_positions=self._positions)
+                changed, seconds = decode_record(content, self, {Mask: masks})
+                refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
+                other = self.revived(changed)
+            except (WireFormatError, KeyMismatchError, DataError):
+                raise
+            except ShieldError as error:
+                raise WireFormatError("the state holds values that no step of this role leaves") from error
+            self.__dict__.update(other.__dict__)
+            self.clock.take()
+            self.clock.add(seconds)
+
+    def go_on_from(self, other: Reporter) -> None:
+        """Take what another object of the same kind has changed, whoever's states it gives: it is not used any more."""
+        with self._lock:
+            masks = partial(Mask.from_bytes, most_positions=self._positions)
+            record = encode_record(other.changed(), {})
+            try:
+                changed, _ = decode_record(bytes(record), self, {Mask: masks})
+            finally:
+                record[:] = bytes(len(record))
+            self.__dict__.update(self.revived(changed).__dict__)
+
+    def _bound(self) -> bytes:
+        if self._owner is None:
+            raise PolicyError("the role belongs to no set-up: make it by a method, or bind it")
+        return self._owner
+
+    def pending(self) -> tuple[int, int]:
+        """Say how much the next report tells already."""
+        return len(self._events), len(self._notes)
+
+    def remarks_after(self, count: int) -> tuple[Note | Tally, ...]:
+        """Return the remarks of the next report but for the first ``count``."""
+        return tuple(self._notes[count:])
+
+    def take_back(self, pending: tuple[int, int]) -> None:
+        """Tell no more than at that time: what came since has not happened."""
+        events, notes = pending
+        del self._events[events:]
+        del self._notes[notes:]
+
+    def record(self, event: PrivacyEvent) -> None:
+        """Have the next report tell that something became readable, or was opened."""
+        self._events.append(event)
+
+    def note(self, note: Note | Tally) -> None:
+        """Have the next report tell a remark."""
+        self._notes.append(note)

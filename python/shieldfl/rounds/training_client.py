@@ -1,0 +1,485 @@
+"""A client: what it enrols by and may open, and its side of a round, in which it sends each message once."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.granted_keys import ClientKeys, GrantedKeys
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import INVITED, RoundKeyReader
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.masks import Mask
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
+from shieldfl.rounds.global_model import GlobalModel, joined
+from shieldfl.rounds.messages import OPENED, Replies
+from shieldfl.rounds.opening import ClientOpening, OpenedTogether
+from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure, Reporter
+from shieldfl.stateful import refuse_unless
+
+__all__ = ["PUBLIC_PARTS", "LocalBuffers", "TrainingClient", "check_invited"]
+
+PUBLIC_PARTS = ("weight", "capability")
+"""Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
+
+_NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
+
+
+def check_invited(
+    frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
+) -> None:
+    """Look, at a client, whether it is among those whom the authority signed, and told of as many as these are.
+
+    Noise follows from how many take part, so whoever passes the message on must not say another number. Raises
+    PolicyError; WireFormatError for what is no mask of the plan's clients.
+    """
+    invited = Mask.from_bytes(frame, expected_size=plan.clients)
+    if client not in invited.to_indices():
+        raise PolicyError(
+            f"client {client} is not invited to round {round_number}: it trains and sends nothing in it"
+        )
+    if invited.count != participants:
+        raise PolicyError(
+            f"round {round_number} is said to have {participants} participants, but the key authority signed that "
+            f"{invited.count} are invited: nothing is trained or sent"
+        )
+
+
+class TrainingClient(Reporter, abc.ABC):
+    """One client: its own data's update, its own model, the public keys; where clients enrol, its own keys.
+
+    It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
+
+    Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
+    later: a mask that was chosen for one must not decide what of another leaves in the clear.
+
+    Parameters
+    ----------
+    index : its number.
+    initial : the model before the first round, with all float buffers.
+    context : what all roles of the federation know; a round that its plan does not have is refused, whoever begins it.
+    shares_buffers : whether the global model has them.
+    """
+
+    changes: ClassVar[Mapping[str, Any]] = {
+        "_round_keys": RoundKeyReader | None,
+        "_own_keys": ClientKeys | None,
+        "_opening": ClientOpening | None,
+        "disclosure": Disclosure,
+        "round": int,
+        "start": GlobalModel,
+        "update": GlobalModel,
+        "trained_scores": FloatVector,
+        "scores": str | None,
+        "_has_trained": bool,
+        "_has_told": bool,
+        "_beginnings": int,
+        "_begun": StartingPoint | None,
+        "_begun_with": tuple[int, Message] | None,
+        "_replies": Replies,
+    }
+
+    merges_update: ClassVar[bool] = False
+    """Whether the next round begins from something of the last update."""
+    awaits_secret = False
+    """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        context: RoleContext,
+        *,
+        shares_buffers: bool = True,
+    ) -> None:
+        super().__init__()
+        self.index = index
+        self.context = context
+        self._round_keys = RoundKeyReader(context.keys) if context.keys.parameters else None
+        self._own_keys = ClientKeys(context.keys, index) if context.keys.enrols else None
+        self.needs_sealing = self._own_keys is not None
+        self._opening: ClientOpening | None = None
+        self._initial = initial
+        self.disclosure = Disclosure.of_nothing(initial.parameters.size)
+        """What has left the client in its round, and how: each message adds to it, and the begin of another round
+        starts from nothing. A round that is begun again goes on with what it had."""
+        self.round = 0
+        """That it is in."""
+        self.start = initial
+        """The global model that the round began with."""
+        self.update = initial
+        """What training gave: not the difference, the model itself."""
+        self.trained_scores: FloatVector = _NO_SCORES
+        self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
+        self.scores = context.scores
+        """What training brings along in the round, see ``StartingPoint.scores``."""
+        self._shares_buffers = shares_buffers
+        self._has_trained = False
+        self._has_told = False
+        self._beginnings = 0
+        self._begun: StartingPoint | None = None
+        self._begun_with: tuple[int, Message] | None = None
+        self._replies = Replies()
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for keys, a round, sizes, scores or an update that no client of the plan has."""
+        super().check_changed()
+        refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
+        refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
+        refuse_unless((self._opening is not None) == self.context.clients_open)
+        self._check_untold(self.context.plan.rounds, {self.index})
+        refuse_unless(self.disclosure.is_of(self._size))
+        count, buffers = self._size, (0, self._buffer_count)
+        scores = self.trained_scores if self.trained_scores.size else None
+        try:
+            LocalUpdate(None, self.update.parameters, self.update.buffers, scores).check(
+                count, self._buffer_count
+            )
+        except (ParameterError, RangeError) as error:
+            raise WireFormatError("the state holds an update that the client cannot have trained") from error
+        begun = self._begun
+        models = (self.start,) if begun is None else (self.start, begun)
+        if (
+            not 0 <= self.round <= self.context.plan.rounds
+            or self._beginnings < 0
+            or self.scores not in (None, self.context.scores)
+            or not np.isfinite(self.trained_scores).all()
+            or any(one.parameters.size != count or one.buffers.size not in buffers for one in models)
+            or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
+            or (begun is None) != (self._begun_with is None)
+            or ((self._has_trained or self._has_told) and begun is None)
+            or (self._own_keys is not None and self._own_keys.round != self.round)
+        ):
+            raise WireFormatError("the state is of a round or a model that the client cannot have")
+
+    def enrolment(self) -> Message:
+        """Return what the key authority has to get from this client before its first round, where clients enrol.
+
+        It has to come to it on a channel that tells who sent it.
+        """
+        return (
+            Message() if self._own_keys is None else Message({"enrolment": self._own_keys.enrolment.request})
+        )
+
+    def enrolled(self, answer: Message) -> None:
+        """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
+        if self._opening is not None and self._own_keys is not None:
+            with self._lock:
+                self._opening.keys.grant(self._own_keys.enrolment.granted(answer["grant"]))
+
+    def granted_secret(self) -> bytes:
+        """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
+
+        Raises PolicyError where clients are granted nothing, or this one was not yet.
+        """
+        with self._lock:
+            if self._opening is None:
+                raise PolicyError(
+                    "this client is granted nothing that others have: the key authority opens sums"
+                )
+            return self._opening.keys.shared_secret()
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that the client was not in, where clients open sums: in order, each once.
+
+        They are parts of what :meth:`CollectingAggregator.missed` returned, which a round's first message brings by
+        itself.
+        """
+        with self._lock:
+            if self._opening is not None:
+                self._opening.catch_up(missed)
+            elif missed:
+                raise PolicyError("this client opens nothing: it needs no ends of rounds that it was not in")
+
+    def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
+        """Let the client open sums itself."""
+        self._opening = ClientOpening(rule, keys, self)
+
+    def open_together(self, together: OpenedTogether) -> None:
+        """Share with other clients of this process what they open alike, where clients open sums."""
+        if self._opening is not None:
+            self._opening.together = together
+
+    def global_model(self, model: Message) -> Message:
+        """Return the newest global model: what a message brings, or what this client has opened."""
+        with self._lock:
+            return model if self._opening is None else self._opening.opener.newest_model()
+
+    def _round_key(self, purpose: str) -> Any:
+        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
+
+        Raises PolicyError where the round's first message did not bring it.
+        """
+        assert self._round_keys is not None
+        if self._own_keys is not None:
+            return self._own_keys.key(purpose)
+        return self._round_keys.key(self.round, purpose)
+
+    def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Take the round's first message, :meth:`AuthoritySteps.begin_round`'s: train from the client's own model.
+
+        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
+        participants would be missing. So it does for one of more than it may have, for rounds after the plan's, over
+        which a target epsilon is spread, and, where there is a key authority, for one to which that did not invite this
+        client, or with another number of participants than it signed. Raises what :meth:`RoundKeyReader.begin_round`
+        does for its keys and :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other
+        sizes or, where none is signed, with other parts. A round that is refused changes nothing.
+
+        A round that is begun again as it was changes nothing. With another model or number of participants it is to be
+        trained anew, and refused with PolicyError once a message has told of its update.
+        """
+        number = as_unsigned(round_number, "round_number")
+        participants = as_unsigned(participants, "participants")
+        if self.awaits_secret:
+            raise PolicyError("this client only enrols: make it again with what it was granted")
+        # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
+        with self._lock:
+            if self._begun is not None and number < self.round:
+                raise PolicyError(
+                    f"round {number} is over since round {self.round} began: begin a later round"
+                )
+            if self._begun is not None and number == self.round:
+                if model and (participants, model) == self._begun_with:
+                    return self._begun
+                if self._has_told:
+                    raise PolicyError(
+                        f"round {number} began with another model or number of participants, and the client has sent "
+                        "something of it: begin a later round"
+                    )
+            self._check_round(number, participants)
+            begun_with = participants, model
+            if self._round_keys is not None:
+                first, missed = (model, []) if self._opening is None else self._opening.divided(model)
+                self.context.keys.check_model(first, number, self.index)
+                check_invited(first[INVITED], self.context.plan, self.index, participants, number)
+                if self._opening is not None:
+                    model = self._opening.begin_round(number, first, missed)
+            elif not model.keys() <= GlobalModel.parts:
+                # No signature says what belongs to the message, and it is kept whole.
+                raise WireFormatError(f"the first message of round {number} has parts that no model has")
+            start = self._begin_round(number, participants, model)
+            self._beginnings += 1
+            self._begun = replace(start, round=number, beginning=self._beginnings)
+            self._begun_with = begun_with
+            self._has_told = False
+            return self._begun
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether an update of the round that was begun last was taken."""
+        return self._has_trained
+
+    def _check_round(self, round_number: int, participants: int) -> None:
+        plan = self.context.plan
+        if not plan.min_clients <= participants <= plan.most_participants:
+            raise PolicyError(
+                f"round {round_number} is said to have {participants} participants: the set-up needs at least "
+                f"{plan.min_clients} of {plan.clients}, and has room for {plan.most_participants}: nothing is trained "
+                "or sent"
+            )
+        if not 1 <= round_number <= plan.rounds:
+            raise PolicyError(
+                f"round {round_number} is none of the plan's {plan.rounds:,}, which noise is meant for: nothing is "
+                "trained or sent"
+            )
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        start = self._read_model(model)
+        if self._own_keys is not None:
+            self._own_keys.begin_round(round_number)  # first: what it refuses must move nothing else
+        if self._round_keys is not None:
+            self._round_keys.begin_round(round_number, model)
+        # A round that is begun again has disclosed what it had: its messages are repeated.
+        if round_number != self.round:
+            self.disclosure = Disclosure.of_nothing(self._size)
+        self.round = round_number
+        self._has_trained = False
+        self.start = start
+        return replace(self._merged_model(start), scores=self.scores)
+
+    def finish_training(self, update: LocalUpdate) -> None:
+        """Take what training gave, whose vectors may be written over afterwards. What is refused changes nothing.
+
+        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
+        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        """
+        with self._lock:
+            if self._begun is None or update.round != self.round:
+                trained_in = "no round" if update.round is None else f"round {update.round}"
+                client_in = "no round" if self._begun is None else f"round {self.round}"
+                raise PolicyError(
+                    f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
+                    "begin_round returned"
+                )
+            if update.beginning != self._begun.beginning:
+                raise PolicyError(
+                    f"round {self.round} was begun again since the update's training began: train from what "
+                    "begin_round returned last"
+                )
+            if self._has_told:
+                raise PolicyError(
+                    f"a message of round {self.round} has told of the update that was trained before, and the others "
+                    "will be of that one too: go on with the round's phases, or leave it"
+                )
+            own = update.copied()
+            own.check(self._size, self._buffer_count)
+            self._keep(own)
+            self._has_trained = True
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep the trained model and its scores, before training counts as finished.
+
+        One that raises must change nothing.
+        """
+        self.trained_scores = _NO_SCORES if self.scores is None else update.checked_scores()
+        self.update = GlobalModel(update.parameters, update.buffers)
+
+    def step(self, phase: str, answer: Message | None) -> Message:
+        """Make this phase's message from the answer to the one before; the same bytes, and noise, when asked again.
+
+        Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
+        for another answer than before; what :meth:`RoleContext.check_answer` does.
+        """
+        self.context.check_phase(phase)
+        with self._lock:
+            return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
+
+    def _make_trained(self, phase: str, answer: Message | None) -> Message:
+        if not self._has_trained:
+            raise ParameterError("there is nothing to send before training has finished")
+        self.context.check_answer(phase, self.round, answer)
+        if self._opening is not None:
+            phases = self.context.phases
+            last = phases[phases.index(phase) - 1]
+            if phase == OPENED:
+                told = self._opening.tell(self.round, last, answer)
+                return Message({"round": Message.from_number(self.round), **told})
+            if last == OPENED and answer is not None:
+                answer = self._opening.goes_on(self.round, answer)
+        before, reported = self.disclosure, self.pending()
+        try:
+            message = self._make(phase, answer)
+        except BaseException:
+            # Nothing has left: made again, the message is to be recorded.
+            self.disclosure = before
+            self.take_back(reported)
+            raise
+        self._record(before, self.disclosure)
+        self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
+        return message
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        """Record what a message has shown, by what the client stated before it and after."""
+        for part in now.parts:
+            if part not in before.parts and self._tells(part):
+                self.record(ClearUpload(self.round, self.index, part, now.synthetic))
+        if replace(now, parts=()) == replace(before, parts=()):
+            return
+        encrypts_buffers = self._buffer_count > 0 and now.buffers == "encrypted"
+        noise = now.noise if now.encrypts_noised and now.encrypted.count else None
+        if noise is not None:
+            self.record(self._encrypted_event(noise, now.synthetic))
+        if encrypts_buffers or (now.encrypted.count and noise is None):
+            # Statistics of the data have no noise, whatever the parameters have.
+            self.record(self._encrypted_event(None, now.synthetic))
+        if now.noised.count and now.noise is not None:
+            self.record(NoisedUpload(self.round, self.index, now.noise))
+        without_proof = now.noised.count and now.noise is None
+        if now.clear.count or without_proof or (self._buffer_count and now.buffers in ("clear", "noised")):
+            self.record(ClearUpload(self.round, self.index, synthetic=now.synthetic))
+
+    def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
+        """Return that values left encrypted, with this noise on all of them, or none."""
+        return EncryptedUpload(self.round, self.index, noise, synthetic)
+
+    def _tells(self, part: str) -> bool:
+        """Say whether a message part that travels in the clear depends on the data: all that is not public does."""
+        return part not in PUBLIC_PARTS
+
+    @abc.abstractmethod
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Make the phase's message and state what it discloses."""
+
+    def _difference(self) -> FloatVector:
+        """Return what training changed of the global model, float32 (P + B,); B is 0 where buffers stay local."""
+        # What is too large for a float32 is refused where it is clipped, encrypted or added.
+        with np.errstate(over="ignore"):
+            parameters = self.update.parameters - self.start.parameters
+            if not self._shares_buffers:
+                return parameters
+            return joined(parameters, self.update.buffers - self.start.buffers)
+
+    def end_round(self, answer: Message) -> None:
+        """Take the answer to the last phase: the new global model."""
+        with self._lock:
+            opened = answer if self._opening is None else self._opening.open(answer)
+            if opened is not None:  # else the model stays
+                self._end_round(opened)
+
+    def _end_round(self, answer: Message) -> None:
+        """Nothing is kept from round to round."""
+
+    def forget_round(self) -> None:
+        """Let go of what only the round's messages need, where they have arrived and the next round will be another.
+
+        What is asked again of this round is refused, and nothing of the next one changes.
+        """
+        with self._lock:
+            if self._begun is None or self._begun_with is None:
+                return
+            initial = self._initial
+            if self._has_told:
+                self._replies.forget()
+            else:
+                self._has_trained = False  # begun again, the round is trained anew
+            if not self.merges_update:
+                self.update = initial
+            self.trained_scores, self.start = _NO_SCORES, initial
+            self._begun = replace(self._begun, parameters=initial.parameters, buffers=initial.buffers)
+            self._begun_with = self._begun_with[0], Message()  # which no round begins with
+
+    def merged_model(self, model: Message) -> StartingPoint:
+        """Return the client's own model, given the global one: what it would use for inference."""
+        with self._lock:
+            return self._merged_model(self._read_model(self.global_model(model)))
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """The global model is everybody's."""
+        return current.starting_point()
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)
+
+
+class LocalBuffers(TrainingClient):
+    """Goes on from round to round with the buffers of its own training, beside the global parameters.
+
+    Whoever derives sets ``_buffers`` to those of the model before the first round.
+    """
+
+    changes: ClassVar = {"_buffers": FloatVector}
+
+    _buffers: FloatVector
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for buffers of another model, or that are not finite."""
+        super().check_changed()
+        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
+
+    def _end_round(self, answer: Message) -> None:
+        """Go on with the buffers of this round's training."""
+        super()._end_round(answer)
+        self._buffers = self.update.buffers
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """The global parameters with the client's own buffers."""
+        return current.starting_point(self._buffers)

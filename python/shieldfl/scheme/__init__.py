@@ -1,1 +1,0 @@
-"""What all encryption schemes share, their interface and their registry."""

@@ -1,1 +1,0 @@
-"""Sensitivity scores: how much each parameter tells about a client's data."""

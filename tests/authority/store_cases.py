@@ -1,0 +1,63 @@
+"""An authority's store with a session and clients, lists of them, and what computes an answer that comes once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
+
+KEY = bytes(range(32))
+AUTHORITY = b"one authority, of thirty-two byte"[:32]
+SESSION = b"sixteen bytes id"
+CLIENTS = range(1, 9)
+RULES = SessionRules(manifest_digest=b"m" * 32, min_clients=3, window=1, answers_kept=2)
+KEPT_FOR_LONG = RULES._replace(answers_kept=10**6)
+DIGEST = b"d" * 32
+
+
+def key_of(client: int) -> bytes:
+    return bytes([client]) * 32
+
+
+def opened(path: Path, **options) -> AuthorityStore:
+    return AuthorityStore(path, KEY, AUTHORITY, **options)
+
+
+def begun(path: Path, rules: SessionRules = RULES) -> AuthorityStore:
+    """Return a new store with a session in which all of CLIENTS are enrolled."""
+    store = AuthorityStore.create(path, KEY, AUTHORITY)
+    store.add_session(SESSION, rules)
+    store.enrol(SESSION, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
+    return store
+
+
+def listed(round_number: int, clients=CLIENTS, purpose: str = "update") -> list[tuple[int, bytes]]:
+    """Return the list of a round: frame ids that differ by client, round and purpose."""
+    return [(client, f"{purpose[:4]} {client:4} {round_number:6}".encode()) for client in clients]
+
+
+def random_answer(keys):
+    """Compute what nobody computes twice, and move the keys to nowhere."""
+    return os.urandom(24), keys
+
+
+def never(keys):
+    raise AssertionError("an answer was computed")
+
+
+def ask(store, round_number, compute=random_answer, *, clients=CLIENTS, purpose="update", digest=DIGEST):
+    participants = listed(round_number, clients, purpose)
+    return store.answer(SESSION, round_number, purpose, participants, digest, compute)
+
+
+def moved_to(round_number: int):
+    """Return a ratchet: keys of this round, of which those before are not to be had."""
+
+    def ratchet(keys):
+        return {
+            client: key if key.round >= round_number else ClientKey(round_number, bytes(reversed(key.key)))
+            for client, key in keys.items()
+        }
+
+    return ratchet

@@ -1,0 +1,330 @@
+"""The memory of an authority: one answer for each session, round, purpose and client, for ever."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from authority.store_cases import (
+    CLIENTS,
+    DIGEST,
+    RULES,
+    SESSION,
+    ask,
+    begun,
+    key_of,
+    listed,
+    moved_to,
+    never,
+    opened,
+    random_answer,
+)
+from shieldfl.authority import authority_store
+from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey
+from shieldfl.errors import ParameterError, PolicyError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path):
+    with begun(path) as store:
+        yield store
+
+
+def keys_in(store, clients=CLIENTS, round_number=None):
+    """The keys that an answer would be computed from; nothing is answered."""
+    seen = {}
+
+    class NotNowError(Exception):
+        pass
+
+    def look(keys):
+        seen.update({client: (key.round, key.key) for client, key in keys.items()})
+        raise NotNowError
+
+    with pytest.raises(NotNowError):
+        ask(store, round_number or 1, look, clients=clients, purpose="peek")
+    return seen
+
+
+def test_the_same_request_gets_the_same_bytes_and_nothing_is_computed(store):
+    first = ask(store, 1)
+    assert ask(store, 1, never) == first
+    participants = listed(1)[::-1]
+    assert store.answer(SESSION, 1, "update", iter(participants), DIGEST, never) == first
+
+
+@pytest.mark.parametrize("clients", [[3, 4, 5], [3, 4, 5, 6], [5, 6, 7, 8], [1, 2, 7], range(1, 9)], ids=str)
+def test_no_client_is_answered_for_in_two_lists_of_a_round_and_purpose(store, clients):
+    answer = ask(store, 1, clients=[3, 4, 5, 6, 7])
+    before = store.position
+    with pytest.raises(PolicyError, match="another list or total"):
+        ask(store, 1, never, clients=clients)
+    assert ask(store, 1, never, clients=[3, 4, 5, 6, 7]) == answer
+    assert store.position == before
+
+
+def test_the_table_itself_takes_no_second_answer(store, monkeypatch):
+    answer = ask(store, 1, clients=[3, 4, 5])
+    with monkeypatch.context() as patch:
+        patch.setattr(authority_store, "stored_answer", lambda *asked: None)
+        with pytest.raises(PolicyError, match="has an answer for one of these clients already"):
+            ask(store, 1)
+    assert ask(store, 1, never, clients=[3, 4, 5]) == answer
+
+
+def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):
+    ask(store, 1)
+    with pytest.raises(PolicyError, match="another list or total"):
+        ask(store, 1, never, digest=b"e" * 32)
+    participants = listed(1)
+    participants[3] = (participants[3][0], b"another frame id")
+    with pytest.raises(PolicyError, match="another list or total"):
+        store.answer(SESSION, 1, "update", participants, DIGEST, never)
+
+
+def test_other_clients_rounds_purposes_and_sessions_are_other_occasions(store):
+    other = b"another session!"
+    store.add_session(other, RULES)
+    store.enrol(other, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
+    answers = {
+        ask(store, 1, clients=CLIENTS[:4]),
+        ask(store, 1, clients=CLIENTS[4:]),
+        ask(store, 1, purpose="votes"),
+        ask(store, 2),
+        store.answer(other, 1, "update", listed(1), DIGEST, random_answer),
+    }
+    assert len(answers) == 5
+
+
+def test_rounds_go_up_and_those_in_the_window_may_come_late(store):
+    ask(store, 5)
+    ask(store, 4)
+    with pytest.raises(PolicyError, match="round 3 is over: the oldest that is open is 4"):
+        ask(store, 3, never)
+    ask(store, 6)
+    with pytest.raises(PolicyError, match="round 4 is over"):
+        ask(store, 4, never, purpose="votes")
+
+
+def test_a_round_far_ahead_is_refused_since_it_would_end_all_before(store):
+    with pytest.raises(PolicyError, match="above 0, the oldest"):
+        ask(store, MOST_ROUNDS_AHEAD + 1, never)
+    with pytest.raises(PolicyError, match="above 0, the oldest"):
+        store.close_round(SESSION, MOST_ROUNDS_AHEAD + 1, never)
+    ask(store, MOST_ROUNDS_AHEAD)
+
+
+def test_answers_are_kept_for_as_many_rounds_as_was_said_and_never_computed_again(store, path):
+    answers = [ask(store, number) for number in range(3)]
+    assert [ask(store, number, never) for number in (1, 2)] == answers[1:]
+    with pytest.raises(PolicyError, match="no longer kept"):
+        ask(store, 0, never)
+    store.close()
+    with opened(path) as again, pytest.raises(PolicyError, match="no longer kept"):
+        ask(again, 0, never)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT sealed IS NULL FROM answers ORDER BY number").fetchall() == [
+            (1,),
+            (0,),
+            (0,),
+        ]
+        assert database.execute("SELECT count(*) FROM answered").fetchone() == (3 * len(CLIENTS),)
+
+
+def test_what_is_no_longer_kept_is_nowhere_in_the_file(store, path):
+    def sealed(number):
+        with closing(sqlite3.connect(path)) as database:
+            select = "SELECT a.sealed FROM answers a JOIN journal USING (number) WHERE round = ?"
+            (answer,) = database.execute(select, (number,)).fetchone()
+            select = "SELECT sealed FROM clients"
+            return [answer, *(key for (key,) in database.execute(select))]
+
+    def compute(keys):
+        return os.urandom(9000), moved_to(1)(keys)
+
+    ask(store, 0, compute)
+    store.close()
+    then = sealed(0)
+    assert all(one in path.read_bytes() for one in then[1:])
+    with opened(path) as again:
+        ask(again, 2, moved := lambda keys: (b"", moved_to(3)(keys)))
+    assert moved
+    left = path.read_bytes()
+    # An answer of 9000 bytes lies on several pages: parts of it are looked for.
+    parts = [one[start : start + 24] for one in then for start in range(0, len(one) - 24, 24)]
+    assert len(parts) > 300
+    assert not [part for part in parts if part in left]
+    assert not list(path.parent.glob("store-*")) or path.with_name("store-journal").stat().st_size == 0
+
+
+def test_lists_are_of_enrolled_clients_enough_of_them_and_each_once(store):
+    before = store.position
+    for clients, words in [
+        ([1, 2], "fewer than min_clients = 3"),
+        ([], "fewer than min_clients = 3"),
+        ([1, 2, 3, 99], "client 99 is not enrolled"),
+        ([1, 2, 3, 3], "names a client twice"),
+    ]:
+        with pytest.raises(PolicyError, match=words):
+            ask(store, 1, never, clients=clients)
+    participants = [(client, bytes(16)) for client in CLIENTS]
+    with pytest.raises(PolicyError, match="names a frame twice"):
+        store.answer(SESSION, 1, "update", participants, DIGEST, never)
+    with pytest.raises(PolicyError, match="no such session"):
+        store.answer(b"another session!", 1, "update", listed(1), DIGEST, never)
+    assert store.position == before
+
+
+def test_a_revoked_client_is_out_for_good_and_its_key_gone(store, path):
+    ask(store, 1, clients=CLIENTS[:4])
+    store.revoke(SESSION, 2)
+    with pytest.raises(PolicyError, match="client 2 was revoked"):
+        ask(store, 2, never)
+    with pytest.raises(PolicyError, match="enrolled in the session before"):
+        store.enrol(SESSION, {2: ClientKey(0, key_of(2))})
+    for client, words in ((2, "was revoked"), (77, "not enrolled")):
+        with pytest.raises(PolicyError, match=words):
+            store.revoke(SESSION, client)
+    # What was answered before stays what it was.
+    ask(store, 1, never, clients=CLIENTS[:4])
+    others = [client for client in CLIENTS if client != 2]
+    store.close_round(SESSION, 1, moved_to(2))
+    ask(store, 2, clients=others)
+    store.close()
+    with closing(sqlite3.connect(path)) as database:
+        select = "SELECT round, sealed FROM clients WHERE client = 2"
+        assert database.execute(select).fetchall() == [(None, None)]
+    opened(path).close()
+
+
+def test_keys_are_handed_to_what_computes_and_stand_where_it_says_afterwards(store, path):
+    assert keys_in(store) == {client: (0, key_of(client)) for client in CLIENTS}
+    ask(store, 1, lambda keys: (b"answer", moved_to(2)(keys)), clients=CLIENTS[:3])
+    store.close()
+    with opened(path) as again:
+        expected = {1: (2, key_of(1)), 4: (0, key_of(4)), 5: (0, key_of(5))}
+        assert keys_in(again, expected, 2) == expected
+        with pytest.raises(PolicyError, match="moved past round 1"):
+            ask(again, 1, never, clients=[1, 2, 4], purpose="votes")
+
+
+def test_ending_a_round_moves_every_key_and_ends_all_before(store, path):
+    ask(store, 1, lambda keys: (b"answer", moved_to(2)(keys)), clients=CLIENTS[:3])
+    store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
+    store.close_round(SESSION, 3, moved_to(4))
+    with pytest.raises(PolicyError, match="round 3 is over: the oldest that is open is 4"):
+        ask(store, 3, never)
+    before = store.position
+    store.close_round(SESSION, 3, never)
+    store.close_round(SESSION, 2, never)
+    assert store.position == before
+    expected = dict.fromkeys(CLIENTS, 4) | {20: 9}
+    store.close()
+    with opened(path) as again:
+        # A repeat is no new answer: the round may be over.
+        assert ask(again, 1, never, clients=CLIENTS[:3]) == b"answer"
+        assert {client: number for client, (number, _) in keys_in(again, expected, 9).items()} == expected
+
+
+def test_ending_a_round_moves_no_key_past_the_round_after(store):
+    store.enrol(SESSION, {20: ClientKey(9, b"late" * 8)})
+    before = store.position
+    for client, stands in ((1, 3), (20, 10), (1, 1)):
+        wrong = {client: ClientKey(stands, key_of(1))}
+        with pytest.raises(ParameterError, match="moved to round 2, and none further"):
+            store.close_round(SESSION, 1, lambda keys, wrong=wrong: moved_to(2)(keys) | wrong)
+    assert store.position == before
+    store.close_round(SESSION, 1, moved_to(2))
+
+
+def test_keys_move_up_alone_and_not_past_what_is_asked(store):
+    ask(store, 0, lambda keys: (b"", moved_to(1)(keys)))
+    before = store.position
+    key = key_of(1)
+    for wrong in (
+        lambda keys: keys | {1: ClientKey(0, key)},
+        lambda keys: keys | {1: ClientKey(3, key)},
+        lambda keys: keys | {1: ClientKey(2, key[:-1])},
+        lambda keys: keys | {1: ClientKey(-1, key)},
+        lambda keys: keys | {1: key},
+        lambda keys: keys | {99: ClientKey(2, key)},
+        lambda keys: {client: one for client, one in keys.items() if client != 1},
+        lambda keys: None,
+    ):
+        with pytest.raises(ParameterError):
+            ask(store, 1, lambda keys, wrong=wrong: (b"answer", wrong(keys)))
+        with pytest.raises(ParameterError):
+            store.close_round(SESSION, 1, wrong)
+    for answer in (None, "text", bytearray(3)):
+        for computed in (lambda keys, answer=answer: (answer, keys), lambda keys, answer=answer: answer):
+            with pytest.raises(ParameterError, match="bytes"):
+                ask(store, 1, computed)
+    assert store.position == before
+    assert {number for number, _ in keys_in(store).values()} == {1}
+    ask(store, 1)
+
+
+def test_what_fails_while_it_computes_leaves_nothing_behind(store):
+    before = store.position
+    for error in (ValueError, KeyboardInterrupt):
+
+        def fail(keys, error=error):
+            raise error
+
+        with pytest.raises(error):
+            ask(store, 1, fail)
+    with pytest.raises(PolicyError, match="asked by what it has called"):
+        ask(store, 1, lambda keys: (ask(store, 2), keys))
+    assert store.position == before
+    ask(store, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("session", b"short"), ("session", "sixteen letters!"), ("session", None),
+        ("round_number", -1), ("round_number", 2**63), ("round_number", 1.0), ("round_number", "1"),
+        ("purpose", ""), ("purpose", "p" * 256), ("purpose", b"update"), ("purpose", None), ("purpose", "\ud800"),
+        ("total_digest", b"short"), ("total_digest", None),
+        ("participants", [(-1, bytes(16))]), ("participants", [(2**63, bytes(16))]),
+        ("participants", [(1, bytes(15))]), ("participants", [("1", bytes(16))]), ("participants", [(1, "x" * 16)]),
+        ("participants", None), ("participants", [1, 2, 3]),
+    ],
+)  # fmt: skip
+def test_arguments_of_another_type_or_length_are_refused_by_name(store, name, value):
+    right = {"session": SESSION, "round_number": 1, "purpose": "update", "total_digest": DIGEST}
+    arguments = right | {"participants": listed(1)} | {name: value}
+    with pytest.raises(ParameterError):
+        store.answer(**arguments, compute=never)
+
+
+def test_a_session_begins_once_and_keeps_its_rules(store):
+    before = store.position
+    store.add_session(SESSION, RULES)
+    assert store.position == before
+    with pytest.raises(PolicyError, match="other rules"):
+        store.add_session(SESSION, RULES._replace(min_clients=4))
+    for wrong in (
+        {"min_clients": 1}, {"manifest_digest": b""}, {"window": 2}, {"window": -1}, {"answers_kept": 0},
+        {"window": MOST_ROUNDS_AHEAD + 1, "answers_kept": 10**9},
+    ):  # fmt: skip
+        with pytest.raises(ParameterError):
+            store.add_session(b"another session!", RULES._replace(**wrong))
+    with pytest.raises(ParameterError, match="must be SessionRules"):
+        store.add_session(b"another session!", tuple(RULES))
+    for keys in ({20: key_of(20)}, [ClientKey(0, key_of(20))], {-1: ClientKey(0, key_of(20))}):
+        with pytest.raises(ParameterError):
+            store.enrol(SESSION, keys)
+    with pytest.raises(PolicyError, match="enrolled in the session before"):
+        store.enrol(SESSION, {20: ClientKey(0, key_of(20)), 1: ClientKey(0, key_of(1))})
+    assert store.position == before
+    with pytest.raises(PolicyError, match="not enrolled"):
+        store.revoke(SESSION, 20)

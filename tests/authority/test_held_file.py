@@ -1,0 +1,232 @@
+"""A store's file is one process's, and the one in its place, whatever is done with it beside SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from authority.store_cases import ask, begun, never, opened, random_answer
+from encryption.child_process import run_python
+from shieldfl.authority import private_file
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.private_file import HeldFile
+from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+def opened_elsewhere(path):
+    """What another process gets that opens the store."""
+    code = (
+        "from pathlib import Path; from authority.store_cases import opened\n"
+        "from shieldfl.errors import ShieldError\n"
+        "try:\n"
+        f"    opened(Path({str(path)!r}))\n"
+        "except ShieldError as error:\n"
+        "    print(error)\n"
+        "else:\n"
+        "    print('opened')"
+    )
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_that_copies_its_store_goes_on_holding_it(path, tmp_path):
+    """To close a file, wherever in a process, gives up all of that process's POSIX locks of it."""
+    with begun(path):
+        assert "held by another process" in opened_elsewhere(path)
+        shutil.copy(path, tmp_path / "copy")
+        assert "held by another process" in opened_elsewhere(path)
+        with pytest.raises(PolicyError, match="or opened twice in this one"):
+            opened(path)
+        assert "held by another process" in opened_elsewhere(path)
+    assert "opened" in opened_elsewhere(path)
+
+
+def test_nothing_is_written_into_a_file_that_is_no_longer_in_its_place(path, tmp_path):
+    """What was answered would be in a file that nobody finds, and be answered again for others."""
+    with begun(path) as store:
+        answer = ask(store, 1)
+    shutil.copy(path, tmp_path / "older")
+    store = opened(path)
+    with contextlib.closing(store):
+        (tmp_path / "older").replace(path)
+        with pytest.raises(PolicyError, match="moved, deleted or replaced"):
+            ask(store, 2, never)
+        path.unlink()
+        with pytest.raises(PolicyError, match="Nothing was answered"):
+            ask(store, 2, never)
+    assert not path.exists()
+    assert answer
+
+
+def test_a_file_that_goes_while_an_answer_is_computed_takes_it_with_it(path, tmp_path):
+    with begun(path) as store:
+
+        def compute(keys):
+            path.rename(tmp_path / "elsewhere")
+            return random_answer(keys)
+
+        with pytest.raises(PolicyError, match="moved, deleted or replaced"):
+            ask(store, 1, compute)
+        (tmp_path / "elsewhere").rename(path)
+        assert ask(store, 1) == ask(store, 1, never)
+
+
+def test_a_child_is_refused_while_a_thread_of_its_parent_computes(path):
+    """Its copy of the lock is that thread's, which the child does not have: it would wait for ever."""
+    with begun(path) as store:
+        inside, done = threading.Event(), threading.Event()
+
+        def compute(keys):
+            inside.set()
+            assert done.wait(60)
+            return random_answer(keys)
+
+        thread = threading.Thread(target=ask, args=(store, 1, compute))
+        thread.start()
+        assert inside.wait(60)
+        child = os.fork()
+        if child == 0:
+            try:
+                ask(store, 2)
+            except PolicyError:
+                store.close()
+                os._exit(7)
+            os._exit(1)
+        done.set()
+        thread.join()
+        until = time.monotonic() + 30
+        ended, status = 0, 0
+        while not ended and time.monotonic() < until:
+            time.sleep(0.01)
+            ended, status = os.waitpid(child, os.WNOHANG)
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        assert ended
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert ask(store, 2)
+
+
+def test_a_child_that_lives_longer_keeps_the_file_from_nobody(path):
+    store = begun(path)
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    try:
+        store.close()
+        opened(path).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_store_that_computes_is_not_closed(path):
+    with begun(path) as store:
+
+        def compute(keys):
+            store.close()
+            return random_answer(keys)
+
+        with pytest.raises(PolicyError, match="asked by what it has called to compute"):
+            ask(store, 1, compute)
+        assert ask(store, 1)
+
+
+def test_an_argument_of_another_type_costs_no_store(path):
+    with begun(path) as store:
+        answer = ask(store, 1)
+        with pytest.raises(ParameterError, match="total_digest"):
+            store.has_answered(b"s" * 16, 1, object())
+        assert ask(store, 1, never) == answer
+        with (
+            pytest.raises(ShieldError, match="not understood by SQLite") as refused,
+            store._transaction() as journal,
+        ):
+            journal.connection.execute("SELECT ?", (object(),))
+        assert type(refused.value) is ShieldError
+        assert ask(store, 1, never) == answer
+    content = AuthorityStore.in_memory(b"k" * 32, b"o" * 32)
+    with pytest.raises(ShieldError, match="not understood by SQLite"), content._transaction() as journal:
+        journal.connection.execute("SELECT ?", (object(),))
+    assert content.position.rows == 0
+    assert content.keep_enrolment_key(b"e" * 32) == b"e" * 32
+
+
+def test_a_file_that_cannot_be_locked_or_looked_for_is_the_disk_s_fault(path, monkeypatch):
+    path.touch()
+
+    def fails(*_):
+        raise OSError("the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(private_file.fcntl, "flock", fails)
+        with pytest.raises(DataError, match="cannot be locked"):
+            HeldFile(path, "Nothing was answered")
+    held = HeldFile(path, "Nothing was answered")
+    with contextlib.closing(held), monkeypatch.context() as patch:
+        patch.setattr(private_file.os, "stat", fails)
+        with pytest.raises(DataError, match="mend the disk"):
+            held.check_in_place()
+    with pytest.raises(DataError, match="cannot be opened"):
+        HeldFile(path.with_name("none"), "Nothing was answered")
+
+
+def test_a_file_with_a_second_name_is_not_opened(path, tmp_path):
+    """What is kept of a transaction that was cut off has one name: by the other one the file is read without it."""
+    begun(path).close()
+    os.link(path, tmp_path / "second")
+    for name in (path, tmp_path / "second"):
+        with pytest.raises(PolicyError, match="has another name"):
+            opened(name)
+    (tmp_path / "second").unlink()
+    with opened(path) as store:
+        os.link(path, tmp_path / "second")
+        with pytest.raises(PolicyError, match="has another name"):
+            ask(store, 1, never)
+
+
+def test_what_is_dropped_without_being_closed_holds_nothing(path):
+    store = begun(path)
+    ask(store, 1)
+    gc.disable()
+    try:
+        del store
+        opened(path).close()
+    finally:
+        gc.enable()
+
+
+def test_what_is_no_file_is_refused_by_name(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(DataError):
+            opened(tmp_path / name)
+    for name in ("a\0b", "\ud800"):
+        for use in (opened, begun):
+            with pytest.raises(ParameterError, match="characters that none has"):
+                use(tmp_path / name)
+
+
+def test_what_could_not_be_made_leaves_nothing(path, monkeypatch):
+    def fails(*_):
+        path.with_name("store-journal").touch()
+        raise OSError("the disk")
+
+    monkeypatch.setattr("shieldfl.authority.store_file._filled", fails)
+    with pytest.raises(OSError, match="the disk"):
+        begun(path)
+    assert not list(path.parent.iterdir())

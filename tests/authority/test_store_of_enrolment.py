@@ -1,0 +1,166 @@
+"""What the memory of an authority keeps of enrolment: grants, and what opens requests until the last client came."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from authority.store_cases import CLIENTS, RULES, SESSION, ask, begun, key_of, never, opened
+from shieldfl.authority.authority_store import ClientKey, Grant
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path):
+    with begun(path) as store:
+        yield store
+
+
+def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store, path):
+    granted = {20: Grant(b"of twenty", b"r" * 32), 21: Grant(b"of twenty-one")}
+    keys = {client: ClientKey(0, key_of(client)) for client in (20, 21, 22)}
+    before = store.position
+    for grants in ({23: Grant(b"")}, {20: b"bytes"}, {20: Grant("text")}, {20: Grant(b"", b"short")}, [20]):
+        with pytest.raises(ParameterError):
+            store.enrol(SESSION, keys, grants)
+    assert store.position == before
+    store.enrol(SESSION, keys, granted)
+    store.close()
+    with opened(path) as again:
+        assert {client: again.grant(SESSION, client) for client in (20, 21, 22, 99)} == granted | {
+            22: None,
+            99: None,
+        }
+        again.revoke(SESSION, 20)
+        assert again.grant(SESSION, 20) is None
+        with pytest.raises(PolicyError, match="no such session"):
+            again.grant(b"another session!", 20)
+    with opened(path) as again:
+        assert (again.grant(SESSION, 20), again.grant(SESSION, 21)) == (None, granted[21])
+    assert b"of twenty" not in path.read_bytes()
+    with opened(path, restored=True) as again, pytest.raises(PolicyError, match="begun in epoch 0"):
+        again.grant(SESSION, 21)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM grants").fetchone() == (0,)
+
+
+def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
+    def sealed():
+        with closing(sqlite3.connect(path)) as database:
+            return [one for (one,) in database.execute("SELECT sealed FROM enrolment_key")]
+
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(ParameterError):
+        store.keep_enrolment_key("text")
+    assert store.keep_enrolment_key(b"the first") == b"the first"
+    assert store.keep_enrolment_key(b"another") == store.keep_enrolment_key(None) == b"the first"
+    store.close()
+    (was,) = sealed()
+    assert was in path.read_bytes()
+    with opened(path) as again:
+        assert again.keep_enrolment_key(None) == b"the first"
+        again.end_enrolment()
+        position = again.position
+        again.end_enrolment()
+        assert again.position == position
+        assert again.keep_enrolment_key(b"another") is None
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+        assert ask(again, 1) == ask(again, 1, never)
+    assert sealed() == []
+    left = path.read_bytes()
+    assert not [start for start in range(0, len(was) - 12, 12) if was[start : start + 12] in left]
+    with opened(path) as again:
+        assert again.keep_enrolment_key(b"another") is None
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+
+
+def test_enrolment_ends_with_the_last_client_of_all_sessions(store):
+    other = b"another session!"
+    store.add_session(other, RULES)
+    store.keep_enrolment_key(b"key")
+    many = len(CLIENTS) + 2
+
+    def enrol(client, sessions):
+        store.enrol_in(
+            {session: {client: ClientKey(0, key_of(client))} for session in sessions}, clients=many
+        )
+
+    for client in CLIENTS:
+        enrol(client, [other])
+    enrol(20, [SESSION, other])
+    assert store.keep_enrolment_key(None) == b"key"
+    enrol(21, [SESSION, other])
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(PolicyError, match="enrolment has ended"):
+        enrol(22, [SESSION, other])
+
+
+def test_who_opens_is_granted_answers_once_and_enrolment_ends_when_all_are_there(store, path):
+    other, both = b"another session!", [SESSION, b"another session!"]
+    store.add_session(other, RULES)
+    store.keep_enrolment_key(b"key")
+    granted = Grant(b"of the opener", b"r" * 32)
+    assert store.grant(SESSION, None) is None
+    before = store.position
+    for wrong in (
+        lambda: store.grant_opener(both, b"bytes"),
+        lambda: store.grant_opener(both, Grant("text")),
+        lambda: store.grant_opener(5, granted),
+        lambda: store.grant_opener([b"short"], granted),
+        lambda: store.grant_opener(both, granted, clients="x"),
+    ):
+        with pytest.raises(ParameterError):
+            wrong()
+    with pytest.raises(PolicyError, match="no such session"):
+        store.grant_opener([SESSION, b"unknown session!"], granted)
+    assert store.position == before
+    store.grant_opener(both, granted, clients=len(CLIENTS))
+    assert store.keep_enrolment_key(None) == b"key"
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        store.grant_opener([other], granted)
+    store.close()
+    with opened(path) as again:
+        assert [again.grant(session, None) for session in both] == [granted, granted]
+        assert all(again.grant(SESSION, client) is None for client in CLIENTS)
+        with pytest.raises(PolicyError, match="not enrolled"):
+            ask(again, 1, clients=[*CLIENTS, 0])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM grants WHERE session = ?", (other,))
+        database.commit()
+    with pytest.raises(WireFormatError, match=r"the grant that row [0-9]+ of the journal wrote is missing"):
+        opened(path)
+
+
+def test_the_grant_of_who_opens_ends_enrolment_where_it_comes_last(store):
+    store.keep_enrolment_key(b"key")
+    store.grant_opener([SESSION], Grant(b"of the opener"), clients=len(CLIENTS))
+    assert store.keep_enrolment_key(None) is None
+    with pytest.raises(PolicyError, match="enrolment has ended"):
+        store.enrol(SESSION, {20: ClientKey(0, key_of(20))})
+
+
+def test_what_cannot_be_enrolled_is_refused_whole(store):
+    key, before = ClientKey(0, key_of(20)), store.position
+    for wrong in (
+        lambda: store.enrol(SESSION, {20: key, "a": key}),
+        lambda: store.enrol_in([SESSION]),
+        lambda: store.enrol_in({SESSION: [20]}),
+        lambda: store.enrol_in({SESSION: {20: key}, "text": {20: key}}),
+        lambda: store.enrol_in({SESSION: {20: key}}, [20]),
+        lambda: store.enrol_in({SESSION: {20: key}}, clients="x"),
+        lambda: store.enrol_in({SESSION: {20: key}}, clients=-1),
+    ):
+        with pytest.raises(ParameterError):
+            wrong()
+    with pytest.raises(ParameterError, match="a session in which nobody is enrolled"):
+        store.enrol_in({SESSION: {20: key}}, {b"another session!": {20: Grant(b"lost")}})
+    assert store.position == before

@@ -1,0 +1,76 @@
+"""What attacks on the rings of key-additive encryption cost, as its parameters state it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+
+import pytest
+
+from documentation_pages import doc
+from encryption.test_ring_plans import BINOMIALS, BLOCKS_PER_SECRET, DEGREES, rings_with_room
+from lattice_script import lattice_estimates
+from shieldfl.encryption import kahe
+from shieldfl.encryption.kahe.scheme import ATTACK_COSTS, AttackCosts
+
+
+def computed(degree, log2_modulus):
+    """What the script computes for kahe's coins and blocks: the cheaper attack, by each way to count."""
+    script = lattice_estimates()
+    coins = 2 * BINOMIALS * int(re.search(r"kErrorCoins = (\d+)", doc("cpp/ring/sampler_kernels.h")).group(1))
+    instance = script.Instance(
+        degree,
+        log2_modulus,
+        script.public_width(coins),
+        script.public_width(coins, 1 / BLOCKS_PER_SECRET),
+        BLOCKS_PER_SECRET * degree,
+    )
+    attacks = [script.primal(instance), script.dual(instance)]
+    return {
+        "standard": min(attack.standard(script.CLASSICAL_SIEVE) for attack in attacks),
+        "core_svp": min(attack.core_svp(script.CLASSICAL_SIEVE) for attack in attacks),
+        "core_svp_quantum": min(attack.core_svp(script.NEWER_QUANTUM_SIEVE) for attack in attacks),
+    }
+
+
+def moduli():
+    """The largest modulus of each length, by ring, for values and clients all over their ranges."""
+    largest: dict[tuple[int, int], int] = {}
+    for clients in (1, 3, 64, 1000, 2**14, 2**20):
+        for value_bits, narrow in itertools.product(range(2, 41), (False, True)):
+            settings = {"max_clients": clients, "value_bits": value_bits, "fraction_bits": 0}
+            for ring in rings_with_room(kahe, settings | ({"sum_bits": value_bits} if narrow else {})):
+                primes = ring._facts["primes"]
+                key = ring.ring_degree, sum(prime.bit_length() for prime in primes)
+                largest[key] = max(largest.get(key, 0), math.prod(primes))
+    return largest
+
+
+def test_attack_costs_are_what_the_script_computes_for_the_longest_modulus():
+    reached = moduli()
+    assert set(ATTACK_COSTS) == set(DEGREES[kahe])
+    for degree, stated in ATTACK_COSTS.items():
+        assert stated.modulus_bits == max(bits for ring, bits in reached if ring == degree)
+        rounded = {name: math.floor(bits) for name, bits in computed(degree, stated.modulus_bits).items()}
+        assert rounded == {name: getattr(stated, name) for name in rounded}
+
+
+def test_attack_costs_are_lower_bounds_whatever_the_modulus():
+    reached = moduli()
+    assert len(reached) > 90
+    for (degree, bits), modulus in reached.items():
+        stated = ATTACK_COSTS[degree]
+        assert math.log2(modulus) <= stated.modulus_bits
+        for name, cost in computed(degree, math.log2(modulus)).items():
+            assert cost >= getattr(stated, name), (degree, bits, name)
+
+
+def test_attack_costs_say_what_they_are_and_cannot_be_changed():
+    costs = AttackCosts(1, standard=2, core_svp=3, core_svp_quantum=4)
+    assert costs.describe() == (
+        "2^2 by the standard's cost model, 2^3 by core-SVP, 2^4 by that on a quantum computer"
+    )
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        costs.core_svp = 128

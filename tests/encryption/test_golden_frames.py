@@ -1,0 +1,104 @@
+"""Frames of wire version 2, for ever: digests of what was written first, and masks byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from encryption.wire_twin import crc32c, make_known_key, reseal
+from shieldfl import _core, _testing
+
+
+def known_frames(packing, ring_degree):
+    key = make_known_key(sf.ckks.Parameters(packing=packing, ring_degree=ring_degree, max_clients=4))
+    values = np.linspace(-1.0, 1.0, 700)
+    batches = [
+        _testing.encrypt_insecure(key.public_frame, values, seed=seed, weight=0.5, round=3) for seed in (1, 2)
+    ]
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(key.public_frame))
+    for batch in batches:
+        aggregator.add(batch)
+    return key, batches[0], aggregator.total().to_bytes(), values
+
+
+def digest(frame):
+    return hashlib.sha256(frame).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    ("packing", "ring_degree", "digests"),
+    [
+        ("exact", 2048, ("fa5f62685dfc29bf", "83d7e73a59709c0a", "3c10ef61a6cc95c4")),
+        ("exact", 4096, ("658794fc5fef90ea", "afdce1bfe801fb93", "01d99b443eaa0377")),
+    ],
+)
+def test_exact_frames_are_what_they_were(packing, ring_degree, digests):
+    key, batch, total, values = known_frames(packing, ring_degree)
+    assert (digest(key.public_frame), digest(batch), digest(total)) == digests
+    decryptor = _core.CkksDecryptor.import_secret(
+        _core.CkksPublicKey.from_bytes(key.public_frame), key.exported_secret
+    )
+    sums, weight_sum = decryptor.open(_core.CkksCiphertext.total(total))
+    np.testing.assert_array_equal(sums, 2 * np.rint(values * 0.5 * 2**20) / 2**20)
+    assert weight_sum == 1.0
+
+
+def test_slots_frame_opens():
+    """The slot encoder works in floating point: its frames may differ in the last bits, their sums may not."""
+    key, _, total, values = known_frames("slots", 4096)
+    opened = _testing.open_unflooded(key.public_frame, key.exported_secret, total)
+    np.testing.assert_allclose(opened, values, atol=2**-20)
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (
+            sf.Mask.empty(100),
+            "5348464c02000100120000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000000000000000000001004c83b871",
+        ),
+        (
+            sf.Mask.from_indices([0, 3, 64, 99], 100),
+            "5348464c0200010016000000000000000000000000000000000000000000000000000000000000000000000000000000640000000000000004000000000000000104a12053000cad0161",
+        ),
+        (
+            sf.Mask.from_indices(list(range(0, 100, 2)), 100),
+            "5348464c020001001f0000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000320000000000000000005555555555555555555555550537cef4e1",
+        ),
+        (
+            ~sf.Mask.from_indices([17], 100),
+            "5348464c02000100130000000000000000000000000000000000000000000000000000000000000000000000000000006400000000000000630000000000000002062354cf88ae",
+        ),
+    ],
+    ids=["empty", "sparse", "dense", "almost full"],
+)
+def test_mask_frames_are_what_they_were(mask, expected):
+    frame = mask.to_bytes()
+    assert frame.hex() == expected
+    assert sf.Mask.from_bytes(bytes.fromhex(expected)) == mask
+
+
+def test_frames_of_version_1_are_refused_by_name():
+    key, batch, total, _ = known_frames("exact", 2048)
+    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(key.public_frame))
+    readers = (
+        (sf.Mask.from_bytes, sf.Mask.full(100).to_bytes()),
+        (sf.ckks.PublicKey.from_bytes, key.public_frame),
+        (sf.ckks.CiphertextBatch.from_bytes, batch),
+        (sf.ckks.Total.from_bytes, total),
+        (aggregator.add, batch),
+        (aggregator.add_total, total),
+    )
+    for read, frame in readers:
+        with pytest.raises(sf.WireFormatError, match=r"frame version 1 .*\(2\): update shieldfl"):
+            read(reseal(frame[:4] + b"\1\0" + frame[6:]))
+    assert aggregator.clients == 0
+
+
+def test_checksum_is_crc32c():
+    assert crc32c(b"123456789") == 0xE3069283
+    frame = sf.Mask.full(10).to_bytes()
+    assert int.from_bytes(frame[-4:], "little") == crc32c(frame[:-4])

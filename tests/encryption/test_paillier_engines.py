@@ -1,0 +1,204 @@
+"""Two engines, one arithmetic: word for word the same, and the same as plain Python integers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from encryption.child_process import run_python
+from encryption.paillier_keys import authority_for, primes, public_key_frame
+from shieldfl import _core, _testing
+from shieldfl.build_info import lower_instruction_sets
+
+ENGINES = ["gmp", "ifma"]
+STEP = 2.0**20
+
+needs_ifma = pytest.mark.skipif(
+    _core.instruction_set() != "avx512", reason="the second engine needs AVX-512 IFMA"
+)
+each_engine = pytest.mark.parametrize("engine", ["gmp", pytest.param("ifma", marks=needs_ifma)])
+
+
+def to_words(numbers, words):
+    data = b"".join(number.to_bytes(8 * words, "little") for number in numbers)
+    return np.frombuffer(data, dtype=np.uint64)
+
+
+def to_numbers(words, each):
+    data = words.tobytes()
+    return [int.from_bytes(data[i : i + 8 * each], "little") for i in range(0, len(data), 8 * each)]
+
+
+def encrypt(engine, n, base, exponents, plaintexts, exponent_bits, vartime=False):
+    words = n.bit_length() // 64
+    residues = _testing.paillier_encrypt(
+        engine,
+        to_words([n], words),
+        to_words([base], 2 * words),
+        exponent_bits,
+        to_words(exponents, (exponent_bits + 63) // 64),
+        to_words(plaintexts, words),
+        vartime,
+    )
+    return to_numbers(residues, 2 * words)
+
+
+def unit_below(modulus, source):
+    while math.gcd(unit := source.randrange(modulus), modulus) != 1:
+        pass
+    return unit
+
+
+@functools.cache
+def example(key_bits):
+    """Any odd n, a unit, exponents and plaintexts at their borders and at random; and what they encrypt to."""
+    source = random.Random(key_bits)
+    n = source.getrandbits(key_bits) | 1 << (key_bits - 1) | 1
+    base = unit_below(n * n, source)
+    top = 2 ** (key_bits // 2) - 1
+    exponents = [0, 1, 2, top, top - 1, top // 2 + 1, 255, 256, 2**64 - 1, 2**64]
+    exponents.append(source.randrange(top))
+    plaintexts = [n - 1, 0, 1, n // 2, n - 2] + [source.randrange(n) for _ in range(len(exponents) - 5)]
+    expected = [
+        (1 + m * n) * pow(base, a, n * n) % (n * n) for a, m in zip(exponents, plaintexts, strict=True)
+    ]
+    return n, base, exponents, plaintexts, expected
+
+
+# Each length but the longest with each engine, and each engine with both kinds of time: the rest is slow.
+PAIRWISE = [
+    pytest.param(
+        engine,
+        key_bits,
+        vartime,
+        id=f"{engine}-{key_bits}-{'vartime' if vartime else 'constant time'}",
+        marks=[
+            *([needs_ifma] if engine == "ifma" else []),
+            *([] if key_bits < 4096 and (place + (engine == "ifma") + vartime) % 2 else [pytest.mark.slow]),
+        ],
+    )
+    for place, key_bits in enumerate((2048, 3072, 4096))
+    for engine in ENGINES
+    for vartime in (False, True)
+]
+
+
+@pytest.mark.parametrize(("engine", "key_bits", "vartime"), PAIRWISE)
+def test_encryption_is_its_definition(engine, key_bits, vartime):
+    """(1 + m n) base^a modulo n^2, in plain Python integers."""
+    n, base, exponents, plaintexts, expected = example(key_bits)
+    assert encrypt(engine, n, base, exponents, plaintexts, key_bits // 2, vartime) == expected
+
+
+@functools.cache
+def extreme_example(fill):
+    """A modulus whose words are all the same, exponents, and to what several bases become when raised to these."""
+    n = sum(fill << (64 * i) for i in range(32)) | 1 << 2047 | 1
+    source = random.Random(fill)
+    # Limbs carry in each squaring: fewer of these than in use will do.
+    exponents = [source.getrandbits(256) for _ in range(8)]
+    bases = (1, 2, n - 1, n + 1, n * n - 1, n * n - n - 1, unit_below(n * n, source))
+    return n, exponents, {base: [pow(base, a, n * n) for a in exponents] for base in bases}
+
+
+@each_engine
+@pytest.mark.every_run("18446744073709551615", "-ifma")
+@pytest.mark.parametrize("fill", [2**64 - 1, 2**52 - 1, 1 << 63, 1])
+def test_moduli_and_bases_whose_limbs_are_extreme(engine, fill):
+    n, exponents, powers = extreme_example(fill)
+    for base, expected in powers.items():
+        assert encrypt(engine, n, base, exponents, [0] * 8, 256) == expected
+
+
+def test_the_engine_follows_the_instruction_set():
+    expected = "ifma" if _core.instruction_set() == "avx512" else "gmp"
+    info = sf.build_info()
+    assert info["paillier_engine"] == expected
+    assert int(info["gmp_version"].split(".")[0]) >= 6
+    p, q = primes(2048)
+    frame = public_key_frame(sf.paillier.Parameters(key_bits=2048), p * q)
+    assert _core.PaillierPublicKey.from_bytes(frame).engine == expected
+    assert _core.PaillierPublicKey.from_bytes(frame, "gmp").engine == "gmp"
+
+
+@needs_ifma
+@pytest.mark.parametrize(
+    ("key_bits", "packing"),
+    [
+        (2048, "dense"),
+        (2048, "single"),
+        pytest.param(3072, "single", marks=pytest.mark.slow),
+        pytest.param(4096, "dense", marks=pytest.mark.slow),
+    ],
+)
+def test_one_engine_opens_what_the_other_encrypted_and_added(key_bits, packing):
+    parameters = sf.paillier.Parameters(key_bits=key_bits, packing=packing, max_weight=3)
+    authorities = {name: authority_for(parameters, engine=name) for name in ENGINES}
+    # As single values nine: one more than the second engine takes at once.
+    update = np.random.default_rng(key_bits).uniform(-3, 3, 9)
+    totals = []
+    encryptors = [sf.paillier.Encryptor(authorities[name].public_key) for name in ENGINES]
+    batches = [encryptor.encrypt(update).to_bytes() for encryptor in encryptors]
+    for name in ENGINES:
+        assert authorities[name].public_key._core.engine == name
+        aggregator = sf.paillier.Aggregator(authorities[name].public_key)
+        aggregator.add(batches[0], weight=3, clear=np.ones(9))
+        aggregator.add(batches[1])
+        totals.append(aggregator.total())
+    # Adding is exact arithmetic, so the totals are the same bytes.
+    assert totals[0].to_bytes() == totals[1].to_bytes()
+    expected = (4 * np.rint(update * STEP) + 3 * STEP) / STEP
+    for name in ENGINES:
+        np.testing.assert_array_equal(authorities[name].open(totals[0]), expected)
+
+
+CHILD = """
+import json, sys
+import numpy as np
+import shieldfl as sf
+from encryption.paillier_keys import public_key_frame, secret_of
+import shieldfl._core as _core
+
+p, q = (int(text, 16) for text in sys.argv[1:3])
+parameters = sf.paillier.Parameters(key_bits=2048)
+key = sf.paillier.PublicKey.from_bytes(public_key_frame(parameters, p * q))
+aggregator = sf.paillier.Aggregator(key)
+with open(sys.argv[3]) as file:
+    frames = json.load(file)
+for frame in frames:
+    aggregator.add(bytes.fromhex(frame))
+batch = sf.paillier.Encryptor(key).encrypt(np.linspace(-1, 1, 100)).to_bytes()
+aggregator.add(batch)
+decryptor = _core.PaillierDecryptor.import_secret(key._core, secret_of(p, q))
+sums, _ = decryptor.open(aggregator.total().parsed)
+print(json.dumps({"engine": sf.build_info()["paillier_engine"], "batch": batch.hex(), "sums": sums.tolist()}))
+"""
+
+
+def test_processes_with_different_instruction_sets_understand_each_other(tmp_path):
+    """Every set that the machine has encrypts, and then adds and opens what all before it encrypted."""
+    best = _core.instruction_set()
+    available = (*lower_instruction_sets(best), best)
+    p, q = primes(2048)
+    frames: list[str] = []
+    expected = np.rint(np.linspace(-1, 1, 100) * STEP)
+    path = tmp_path / "frames"
+    for count, name in enumerate(available, start=1):
+        path.write_text(json.dumps(frames))
+        done = run_python("-c", CHILD, hex(p), hex(q), str(path), SHIELDFL_SIMD=name)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        assert result["engine"] == ("ifma" if name == "avx512" else "gmp")
+        np.testing.assert_array_equal(np.array(result["sums"]) * STEP, count * expected)
+        frames.append(result["batch"])
+    authority = authority_for(sf.paillier.Parameters(key_bits=2048))
+    aggregator = sf.paillier.Aggregator(authority.public_key)
+    for frame in frames:
+        aggregator.add(bytes.fromhex(frame))
+    np.testing.assert_array_equal(authority.open(aggregator.total()) * STEP, len(frames) * expected)

@@ -1,0 +1,241 @@
+"""Clients with masks of their own: packed in the order of the union, the rest in the clear, against NumPy."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import shieldfl as sf
+from encryption.paillier_keys import authority_for
+from encryption.wire_twin import reseal
+
+SIZE = 1000
+STEP = 2.0**20
+
+
+@pytest.fixture(scope="module", params=["dense", "single"])
+def authority(request):
+    return authority_for(
+        sf.paillier.Parameters(key_bits=2048, packing=request.param, max_clients=8, max_weight=5)
+    )
+
+
+def clients_of(rng, number, size=SIZE, most=0.1):
+    """Masks that overlap, some of them empty or contained in others, and updates."""
+    shares = rng.uniform(0, most, number)
+    shares[0] = 0
+    chosen = [rng.random(size) < share for share in shares]
+    chosen.append(chosen[-1] & (rng.random(size) < 0.5))
+    return [sf.Mask.from_bool(c) for c in chosen], [rng.uniform(-3, 3, size) for _ in chosen]
+
+
+def quantised(update):
+    return np.rint(np.asarray(update, dtype=np.float64) * STEP) / STEP
+
+
+def most_popular_first(masks):
+    """The order by its definition: by how many masks have a position, then by position."""
+    votes = sum(mask.to_bool().astype(int) for mask in masks)
+    positions = np.flatnonzero(votes)
+    return positions[np.lexsort((positions, -votes[positions]))]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_of_clients_with_different_masks(authority, seed, dtype):
+    rng = np.random.default_rng(seed)
+    masks, updates = clients_of(rng, 4)
+    updates = [update.astype(dtype) for update in updates]
+    weights = [int(weight) for weight in rng.integers(1, 6, len(masks))]
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
+    for update, mask, weight in zip(updates, masks, weights, strict=True):
+        batch = encryptor.encrypt_in_union(update, order, mask, round=2)
+        clear = order.clear_fields(update, mask)
+        assert clear.dtype == dtype
+        aggregator.add(batch, weight=weight, clear=clear)
+    total = aggregator.total()
+    assert (total.clients, total.total_weight, total.count) == (len(masks), sum(weights), order.count)
+    assert total.is_of(order)
+    expected = sum(w * quantised(u) for u, w in zip(updates, weights, strict=True))[order.positions]
+    np.testing.assert_array_equal(authority.open(total), expected)
+    np.testing.assert_allclose(authority.open_mean(total), expected / sum(weights), rtol=1e-15)
+
+
+def test_without_clear_fields_only_encrypted_values_count(authority):
+    masks, updates = clients_of(np.random.default_rng(5), 3)
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
+    for update, mask in zip(updates, masks, strict=True):
+        aggregator.add(encryptor.encrypt_in_union(update, order, mask))
+    expected = sum(np.where(m.to_bool(), quantised(u), 0) for u, m in zip(updates, masks, strict=True))
+    dense = order.scatter(authority.open(aggregator.total()))
+    np.testing.assert_array_equal(dense, expected)
+
+
+@pytest.mark.parametrize("parsed", [False, True])
+def test_clear_fields_go_with_objects_bytes_and_files(authority, tmp_path, parsed):
+    masks, updates = clients_of(np.random.default_rng(6), 2)
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
+    clear = order.clear_fields(updates[1], masks[1])
+    frames = [encryptor.encrypt_in_union(updates[1], order, masks[1]).to_bytes() for _ in range(4)]
+    path = tmp_path / "batch"
+    path.write_bytes(frames[3])
+    first = sf.paillier.CiphertextBatch.from_bytes(frames[0])
+    sources = [
+        first if parsed else sf.paillier.CiphertextBatch(frames[0]),
+        frames[1],
+        bytearray(frames[2]),
+        path,
+    ]
+    for source in sources:
+        aggregator.add(source, clear=clear)
+    np.testing.assert_array_equal(
+        authority.open(aggregator.total()), 4 * quantised(updates[1])[order.positions]
+    )
+
+
+def test_ciphertexts_that_would_be_all_zero_are_left_out(authority):
+    """The one position of the second client is the most popular, so it needs one ciphertext, the first."""
+    per_ciphertext = authority.public_key.parameters.values_per_ciphertext
+    wide = sf.Mask.from_indices(np.arange(0, 600, 5), SIZE)
+    narrow = sf.Mask.from_indices([15], SIZE)
+    nothing = sf.Mask.empty(SIZE)
+    order = sf.paillier.UnionOrder.from_masks([wide, narrow, nothing])
+    assert order.positions[0] == 15
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    update = np.ones(SIZE)
+    whole, small, empty = (
+        encryptor.encrypt_in_union(update, order, mask) for mask in (wide, narrow, nothing)
+    )
+    blocks = -(-120 // per_ciphertext)
+    ciphertexts = [batch.parsed.present_ciphertexts for batch in (whole, small, empty)]
+    assert ciphertexts == [blocks, 1, 0]
+    assert all(batch.parsed.ciphertexts == blocks for batch in (whole, small, empty))
+    ciphertext_bytes = 512
+    assert whole.nbytes - empty.nbytes == pytest.approx(blocks * ciphertext_bytes, abs=64)
+    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
+    for batch in (empty, small, whole):
+        aggregator.add(batch.to_bytes(), weight=3)
+    expected = 3 * (wide.to_bool().astype(int) + narrow.to_bool())[order.positions]
+    np.testing.assert_array_equal(authority.open(aggregator.total()), expected)
+
+
+def test_order_is_by_popularity_and_then_by_position():
+    for seed in range(5):
+        masks, _ = clients_of(np.random.default_rng(seed), 6, size=3000, most=0.3)
+        order = sf.paillier.UnionOrder.from_masks(masks, threads=2)
+        np.testing.assert_array_equal(order.positions, most_popular_first(masks))
+        assert order.positions.dtype == np.uint32
+        assert not order.positions.flags.writeable
+        united = masks[0]
+        for mask in masks[1:]:
+            united = united | mask
+        assert order.mask == united
+        assert (order.size, order.count) == (3000, united.count)
+
+
+def test_positions_outlive_their_order():
+    positions = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([3, 70, 5], 100)]).positions
+    junk = [sf.paillier.UnionOrder.from_masks([sf.Mask.full(100)]) for _ in range(50)]
+    assert len(junk) == 50
+    np.testing.assert_array_equal(positions, [3, 5, 70])
+
+
+def test_orders_travel_and_are_compared():
+    masks, _ = clients_of(np.random.default_rng(1), 5)
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    again = sf.paillier.UnionOrder.from_bytes(order.to_bytes(), expected_size=SIZE)
+    for copied in (again, pickle.loads(pickle.dumps(order))):
+        assert copied == order
+        assert hash(copied) == hash(order)
+        np.testing.assert_array_equal(copied.positions, order.positions)
+    other = sf.paillier.UnionOrder.from_masks([order.mask])
+    assert other != order  # the same positions in ascending order
+    assert other != order.mask
+    assert f"{order.count:,} of 1,000" in repr(order)
+    with pytest.raises(sf.WireFormatError, match="999"):
+        sf.paillier.UnionOrder.from_bytes(order.to_bytes(), expected_size=999)
+
+
+def test_batches_know_whose_positions_they_hold(authority):
+    mask = sf.Mask.from_indices([5, 1, 7], 20)
+    order = sf.paillier.UnionOrder.from_masks([mask, sf.Mask.from_indices([7], 20)])
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    plain, united = encryptor.encrypt(np.ones(20), mask), encryptor.encrypt_in_union(np.ones(20), order, mask)
+    assert (plain.is_of(mask), plain.is_of(order)) == (True, False)
+    assert (united.is_of(mask), united.is_of(order)) == (False, True)
+    # An ascending order is still no mask: what it stands for is how values are packed.
+    ascending = sf.paillier.UnionOrder.from_masks([mask])
+    assert not plain.is_of(ascending)
+
+
+def test_damaged_orders():
+    masks, _ = clients_of(np.random.default_rng(2), 5, size=300)
+    frame = sf.paillier.UnionOrder.from_masks(masks).to_bytes()
+    for bit in range(8 * len(frame)):
+        damaged = bytearray(frame)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        with pytest.raises(sf.WireFormatError):
+            sf.paillier.UnionOrder.from_bytes(damaged)
+        try:
+            order = sf.paillier.UnionOrder.from_bytes(reseal(bytes(damaged)))
+        except sf.WireFormatError:
+            continue
+        assert sorted(order.positions.tolist()) == order.mask.to_indices().tolist()
+    for bad in (b"", frame[:-1], frame + b"\0", masks[1].to_bytes()):
+        with pytest.raises(sf.WireFormatError):
+            sf.paillier.UnionOrder.from_bytes(bad)
+
+
+def test_bad_unions(authority):
+    with pytest.raises(sf.ParameterError):
+        sf.paillier.UnionOrder.from_masks([])
+    with pytest.raises(sf.ParameterError):
+        sf.paillier.UnionOrder.from_masks([sf.Mask.full(3), sf.Mask.full(4)])
+    with pytest.raises(sf.ArrayTypeError):
+        sf.paillier.UnionOrder.from_masks([np.ones(3, dtype=bool)])
+    order = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([1, 2], 5)])
+    encryptor = sf.paillier.Encryptor(authority.public_key)
+    with pytest.raises(sf.ParameterError, match="outside"):
+        encryptor.encrypt_in_union(np.zeros(5), order, sf.Mask.from_indices([1, 3], 5))
+    for update, mask in ((np.zeros(5), sf.Mask.full(6)), (np.zeros(6), sf.Mask.from_indices([1], 6))):
+        with pytest.raises(sf.ParameterError):
+            encryptor.encrypt_in_union(update, order, mask)
+        with pytest.raises(sf.ParameterError):
+            order.clear_fields(update, mask)
+    with pytest.raises(sf.ParameterError):
+        encryptor.encrypt_in_union(np.zeros(6), order, sf.Mask.from_indices([1], 5))
+
+
+class TestScatter:
+    order = sf.paillier.UnionOrder.from_masks(
+        [sf.Mask.from_indices([4, 1, 3], 6), sf.Mask.from_indices([4], 6)]
+    )
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_to_a_new_vector(self, dtype):
+        dense = self.order.scatter(np.array([10, 20, 30], dtype=dtype))
+        assert dense.dtype == dtype
+        np.testing.assert_array_equal(dense, [0, 20, 0, 30, 10, 0])
+
+    def test_into_a_vector(self):
+        dense = np.full(6, -1.0, dtype=np.float32)
+        assert self.order.scatter(np.array([10.0, 20.0, 30.0]), dense) is dense
+        np.testing.assert_array_equal(dense, [-1, 20, -1, 30, 10, -1])
+
+    @pytest.mark.parametrize("sums", [np.zeros(2), np.zeros(4), np.zeros(3, dtype=np.int64), [0.0] * 3])
+    def test_bad_sums(self, sums):
+        with pytest.raises(sf.ParameterError):
+            self.order.scatter(sums)
+
+    @pytest.mark.parametrize("out", [np.zeros(5), np.zeros(6, dtype=np.int32), [0.0] * 6, np.zeros(12)[::2]])
+    def test_bad_targets(self, out):
+        with pytest.raises(sf.ParameterError):
+            self.order.scatter(np.zeros(3), out)

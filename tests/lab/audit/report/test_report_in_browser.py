@@ -1,0 +1,158 @@
+"""An audit's report as a browser lays it out, from a telephone to a large screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from lab.audit.report.made_up_audits import audit_of_one_try, audit_of_sixteen, small_audit
+from lab.report.headless_browser import (
+    LEAST_LETTERS,
+    SHOWN_DRAWINGS,
+    WIDTHS,
+    Browser,
+    assert_nothing_overflows,
+    measure,
+    open_browser,
+    show_all,
+)
+from shieldfl.lab.report.audit_report import write_report
+
+pytestmark = pytest.mark.slow
+
+AUDITS = {"one": audit_of_one_try, "small": small_audit, "sixteen": audit_of_sixteen}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with open_browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: write_report(make(), tmp_path_factory.mktemp(name))[-1] for name, make in AUDITS.items()}
+
+
+@pytest.fixture(
+    params=[(name, width) for name in AUDITS for width in WIDTHS], ids=lambda case: f"{case[0]}-{case[1]}"
+)
+def shown(request: pytest.FixtureRequest, browser: Browser, pages: dict[str, Path]) -> Browser:
+    name, width = request.param
+    return show_all(browser, pages[name], width)
+
+
+def test_the_page_never_overflows(shown: Browser) -> None:
+    assert_nothing_overflows(shown)
+
+
+def test_each_chart_is_whole_with_letters_of_a_readable_size_and_none_on_another(shown: Browser) -> None:
+    drawings = measure(
+        shown,
+        f"""return {SHOWN_DRAWINGS}.map(svg => {{
+        const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
+        const texts = [...svg.querySelectorAll("text")].map(one => [one, one.getBoundingClientRect()]);
+        return {{
+          inside: box.left >= 0 && box.right <= innerWidth,
+          letters: Math.min(...texts.map(([one, _]) => parseFloat(getComputedStyle(one).fontSize) * scale)),
+          beyond: texts.filter(([_, own]) => own.left < box.left - 1 || own.right > box.right + 1
+            || own.top < box.top - 1 || own.bottom > box.bottom + 1).map(([one, _]) => one.textContent),
+          pairs: texts.flatMap(([one, a], i) => texts.slice(i + 1)
+            .filter(([_, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+              && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.4 * Math.min(a.height, b.height))
+            .map(([other, _]) => one.textContent + " / " + other.textContent)),
+        }};
+        }});""",
+    )
+    assert drawings
+    for drawing in drawings:
+        assert drawing["inside"], drawing
+        assert drawing["letters"] >= LEAST_LETTERS, drawing
+        assert (drawing["beyond"], drawing["pairs"]) == ([], [])
+
+
+def test_names_and_heads_stay_where_a_table_is_moved_and_its_last_column_comes_in_sight(
+    shown: Browser,
+) -> None:
+    moved = measure(
+        shown,
+        """return [...document.querySelectorAll(".scroll")].map(box => {
+        box.scrollLeft = 1e6; box.scrollTop = 1e6;
+        const outer = box.getBoundingClientRect();
+        const names = [...box.querySelectorAll("tbody th, thead tr:first-child th:first-child")];
+        const last = box.querySelector("tbody tr:last-child td:last-child").getBoundingClientRect();
+        return {
+          offset: Math.max(...names.map(one => Math.abs(one.getBoundingClientRect().left - outer.left))),
+          top: box.querySelector("thead").getBoundingClientRect().top - outer.top,
+          right: last.right - outer.right,
+          share: names[0].getBoundingClientRect().width / outer.width,
+        };
+        });""",
+    )
+    assert moved
+    for table in moved:
+        assert table["offset"] <= 1.0, table
+        assert table["right"] <= 1.0, table
+        assert abs(table["top"]) <= 1.0, table
+        assert table["share"] < 0.55, table
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+@pytest.mark.parametrize("name", AUDITS)
+def test_on_a_desktop_every_column_is_in_sight(
+    browser: Browser, pages: dict[str, Path], name: str, width: int
+) -> None:
+    browser.show(pages[name], width)
+    sizes = measure(
+        browser,
+        """document.querySelectorAll("details").forEach(one => one.open = true);
+        return [...document.querySelectorAll(".scroll")]
+        .map(box => [box.scrollWidth, box.clientWidth]);""",
+    )
+    assert sizes
+    assert all(wanted <= room for wanted, room in sizes)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_images_keep_their_pixels_and_their_shape(
+    browser: Browser, pages: dict[str, Path], width: int
+) -> None:
+    browser.show(pages["sixteen"], width)
+    images = measure(
+        browser,
+        """return [...document.querySelectorAll(".strip img")].map(one => {
+        const box = one.getBoundingClientRect();
+        return [getComputedStyle(one).imageRendering, box.width / box.height, one.naturalWidth / one.naturalHeight];
+        });""",
+    )
+    assert images
+    for rendering, ratio, own in images:
+        assert rendering == "pixelated"
+        assert ratio == pytest.approx(own, rel=0.02)
+
+
+def test_a_dark_screen_gets_dark_charts_and_readable_cells(browser: Browser, pages: dict[str, Path]) -> None:
+    for dark in (False, True):
+        browser.show(pages["small"], 1280, dark=dark)
+        letters, of_page, contrasts = measure(
+            browser,
+            f"""const parts = colour => (colour.match(/[\\d.]+/g) || []).map(Number);
+            const light = ([r, g, b]) => [r, g, b].map(one => one / 255)
+              .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+              .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+            const card = parts(getComputedStyle(document.querySelector("section")).backgroundColor);
+            const contrasts = [...document.querySelectorAll("td.verdict")].map(cell => {{
+              const tint = parts(getComputedStyle(cell).backgroundColor), share = tint[3] === undefined ? 1 : tint[3];
+              const back = card.slice(0, 3).map((one, i) => share * tint[i] + (1 - share) * one);
+              const both = [light(back), light(parts(getComputedStyle(cell).color))];
+              return (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
+            }});
+            const text = {SHOWN_DRAWINGS}[0].querySelector("text");
+            return [getComputedStyle(text).fill, getComputedStyle(document.body).color, contrasts];""",
+        )
+        assert letters == of_page
+        assert min(contrasts) >= 7.0  # WCAG, AAA

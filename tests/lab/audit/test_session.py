@@ -1,0 +1,300 @@
+"""An audit from beginning to end: known cases, shares of the time, refusals, and what an interruption keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from lab.simulation.small_runs import quick_synthetic_data
+from shieldfl.errors import ParameterError
+from shieldfl.lab.audit import piece, session
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.result import AuditResult, Cell
+from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+from shieldfl.lab.audit.views import view as views
+from shieldfl.methods.discovery import method_names
+from shieldfl.methods.settings import MethodSettings
+
+PARTIES = ("aggregator", "client", "other-clients", "authority", "network", "outsider")
+
+
+@pytest.fixture(scope="module")
+def counted(small: AuditConfig) -> AuditResult:
+    """Labels counted, for every party."""
+    methods = ["full-he", "mask-crypt", "selective-shield", "dp-fedavg"]
+    return run_audit(replace(small, trials=3), methods, ["ilrg"], PARTIES)
+
+
+def cell(result: AuditResult, method: str, party: str, attack: str = "ilrg") -> Cell:
+    (found,) = [one for one in result.cells if (one.method, one.party, one.attack) == (method, party, attack)]
+    return found
+
+
+def test_plain_averaging_goes_along_and_shows_all(counted):
+    undefended = cell(counted, "fedavg", "aggregator")
+    assert undefended.status == "attacked"
+    assert undefended.tries == 12  # four clients in three federations
+    assert undefended.low > undefended.chance
+    assert counted.verdict(undefended) == "all"
+    assert undefended.others["LeAcc"] >= undefended.figure
+
+
+def test_an_aggregator_without_values_has_received_nothing(counted):
+    for party in ("aggregator", "authority", "network"):
+        found = cell(counted, "full-he", party)
+        assert found.status == "nothing received"
+        assert counted.verdict(found) == "chance"
+        assert found.tries == 0
+
+
+def test_all_clients_but_one_get_as_much_as_from_plain_averaging(counted):
+    assert counted.verdict(cell(counted, "full-he", "other-clients")) == "all"
+    assert cell(counted, "full-he", "other-clients").form.startswith("sum of 1")
+
+
+def test_a_part_in_the_clear_tells_more_than_noise(counted):
+    masked, noised = (cell(counted, name, "aggregator") for name in ("mask-crypt", "dp-fedavg"))
+    assert masked.figure > noised.figure
+    assert "hidden" not in masked.form
+
+
+def test_who_gets_the_last_model_alone_has_no_update_to_attack(counted):
+    assert cell(counted, "fedavg", "outsider").status == "nothing received"
+
+
+def test_figures_are_plain_json(counted):
+    facts = json.loads(json.dumps(counted.to_json(), allow_nan=False))
+    assert len(facts["cells"]) == 5 * len(PARTIES)
+    assert {one["verdict"] for one in facts["cells"]} <= {"chance", "some", "all", "too few trials"}
+    assert facts["cells"][0]["figure"] == cell(counted, "fedavg", "aggregator").figure
+
+
+def test_the_same_seed_gives_the_same_figures(small, counted):
+    again = run_audit(replace(small, trials=3), ["full-he"], ["ilrg"], ["aggregator"])
+    assert cell(again, "fedavg", "aggregator") == cell(counted, "fedavg", "aggregator")
+
+
+def test_labels_are_counted_of_a_last_layer_that_is_computed_of_factors(small):
+    result = run_audit(replace(small, trials=2, rounds=1), ["dict-pfl"], ["ilrg"], ["other-clients"])
+    found = cell(result, "dict-pfl", "other-clients")
+    assert found.status == "attacked"
+    assert found.low > found.chance
+
+
+@pytest.mark.slow
+def test_every_method_is_attacked_for_every_party(small):
+    names = method_names()
+    config = replace(small, trials=1, budget_minutes=1000.0)  # however busy the machine is
+    result = run_audit(config, names, ["ilrg", "robbing-the-fed"], PARTIES)
+    assert not result.notes
+    assert len(result.cells) == 2 * len(names) * len(PARTIES)
+    assert [one for one in result.cells if one.status == "not attacked"] == []
+
+
+def test_who_opens_sums_is_who_has_them(small):
+    """The aggregator of full-he has nothing where clients or the authority open, and all sums where it opens them."""
+    for opener, sees in (("clients", ()), ("authority", ("authority",)), ("aggregator", ("aggregator",))):
+        config = replace(small, trials=1, rounds=1, opener=opener)
+        result = run_audit(config, ["full-he"], ["ilrg"], ["aggregator", "authority"])
+        assert (
+            cell(result, "fedavg", "aggregator").status == "attacked"
+        )  # nobody opens, and so nobody is refused
+        for party in ("aggregator", "authority"):
+            found = cell(result, "full-he", party)
+            assert found.status == ("attacked" if party in sees else "nothing received")
+            assert found.form.startswith("sum of 4" if party in sees else "")
+
+
+def test_an_opener_that_a_method_does_not_have_leaves_it_out_with_its_reason(small):
+    result = run_audit(replace(small, trials=1, opener="aggregator"), ["dict-pfl"], ["ilrg"], ["aggregator"])
+    assert "cannot open sums" in cell(result, "dict-pfl", "aggregator").reason
+
+
+def test_a_federation_that_several_attacks_are_on_is_told_of_once(small):
+    told: list[tuple[str, int]] = []
+    run_audit(
+        replace(small, rounds=1, samples=1),
+        ["full-he"],
+        ["ilrg", "idlg", "robbing-the-fed"],
+        ["aggregator"],
+        on_trial=lambda method, trial: told.append((method, trial)),
+    )
+    # One that nobody has altered, and one whose first model is the attacker's.
+    assert sorted(told) == sorted([("fedavg", 0), ("full-he", 0), ("fedavg", 1), ("full-he", 1)] * 2)
+
+
+def test_one_try_has_no_verdict():
+    one = Cell("m", "ilrg", "aggregator", "attacked", figure=1.0, chance=0.1, tries=1)
+    assert one.verdict(None) == "too few trials"
+
+
+@pytest.mark.parametrize("status", ["does not apply", "not attacked"])
+def test_what_was_not_attacked_is_never_called_chance(status):
+    assert Cell("m", "ilrg", "aggregator", status, "why").verdict(None) == "not attacked"
+
+
+def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
+    result = run_audit(
+        replace(small, trials=1, samples=2),
+        ["full-he"],
+        ["robbing-the-fed"],
+        ["aggregator", "client", "other-clients"],
+    )
+    undefended = cell(result, "fedavg", "aggregator", "robbing-the-fed")
+    assert undefended.figure > 0.9
+    assert undefended.others["PSNR"] > 30
+    assert undefended.example is not None
+    assert cell(result, "full-he", "aggregator", "robbing-the-fed").status == "nothing received"
+    others = cell(result, "full-he", "client", "robbing-the-fed")
+    assert others.form == "sum of 3, round 1"
+    assert others.figure > 3 * others.chance
+    # What encryption rounds is told from what a sample has put into a row.
+    assert cell(result, "full-he", "other-clients", "robbing-the-fed").figure > 0.9
+
+
+@pytest.mark.parametrize("method", ["alt-fl-si-he", pytest.param("alt-fl-si-dp", marks=pytest.mark.slow)])
+def test_a_planted_layer_is_tried_in_the_first_round_on_clients_own_data(small, method):
+    settings = MethodSettings().changed(method, {"noise_multiplier": 0.0})
+    with quick_synthetic_data():
+        result = run_audit(
+            replace(small, trials=1, samples=2), [method], ["robbing-the-fed"], ["other-clients"], settings
+        )
+    found = cell(result, method, "other-clients", "robbing-the-fed")
+    assert found.form.startswith("sum of 1, round 2")
+    assert found.figure > 5 * found.chance
+    assert found.others["PSNR"] > 40  # of images that are paired with the client's
+    assert cell(result, "fedavg", "other-clients", "robbing-the-fed").form.startswith("sum of 1, round 1")
+
+
+def test_a_planted_layer_under_noise_gives_no_image_that_the_noise_has_drawn(small):
+    result = run_audit(
+        replace(small, trials=1, samples=2),
+        ["dp-fedavg", "dp-sgd"],
+        ["robbing-the-fed"],
+        ["aggregator-and-client"],
+    )
+    for method in ("dp-fedavg", "dp-sgd"):
+        noised = cell(result, method, "aggregator-and-client", "robbing-the-fed")
+        assert (noised.status, noised.figure, noised.others["images"]) == ("attacked", 0.0, 0.0)
+        assert noised.form.endswith("nothing stands clear of the noise, in 1 of 1 tries")
+    undefended = cell(result, "fedavg", "aggregator-and-client", "robbing-the-fed")
+    assert undefended.figure > 0.9
+    assert "noise" not in undefended.form
+
+
+def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
+    result = run_audit(replace(small, budget_minutes=1e-9), ["full-he"], ["ilrg", "membership"], PARTIES)
+    assert {one.status for one in result.cells if one.method == "full-he"} == {"not attacked"}
+    assert "attacked" not in {one.status for one in result.cells}
+    assert len(result.cells) == 2 * 2 * len(PARTIES)
+
+
+def test_slow_methods_come_last_and_the_others_by_turns(small, monkeypatch):
+    real, told = piece.Trial, []
+
+    def slow(name, *others):
+        trial = real(name, *others)
+        trial.round_seconds = 100.0 if name == "full-he" else 1.0
+        return trial
+
+    monkeypatch.setattr(piece, "Trial", slow)
+    run_audit(
+        replace(small, trials=3, rounds=1),
+        ["full-he", "mask-crypt", "top-2"],
+        ["ilrg"],
+        ["aggregator"],
+        on_trial=lambda name, number: told.append(name),
+    )
+    assert told[:4] == ["fedavg", "full-he", "mask-crypt", "top-2"]
+    assert told[4:7] == ["fedavg", "mask-crypt", "top-2"]
+    assert told[7:10] == ["fedavg", "top-2", "mask-crypt"]
+    assert told[10:] == ["full-he", "full-he"]  # once all others have theirs
+
+
+def test_a_federation_that_several_attacks_share_is_charged_to_all_of_them(small, monkeypatch):
+    """A second for each, and a minute for what runs them: the first of two attacks is not over before the second."""
+    clock, real = [0.0], piece.Trial
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
+
+    def slow(name, *others):
+        clock[0] += 60.0
+        return real(name, *others)
+
+    monkeypatch.setattr(piece, "Trial", slow)
+    config = replace(small, trials=1, rounds=1, budget_minutes=3.5)
+    result = run_audit(config, ["full-he", "top-2"], ["ilrg", "idlg"], ["other-clients"])
+    assert [one.status for one in result.cells] == ["attacked"] * 3 + ["does not apply"] * 3
+
+
+def test_an_interruption_keeps_what_was_attacked(small):
+    def stop(method: str, trial: int) -> None:
+        if trial == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(AuditInterrupted) as stopped:
+        run_audit(small, ["full-he"], ["ilrg"], ["aggregator"], on_trial=stop)
+    result = stopped.value.result
+    assert cell(result, "fedavg", "aggregator").tries == 4
+    assert any("interrupted" in note for note in result.notes)
+
+
+def test_a_method_that_fails_is_left_out_with_its_reason(small, monkeypatch):
+    real = piece.Trial
+
+    def failing(name, *others):
+        if name == "full-he":
+            raise ParameterError("no such thing")
+        return real(name, *others)
+
+    monkeypatch.setattr(piece, "Trial", failing)
+    result = run_audit(replace(small, trials=1), ["full-he"], ["ilrg"], ["other-clients"])
+    assert cell(result, "full-he", "other-clients").status == "not attacked"
+    assert cell(result, "full-he", "other-clients").reason == "no such thing"
+    assert "full-he: left out from trial 1 on: no such thing" in result.notes
+    assert any("no cell is marked all" in note for note in result.notes)
+
+
+def test_a_method_without_a_view_is_left_out_with_its_reason_and_others_are_attacked(small, monkeypatch):
+    real = views._placed
+
+    def placed(numbers, disclosure, method):
+        if method.name == "mask-crypt":
+            raise ParameterError("no view of it")
+        return real(numbers, disclosure, method)
+
+    monkeypatch.setattr(views, "_placed", placed)
+    result = run_audit(replace(small, trials=1), ["mask-crypt"], ["ilrg"], ["client", "aggregator"])
+    assert cell(result, "fedavg", "aggregator").status == "attacked"
+    for party in ("client", "aggregator"):
+        assert cell(result, "mask-crypt", party).status == "not attacked"
+        assert cell(result, "mask-crypt", party).reason == "no view of it"
+
+
+@pytest.mark.parametrize(
+    ("attacks", "parties", "message"),
+    [
+        (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
+        (["ilrg", "ilrg"], ["aggregator"], "each attack once"),
+        (["ilrg"], ["aunt"], "no party 'aunt'"),
+        (["ilrg"], [], "name a party"),
+        ([], ["aggregator"], "name an attack"),
+        (["ilrg"], ["aggregator", "aggregator"], "each party and each attack once"),
+        (["membership", "membership"], ["aggregator"], "each party and each attack once"),
+    ],
+)
+def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):
+    with pytest.raises(ParameterError, match=message):
+        run_audit(small, ["full-he"], attacks, parties)
+
+
+def test_more_samples_than_there_are_is_refused_with_the_numbers(small):
+    result = run_audit(replace(small, samples=1000), ["full-he"], ["ilrg"], ["aggregator"])
+    assert "need 4,000" in result.notes[0]
+    assert {one.status for one in result.cells} == {"not attacked"}
+
+
+def test_too_few_clients_for_a_round_are_refused():
+    with pytest.raises(ParameterError, match="no round can start"):
+        AuditConfig(clients=2, min_clients=3)

@@ -1,0 +1,195 @@
+"""bench/audit_papers.py: which cells and settings a table has, when a rate is shown, when figures agree."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from documentation_pages import ROOT
+from shieldfl.lab.audit.figures import identified
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model
+
+
+@pytest.fixture(scope="module")
+def part():
+    """Import a module of the command by name."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "bench")
+        yield lambda name: importlib.import_module(f"paper_attacks.{name}")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits")
+
+
+@pytest.mark.parametrize(
+    ("successes", "tried", "shown"),
+    [(0, 599, False), (0, 600, True), (1, 600, False), (1, 1000, True), (2, 1000, False), (0, 0, False)],
+)
+def test_six_hundred_tries_show_a_rate_near_zero(part, successes, tried, shown):
+    assert part("agreement").shows_near_zero(successes, tried) is shown
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "said"),
+    [
+        ([0.4, 0.9], [0.5, 0.8], "values"),
+        ([0.4, 0.9], [0.0, 0.01], "order"),
+        ([0.4, 0.4, 0.9], [0.7, 0.6, 0.71], "order"),
+        ([0.4, 0.9], [0.7, 0.7], "no"),
+        ([0.4, 0.4], [0.7, 0.8], "no"),
+    ],
+)
+def test_figures_agree_by_value_or_else_by_order(part, paper, ours, said):
+    assert part("agreement").agreement(paper, ours) == said
+
+
+def test_a_coarse_matrix_is_a_cross_and_the_full_one_a_grid(part):
+    matrix = part("success_matrix")
+    assert len(matrix.full_grid()) == len(matrix.SIGMAS) * len(matrix.ETAS) == 56
+    cells = matrix.cross()
+    assert len(set(cells)) == len(cells) == len(matrix.SIGMAS) + len(matrix.ETAS) - 1
+    assert all(0.0 in (cell.sigma, cell.eta) for cell in cells)
+
+
+def fails_from(sigma: float, eta: float):
+    """An attack that succeeds below both."""
+    return lambda number, cells: ((cell.sigma < sigma and cell.eta < eta, 20.0) for cell in cells)
+
+
+def counts_of(matrix: ModuleType, sigma: float, eta: float, most: int = 600, *, stops_early: bool = True):
+    tried = matrix.Matrix(matrix.cross(), most, stops_early=stops_early)
+    tried.run(fails_from(sigma, eta), lambda: 1.0)
+    return tried.counts
+
+
+def test_a_coarse_matrix_tries_often_where_it_is_in_doubt(part):
+    matrix = part("success_matrix")
+    counts = counts_of(matrix, 0.005, 0.6)
+    often = {(cell.sigma, cell.eta) for cell, found in counts.items() if found.tried > 20}
+    assert often == {(0.005, 0.0), (0.0, 0.6)}
+    assert all(found.tried == 600 for found in counts.values() if found.tried > 20)
+    assert matrix.least(counts, "sigma") == (0.005, 0.005)
+    assert matrix.least(counts, "eta") == (0.6, 0.6)
+
+
+def test_few_tries_give_a_least_value_that_is_not_shown(part):
+    matrix = part("success_matrix")
+    assert matrix.least(counts_of(matrix, 0.01, 0.4, most=5), "sigma") == (0.01, None)
+
+
+def test_where_all_is_encrypted_nothing_is_tried(part):
+    matrix = part("success_matrix")
+    counts = counts_of(matrix, math.inf, math.inf, most=3, stops_early=False)
+    assert all(cell.eta < 1 and found.tried == 3 for cell, found in counts.items())
+    assert matrix.least(counts, "eta") == (1.0, 1.0)
+    assert matrix.least(counts, "sigma") == (None, None)
+
+
+def test_when_time_is_over_no_further_try_is_begun(part):
+    matrix = part("success_matrix")
+    tried, left = matrix.Matrix(matrix.cross(), 100, stops_early=False), itertools.count(3, -1)
+    tried.run(fails_from(1, 1), lambda: next(left))
+    assert {found.tried for found in tried.counts.values()} == {3}
+
+
+def test_settings_are_the_papers(part):
+    shield = part("selective_shield")
+    for threshold in shield.PAPER:
+        entry = shield.settings_for(threshold).of("selective-shield")
+        assert (entry.threshold, entry.consensus, entry.noise_multiplier) == (threshold, 0.5, 0.0)
+    assert [(one.dataset, one.clients, one.samples) for one, _ in shield.configurations(3)] == [
+        ("mnist", 20, 32),
+        ("cifar10", 20, 32),
+    ]
+    crypt = part("sense_crypt")
+    entry = crypt.settings().of("sense-crypt")
+    assert entry.compute_speeds == (32, 24, 16, 12, 10, 8, 2, 1)
+    assert entry.least_budget == 1 / 32
+    config = crypt.configuration(8)
+    assert (config.dataset, config.model, config.samples) == ("mnist", "lenet5", 30)
+    full = {
+        one.attack.name: (one.full_trials, one.paper_sigma, one.paper_eta)
+        for one in part("alt_fl").setups(full=True)
+    }
+    assert full == {
+        "robbing-the-fed": (1000, 0.005, 0.7),
+        "curious-abandon-honesty": (1000, 0.005, 1.0),
+        "inverting": (200, 0.05, 0.05),
+        "dlg": (200, 0.1, 0.2),
+    }
+
+
+def test_clients_of_uneven_shares_have_few_classes(part, digits):
+    shield = part("selective_shield")
+    config, _ = next(shield.configurations(1))
+    batches = shield.batches_of(config.run_config(0), digits)
+    assert len(batches) == 20
+    assert len(set(np.concatenate(batches).tolist())) == 20 * 32
+    assert min(len(np.unique(digits.train_labels[batch])) for batch in batches) < 8
+
+
+@pytest.fixture(scope="module")
+def victim(part, digits):
+    """Four samples, of a model whose gradients are longer than the norm that they are clipped to."""
+    victims = part("victims")
+    model = build_model("linear", digits.feature_shape, 10, 0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(30)
+    batch = victims.Batch(10 * digits.train_features[:4], digits.train_labels[:4])
+    return victims.Victim(model, batch, victims.Encrypted(model, [batch]), 0, (0.0, 1.0))
+
+
+def test_noise_is_on_the_sum_of_clipped_gradients(victim, part):
+    clipped = victim.observed(1e-9, 0.0).gradient
+    plain = victim.observed(0.0, 0.0).gradient
+    assert np.linalg.norm(plain) > part("victims").CLIP_NORM >= np.linalg.norm(clipped)
+    noised = victim.observed(1.0, 0.0)
+    assert noised.noise_deviation == pytest.approx(4.7 / 4)
+    assert np.std(noised.gradient - clipped) == pytest.approx(4.7 / 4, rel=0.1)
+
+
+def test_the_largest_magnitudes_are_hidden(victim):
+    magnitudes, known = np.abs(victim.observed(0.0, 0.0).gradient), victim.observed(0.0, 0.25).known
+    assert (~known).sum() == round(0.25 * known.size)
+    assert magnitudes[~known].min() >= magnitudes[known].max()
+    assert victim.observed(0.0, 1.0) is None
+
+
+def test_hidden_values_can_be_matched_as_random_ones(victim, part):
+    observed = victim.observed(0.0, 0.25)
+    matched = part("victims").random_where_hidden(observed, 0)
+    assert matched.known.all()
+    np.testing.assert_array_equal(matched.change[observed.known], observed.change[observed.known])
+    assert np.abs(matched.change[~observed.known] - observed.change[~observed.known]).min() > 0
+
+
+def test_the_pool_finds_what_the_audit_finds(part, digits):
+    images = digits.train_features[:200]
+    pool = part("victims").Pool(images)
+    noised = images[:20] + 3 * torch.randn(
+        20, *digits.feature_shape, generator=torch.Generator().manual_seed(0)
+    )
+    for image in noised:
+        place = torch.tensor([pool.nearest(image)])
+        assert identified(image[None], images, place, "correlation").identified == 1
+
+
+def test_what_is_kept_is_json(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    command = importlib.import_module("audit_papers")
+    figure = importlib.import_module("paper_attacks.label_tries").Figure.of([0.5])
+    kept = command.plain({1: [figure, (math.nan, True)]})
+    assert json.loads(json.dumps(kept, allow_nan=False)) == {
+        "1": [{"mean": 0.5, "low": None, "high": None}, [None, True]]
+    }

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
+from page_reader import PageReader, assert_needs_nothing_from_elsewhere
+from shieldfl.errors import ParameterError
+from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile
+from shieldfl.lab.fleet.cost_source import CostSource
+from shieldfl.lab.fleet.fleet import Fleet
+from shieldfl.lab.fleet.fleet_simulation import (
+    FleetSimulation,
+    SimulationSettings,
+    simulate_fleets,
+    summarise,
+)
+from shieldfl.lab.fleet.round_simulation import simulate
+from shieldfl.lab.report.fleet_page import (
+    MOST_CLIENT_ROWS,
+    clients_table,
+    methods_table,
+    reductions_table,
+    write_report,
+)
+from small_pictures import small_pictures
+
+HOSTILE = '<script>alert("$x$")</script> & ../../etc'
+MACHINE = {"processor": "a <fast> one", "date": "a day"}
+MEASURED = SchemeProfile("tens", "made up", 10, 100.0, {1: 1.0}, 0.25, 0.5, True)
+
+
+def simulation_of(
+    *fleets: Fleet, methods: tuple[str, ...] = SimulationSettings().methods, schemes: int = 1
+) -> FleetSimulation:
+    models = {"tens": COSTS, "rigid": replace(RIGID, scheme=replace(RIGID.scheme, name="rigid"))}
+    chosen = dict(list(models.items())[:schemes])
+    profile = DeviceProfile(MACHINE, (MEASURED,), 1e-9, 1e-9, 1e-9)
+    return simulate_fleets(fleets, CostSource(chosen, profile), SimulationSettings(methods=methods))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_pictures() -> Iterator[None]:
+    with small_pictures():
+        yield
+
+
+@pytest.fixture(scope="module")
+def two_fleets(tmp_path_factory: pytest.TempPathFactory) -> tuple[FleetSimulation, Path]:
+    odd = fleet_of(client(HOSTILE, cluster="<b>"), client("lost", dropout_probability=1.0, count=2))
+    simulation = simulation_of(three_clients(), replace(odd, name=HOSTILE), schemes=2)
+    folder = tmp_path_factory.mktemp("reports") / "new" / "folder"
+    written = write_report(simulation, folder)
+    assert sorted(written) == sorted(folder.iterdir())
+    return simulation, folder
+
+
+def page_of(folder: Path) -> str:
+    return (folder / "index.html").read_text()
+
+
+@pytest.mark.slow
+def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetSimulation, Path]) -> None:
+    _, folder = two_fleets
+    assert {path.name for path in folder.iterdir()} == {
+        "simulation.json",
+        "index.html",
+        *(f"gantt-fleet-{fleet}-scheme-{scheme}.png" for fleet in (1, 2) for scheme in (1, 2)),
+        *(f"straggler-index-fleet-{fleet}.png" for fleet in (1, 2)),
+        *(f"round-times-scheme-{scheme}.png" for scheme in (1, 2)),
+    }
+    page = page_of(folder)
+    for kind in ("wide", "narrow"):
+        assert page.count(f'<svg class="{kind}"') == len(list(folder.glob("*.png")))
+
+
+def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(
+    two_fleets: tuple[FleetSimulation, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    shutil.copytree(two_fleets[1], folder)
+    mine = {"gantt-fleet-9-scheme-9.png.bak", "my-gantt-fleet-1-scheme-1.png", "photo.png"}
+    for name in mine:
+        (folder / name).write_text("mine")
+    smaller = write_report(simulation_of(three_clients(), methods=("fedavg", "full-he")), folder)
+    assert {path.name for path in folder.iterdir()} == mine | {path.name for path in smaller}
+    for name in mine:
+        assert (folder / name).read_text() == "mine"
+
+
+def test_pictures_in_a_folder_without_a_report_are_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "gantt-fleet-7-scheme-7.png").write_text("mine")
+    write_report(simulation_of(three_clients(), methods=("full-he",)), tmp_path)
+    assert (tmp_path / "gantt-fleet-7-scheme-7.png").read_text() == "mine"
+
+
+def test_json_holds_the_simulation(two_fleets: tuple[FleetSimulation, Path]) -> None:
+    simulation, folder = two_fleets
+    assert json.loads((folder / "simulation.json").read_text()) == simulation.to_json()
+
+
+def test_page_is_well_formed_and_needs_nothing_from_elsewhere(
+    two_fleets: tuple[FleetSimulation, Path],
+) -> None:
+    page = page_of(two_fleets[1])
+    assert_needs_nothing_from_elsewhere(page)
+    assert str(two_fleets[1]) not in page
+
+
+def test_page_holds_every_table(two_fleets: tuple[FleetSimulation, Path]) -> None:
+    simulation, folder = two_fleets
+    text = PageReader(page_of(folder)).text
+    for one in simulation.fleets:
+        assert one.fleet.name in text
+        for scheme, runs in one.runs.items():
+            assert scheme in text
+            summaries = [summarise(rounds) for rounds in runs]
+            tables = [methods_table(summaries), reductions_table(summaries), *map(clients_table, runs)]
+            for row in (cells for table in tables for cells in (table.heads, *table.rows)):
+                assert " ".join(" ".join(row).split()) in text
+    assert simulation.notes
+    for expected in ("dropouts: 2", "a <fast> one", "mask overlap", *simulation.notes):
+        assert expected in text
+
+
+def test_names_are_escaped(two_fleets: tuple[FleetSimulation, Path]) -> None:
+    page = page_of(two_fleets[1])
+    for raw in ("<script", "<b>", "<fast>"):
+        assert raw not in page
+    assert HOSTILE in PageReader(page).text
+
+
+def test_one_fleet_and_method_have_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    write_report(simulation_of(three_clients(), methods=("full-he",)), tmp_path)
+    assert not list(tmp_path.glob("round-times*"))
+    text = PageReader(page_of(tmp_path)).text
+    assert "Round time beside the others" not in text
+    assert "1 fleet, 1 scheme, 1 method, 1 round." in text
+
+
+def test_round_times_are_compared_both_ways() -> None:
+    summaries = [summarise(simulate(name, three_clients(), COSTS)) for name in ("fedavg", "full-he")]
+    short, long = (one.round_seconds for one in summaries)
+    scaled = [replace(summaries[0], round_seconds=0.5 * long), summaries[1]]
+    assert reductions_table(scaled).rows == [["fedavg", "–", "−50.0 %"], ["full-he", "+100.0 %", "–"]]
+    far = [summaries[0], replace(summaries[1], round_seconds=2000.0 * short)]
+    assert reductions_table(far).rows[1][1] == "×2,000"
+    nothing = [replace(summaries[0], round_seconds=0.0), summaries[1]]
+    assert reductions_table(nothing).rows[1][1] == "–"
+
+
+def test_tables_of_large_fleets_show_the_slowest() -> None:
+    fleet = fleet_of(client("usual", count=MOST_CLIENT_ROWS + 9), client("slow", cpu_share=0.1))
+    table = clients_table(simulate("full-he", fleet, COSTS))
+    assert len(table.rows) == MOST_CLIENT_ROWS
+    assert table.rows[0][0] == "slow"
+    assert table.note == "The 200 slowest; simulation.json also has the other 10."
+    assert clients_table(simulate("full-he", three_clients(), COSTS)).note == ""
+
+
+def test_a_simulation_of_nothing_is_refused(tmp_path: Path) -> None:
+    for simulation in (simulation_of(), simulation_of(three_clients(), schemes=0)):
+        with pytest.raises(ParameterError, match="nothing was simulated"):
+            write_report(simulation, tmp_path)
+    assert list(tmp_path.iterdir()) == []

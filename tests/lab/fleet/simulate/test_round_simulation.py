@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.fleet.fleets import COSTS, client, fleet_of, three_clients
+from shieldfl.errors import ParameterError
+from shieldfl.lab.fleet.encryption_plan import MaskSettings
+from shieldfl.lab.fleet.fleet_simulation import SimulationSettings
+from shieldfl.lab.fleet.round_simulation import STAGES, simulate
+
+FIFTH = MaskSettings(uniform_ratio=0.2)
+
+
+def test_three_clients_by_hand():
+    rounds = simulate("mask-crypt", three_clients(), COSTS, settings=FIFTH)
+    sent = 2 * 100 + 80 * 4 + 13
+    expected = {
+        "train": [0.5, 2.0, 1.0],
+        "score": [1.0, 2.0, 1.0],
+        "select": [2.0, 4.0, 2.0],
+        "encrypt": [1.0, 4.0, 2.0],
+        "upload": [sent / 100, sent / 100, 1.0 + sent / 20],
+    }
+    for name in STAGES:
+        np.testing.assert_allclose(rounds.stages[name], [expected[name]])
+    arrivals = [4.5 + 5.33, 12.0 + 5.33, 7.0 + 26.65]
+    np.testing.assert_allclose(rounds.client_seconds, [arrivals])
+    np.testing.assert_allclose(rounds.aggregation, [[0.5]])  # only the last update is still to be added
+    np.testing.assert_allclose(rounds.opening, [[1.0]])
+    np.testing.assert_allclose(rounds.download, [[1.0, 1.0, 2.0]])
+    np.testing.assert_allclose(rounds.round_seconds, [33.65 + 0.5 + 1.0 + 2.0])
+    np.testing.assert_allclose(rounds.idle, [[37.15 - 9.83 - 1.0, 37.15 - 17.33 - 1.0, 37.15 - 33.65 - 2.0]])
+    np.testing.assert_allclose(rounds.idle_share, rounds.idle[0] / 37.15)
+    np.testing.assert_allclose(rounds.straggler_index, [33.65 / 17.33])
+    np.testing.assert_allclose(rounds.bytes_up, [[sent] * 3])
+    np.testing.assert_allclose(rounds.bytes_down, [[400.0] * 3])
+    assert rounds.stragglers == ["far"]
+    assert not rounds.failed.any()
+
+
+def test_adding_begins_with_the_last_update_if_the_costs_say_so():
+    late = simulate("mask-crypt", three_clients(), replace(COSTS, adds_on_arrival=False), settings=FIFTH)
+    np.testing.assert_allclose(late.aggregation, [[3 * 0.5]])
+
+
+def test_updates_that_arrive_together_queue():
+    fleet = fleet_of(client("twin", count=4))
+    rounds = simulate("full-he", fleet, COSTS)
+    np.testing.assert_allclose(rounds.aggregation, [[4 * 10 * 0.25]])
+    early = fleet_of(client("twin", count=4), client("last", upload_bytes_per_second=10.0))
+    # The twins arrive after 21 s and keep the aggregator busy until 31 s; the last update arrives after 111 s.
+    np.testing.assert_allclose(simulate("full-he", early, COSTS).aggregation, [[10 * 0.25]])
+    close = fleet_of(client("twin", count=4), client("last", upload_bytes_per_second=1000 / 12))
+    # It arrives after 23 s, in the queue: all is added after 21 + 5 * 2.5 s.
+    np.testing.assert_allclose(simulate("full-he", close, COSTS).aggregation, [[21 + 5 * 2.5 - 23]])
+
+
+def test_clusters_do_not_wait_for_each_other():
+    fleet = fleet_of(client("quick", cluster="a"), client("slow", cluster="b", cpu_share=0.1))
+    rounds = simulate("sense-crypt", fleet, COSTS, rounds=3)
+    quick, slow = rounds.cluster_seconds[0]
+    assert quick < slow
+    assert rounds.total_seconds == pytest.approx(3 * slow)
+    np.testing.assert_allclose(rounds.round_seconds, slow)
+    # Both share the aggregator.
+    np.testing.assert_allclose(rounds.opening[0], 2 * COSTS.open_seconds(fleet, rounds.plan.union_values, 1))
+    together = simulate("mask-crypt", fleet, COSTS)
+    assert together.cluster_seconds.shape == (1, 1)
+    assert rounds.stragglers == ["slow", "quick"]
+
+
+def test_an_answer_takes_longer_the_more_clients_stay():
+    costs = replace(COSTS, scheme=replace(COSTS.scheme, answer_seconds_per_client=0.25))
+    fleet = fleet_of(client("stays", count=2), client("leaves", dropout_probability=1.0))
+    whole = float(simulate("full-he", fleet, COSTS).opening[0, 0])
+    assert float(simulate("full-he", fleet, costs).opening[0, 0]) == pytest.approx(
+        whole * (0.5 + 2 * 0.25) / 0.5
+    )
+
+
+def test_the_more_a_method_encrypts_the_longer_it_takes():
+    times = {
+        method: simulate(method, three_clients(), COSTS, settings=FIFTH).total_seconds
+        for method in ("fedavg", "fedml-he", "mask-crypt", "full-he")
+    }
+    assert sorted(times, key=times.__getitem__) == list(times)
+
+
+def test_a_client_that_drops_out_in_the_middle():
+    fleet = fleet_of(client("loyal", count=2), client("lost", dropout_probability=1.0))
+    rounds = simulate("full-he", fleet, COSTS, rounds=50, seed=3)
+    assert rounds.dropped.tolist() == [[False, False, True]] * 50
+    assert not rounds.failed.any()
+    whole = simulate("full-he", fleet_of(client("loyal", count=3)), COSTS).client_seconds[0, 0]
+    until = rounds.client_seconds[:, 2]
+    assert (until < whole).all()
+    assert 0.0 < until.min() < 0.2 * whole < 0.8 * whole < until.max()
+    # Two updates are added, and the lost client neither waits nor downloads.
+    np.testing.assert_allclose(rounds.aggregation, 2 * 10 * 0.25)
+    assert (rounds.idle[:, 2] == 0.0).all()
+    assert (rounds.bytes_down[:, 2] == 0.0).all()
+    assert rounds.wasted_seconds == pytest.approx(until.sum())
+    # What had left is in proportion to the time in the upload.
+    np.testing.assert_allclose(rounds.bytes_up[:, 2], rounds.stages["upload"][:, 2] * 100.0)
+    assert np.isnan(rounds.idle_share[2])
+    np.testing.assert_allclose(rounds.straggler_index, 1.0)
+
+
+def test_the_aggregator_waits_until_it_knows_that_a_client_is_lost():
+    fleet = fleet_of(client("quick"), client("lost", cpu_share=0.01, dropout_probability=1.0))
+    rounds = simulate("full-he", fleet, COSTS, rounds=20)
+    waits = np.maximum(rounds.client_seconds[:, 0], rounds.client_seconds[:, 1])
+    assert (rounds.client_seconds[:, 1] > rounds.client_seconds[:, 0]).any()
+    assert (rounds.round_seconds > waits).all()
+
+
+def test_when_all_drop_out_the_round_fails_and_says_so():
+    fleet = three_clients(dropout_probability=1.0)
+    rounds = simulate("full-he", fleet, COSTS, rounds=2)
+    assert rounds.failed.all()
+    assert np.isnan(rounds.straggler_index).all()
+    assert np.isnan(rounds.idle_share).all()
+    np.testing.assert_allclose(rounds.round_seconds, rounds.client_seconds.max(axis=1))
+    assert rounds.bytes_down.sum() == 0.0
+    assert rounds.wasted_seconds == pytest.approx(rounds.client_seconds.sum())
+
+
+def test_too_few_survivors_are_not_opened():
+    fleet = fleet_of(client("loyal"), client("lost", dropout_probability=1.0), min_clients=2)
+    rounds = simulate("full-he", fleet, COSTS)
+    assert rounds.failed.all()
+    assert rounds.opening.sum() == rounds.aggregation.sum() == rounds.bytes_down.sum() == 0.0
+    assert rounds.bytes_up[0, 0] == 1000.0
+
+
+@settings(max_examples=40)
+@given(
+    method=st.sampled_from(SimulationSettings().methods),
+    seed=st.integers(0, 2**32),
+    dropout=st.sampled_from([0.0, 0.3, 0.9]),
+    cores=st.lists(st.floats(0.1, 64.0), min_size=1, max_size=6),
+    on_arrival=st.booleans(),
+)
+def test_nothing_gets_lost(method, seed, dropout, cores, on_arrival):
+    kinds = [
+        client(
+            str(number),
+            cores=count,
+            dropout_probability=dropout,
+            cluster=str(number % 2),
+            latency_seconds=0.5,
+        )
+        for number, count in enumerate(cores)
+    ]
+    fleet = fleet_of(*kinds, parameters=1000)
+    rounds = simulate(method, fleet, replace(COSTS, adds_on_arrival=on_arrival), rounds=4, seed=seed)
+    of_cluster = rounds.cluster_seconds[:, rounds.plan.groups]
+    spent = rounds.client_seconds + rounds.download + rounds.idle
+    np.testing.assert_allclose(np.where(rounds.dropped, of_cluster, spent), of_cluster)
+    assert (rounds.client_seconds <= of_cluster * (1 + 1e-12)).all()
+    full = COSTS.upload_bytes(fleet, rounds.plan.values, rounds.plan.fields, rounds.plan.sends_mask)
+    np.testing.assert_array_equal(rounds.bytes_up[~rounds.dropped], np.tile(full, (4, 1))[~rounds.dropped])
+    assert (rounds.bytes_up <= full).all()
+    opened = ~rounds.dropped & ~rounds.failed[:, rounds.plan.groups]
+    np.testing.assert_array_equal(rounds.bytes_down, np.where(opened, 4.0 * 1000, 0.0))
+    assert all((seconds >= 0.0).all() for seconds in rounds.stages.values())
+    assert (rounds.aggregation >= -1e-9).all()
+
+
+def test_the_same_seed_gives_the_same_rounds():
+    fleet = three_clients(dropout_probability=0.5)
+    first, again, other = (simulate("full-he", fleet, COSTS, rounds=20, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.dropped, again.dropped)
+    np.testing.assert_array_equal(first.round_seconds, again.round_seconds)
+    assert (first.dropped != other.dropped).any()
+
+
+def test_ten_thousand_clients():
+    fleet = fleet_of(
+        *[
+            client(f"kind {kind}", count=1000, cores=1.0 + kind, dropout_probability=0.01)
+            for kind in range(10)
+        ]
+    )
+    rounds = simulate("sense-crypt", fleet, COSTS, rounds=30)
+    assert rounds.client_seconds.shape == (30, 10_000)
+    assert 0.008 < rounds.dropped.mean() < 0.012
+    assert np.isfinite(rounds.total_seconds)
+
+
+@pytest.mark.parametrize("changes", [{"rounds": 0}, {"rounds": -1}, {"rounds": 1.5}, {"seed": -1}])
+def test_refused(changes):
+    with pytest.raises(ParameterError):
+        simulate("full-he", three_clients(), COSTS, **changes)

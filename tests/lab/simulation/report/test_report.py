@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import html
+import io
+import json
+import math
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("torch")
+from PIL import Image
+
+from lab.simulation.report.made_up_runs import run_of
+from lab.simulation.small_runs import run_methods
+from page_reader import PageReader, assert_needs_nothing_from_elsewhere
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
+from shieldfl.errors import ParameterError
+from shieldfl.lab.report.figures import BACKGROUND, FAINT, NEUTRAL, TEXT
+from shieldfl.lab.report.run_report import PLOTS, write_report
+from shieldfl.lab.report.run_summary import compared_rows, describe_run, findings, footnotes, summarise
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.results import STAGES
+from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.methods.settings import MethodSettings
+from small_pictures import one_picture, small_pictures
+
+ENDINGS = (".svg", ".pdf", ".png")
+FILES = [
+    "result.json",
+    "summary.csv",
+    "rounds.csv",
+    *(f"{name}{ending}" for name in ("accuracy", "zones", "stages", "bytes") for ending in ENDINGS),
+    "index.html",
+]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A report on disk, which tests read and leave as it is."""
+
+    result: RunResult
+    folder: Path
+    told: list[Path]
+
+    @property
+    def page(self) -> str:
+        return (self.folder / "index.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    result = run_of("fedavg", "selective-shield")
+    folder = tmp_path_factory.mktemp("two") / "new" / "folder"
+    return Written(result, folder, write_report(result, folder))
+
+
+@pytest.fixture(scope="module")
+def report_of_one(report: Written, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Of one method, over an earlier report of two."""
+    result = run_of("fedavg")
+    folder = tmp_path_factory.mktemp("one") / "folder"
+    shutil.copytree(report.folder, folder)
+    with small_pictures():
+        return Written(result, folder, write_report(result, folder))
+
+
+def test_writes_every_file_and_says_so(report: Written) -> None:
+    assert [path.name for path in report.told] == FILES
+    assert sorted(path.name for path in report.folder.iterdir()) == sorted(FILES)
+
+
+def test_json_holds_the_result(report: Written) -> None:
+    read = json.loads((report.folder / "result.json").read_text())
+    assert read == report.result.to_json()
+    assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
+    assert read["methods"][1]["rounds"][2]["epsilon"] == 7.5
+
+
+def test_page_needs_nothing_from_elsewhere(report: Written) -> None:
+    assert_needs_nothing_from_elsewhere(report.page)
+    assert str(report.folder) not in report.page
+
+
+def test_each_plot_is_in_three_files_and_in_the_page_for_two_widths(report: Written) -> None:
+    for plot in PLOTS:
+        svg, pdf, png = ((report.folder / f"{plot.name}{ending}").read_bytes() for ending in ENDINGS)
+        assert ElementTree.fromstring(svg).tag.endswith("}svg")
+        assert b"<text" in svg
+        assert pdf.startswith(b"%PDF-")
+        assert Image.open(io.BytesIO(png)).width > 1000
+    for kind in ("wide", "narrow"):
+        assert report.page.count(f'<svg class="{kind}"') == len(PLOTS)
+
+
+def test_drawings_in_the_page_follow_its_colours_and_share_no_names(report: Written) -> None:
+    drawn = "".join(re.findall(r"<svg.*?</svg>", report.page, re.DOTALL))
+    for colour in (TEXT, FAINT, BACKGROUND, NEUTRAL):
+        assert colour not in drawn
+    assert "var(--text)" in drawn
+    assert "@media (prefers-color-scheme: dark)" in report.page
+    names = re.findall(r' id="([^"]*)"', report.page)
+    assert len(set(names)) == len(names)
+    assert set(re.findall(r'(?:href="|url\()#([^")]*)', report.page)) == set(names)
+
+
+def test_page_is_made_for_all_who_read_it(report: Written) -> None:
+    page, result = report.page, report.result
+    assert '<html lang="en">' in page
+    for tag in ("main", "header", "h1"):
+        assert PageReader(page).tags.count(tag) == 1
+    tables = re.findall(r"<table>.*?</table>", page, re.DOTALL)
+    assert tables
+    for table in tables:
+        assert re.search(r"<caption>[^<]+</caption>", table)
+    (table,) = tables
+    assert re.findall(r'<th scope="col">([^<]*)<', table) == [
+        "figure",
+        *(one.method for one in result.methods),
+    ]
+    assert not re.search(r"<th(?![^>]* scope=)", table.replace("<thead>", ""))
+    labels = [html.unescape(label) for label in re.findall(r'role="img" aria-label="([^"]*)"', page)]
+    assert labels == [f"{plot.title}. {plot.say(result)}" for plot in PLOTS for _ in range(2)]
+    for label in labels:
+        assert all(method.method in label for method in result.methods)
+
+
+def test_page_shows_what_methods_are_compared_by_and_files_have_all(report: Written) -> None:
+    text = PageReader(report.page).text
+    rows = compared_rows(report.result)
+    assert len(rows) <= 12
+    for row in rows:
+        assert table_cells(report.page, row.label) == list(row.cells)
+    written = (report.folder / "summary.csv").read_text().splitlines()[0].split(",")
+    assert {row.name for section in summarise(report.result) for row in section.rows} <= set(written)
+    for expected in (
+        "How to read this",
+        "ε of 7.5 at δ = 1e-05 protects a client in all rounds together, against the aggregator",
+        "12,345 parameters",
+        "target epsilon",
+        "9.9",
+        *findings(report.result),
+        *FILES[:-1],
+    ):
+        assert expected in text
+
+
+def table_cells(page: str, label: str) -> list[str]:
+    """The cells of a figure's row, as they are read."""
+    (row,) = re.findall(rf'<tr><th scope="row">{re.escape(html.escape(label))}</th>(.*?)</tr>', page)
+    return [" ".join(html.unescape(re.sub(r"<[^>]*>", "", cell)).split()) for cell in row.split("</td>")[:-1]]
+
+
+def test_a_ratio_stands_after_its_figure(report: Written) -> None:
+    assert table_cells(report.page, "bytes up, a client") == ["1.00 MB", "1.50 MB (×1.50)"]
+    for ratio in re.finditer(r"(\S+) \(×", PageReader(report.page).text):
+        assert ratio[1] in ("B", "kB", "MB", "µs", "ms", "s")
+
+
+def test_page_escapes_what_it_is_given(report_of_one: Written) -> None:
+    page = report_of_one.page
+    assert "<fast>" not in page
+    assert "a <fast> one" in PageReader(page).text
+    assert "made-up data (<100 & more)" in PageReader(page).text
+
+
+def test_an_earlier_report_is_replaced(report: Written, report_of_one: Written) -> None:
+    assert "selective-shield" in report.page
+    assert "selective-shield" not in report_of_one.page
+    assert sorted(path.name for path in report_of_one.folder.iterdir()) == sorted(FILES)
+
+
+def test_of_every_method_and_attack_the_table_has_twelve_rows_and_a_line_of_notes_each() -> None:
+    cell = {"status": "attacked", "figure": 0.91, "low": 0.885, "high": 0.93, "chance": 0.43}
+    names = ("fedavg", "full-he", "selective-shield", "ddp-fedavg")
+    result = run_of(*names)
+    methods = [
+        replace(one, scheme=None if one.method == "fedavg" else "kahe", opened_by="each client")
+        for one in result.methods
+    ]
+    methods[0] = replace(methods[0], notes=["how to read", "why ε is ∞", "broke down in round 2"])
+    cells = [{"method": "fedavg", **cell}, {"method": "full-he", **cell, "status": "nothing received"}]
+    cells += [{"method": "selective-shield", **cell, "low": None}]
+    result = replace(result, methods=methods, audit={"cells": cells})
+    rows = {row.label: row.cells for row in compared_rows(result)}
+    assert len(rows) <= 12
+    assert rows["labels an attack reads"] == ("91 % (88–93)", "nothing", "91 %", "–")
+    assert rows["  by chance"] == ("43 %", "43 %", "43 %", "–")
+    assert rows["ε"] == ("∞", *["7.5 for a client"] * 3)
+    (bare, note), (others, stated) = footnotes(result)
+    assert (bare, note) == ("fedavg", "broke down in round 2 (1 more in the notes)")
+    assert others == ", ".join(names[1:])
+    assert stated.startswith("ε of 7.5 at δ = 1e-05 protects a client")
+    said = findings(result)
+    assert len(said) == 3
+    assert RunResult.from_json(json.loads(json.dumps(result.to_json()))).audit == result.audit
+
+
+def test_a_run_without_a_round_is_refused(tmp_path: Path) -> None:
+    empty = run_of("fedavg")
+    nothing = replace(empty, methods=[replace(empty.methods[0], rounds=[])])
+    for result in (nothing, replace(empty, methods=[])):
+        with pytest.raises(ParameterError, match="nothing to report"):
+            write_report(result, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_of_the_same_run_is_the_same(report: Written, tmp_path: Path) -> None:
+    write_report(run_of("fedavg", "selective-shield"), tmp_path)
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (report.folder / name).read_bytes(), name
+
+
+def test_summary_compares_with_the_first_method() -> None:
+    sections = {section.title: section.rows for section in summarise(run_of("fedavg", "selective-shield"))}
+    up, down, *once = sections["Bytes a round and client"]
+    assert up.cells == ("1.00 MB", "1.50 MB (×1.50)")
+    assert down.cells == ("1.00 MB", "1.20 MB (×1.20)")
+    assert [row.cells for row in once] == [("–", "–")] * 2
+    accuracy, personalised = sections["Accuracy after the last round"]
+    assert accuracy.cells == ("83.33 %", "83.33 %")
+    assert personalised.cells == ("83.33 %", "80.00 %")
+    hidden, stated, unit, against, alone, second, delta = sections["Privacy, all rounds"]
+    assert hidden.label == "hidden from the aggregator"
+    assert unit.cells == ("–", "client")
+    assert against.cells == ("–", "the aggregator")
+    assert stated.cells == ("∞", "7.5")
+    assert alone.cells == ("–", "7.5")
+    assert second.cells == ("–", "2.25")
+    assert "if K was true" in second.label
+    assert delta.cells == ("–", "1e-05")
+    times = {row.label: row.cells for row in sections["Seconds a round, sum over clients"]}
+    assert set(STAGES) < set(times)
+    assert times["train"] == ("375 ms", "375 ms")  # the median of both: they train alike
+    assert times["other"] == ("250 ms", "–")
+    assert times["all but training"] == ("250 ms", "1.75 s (×7.0)")
+    assert times["whole round"] == ("625 ms", "2.12 s (×3.4)")
+    assert times["set-up, once"] == ("–", "–")
+    assert times["encrypt"] == ("–", "250 ms")
+
+
+def test_a_second_epsilon_is_left_out_where_no_method_has_one() -> None:
+    labels = [row.label for row in summarise(run_of("fedavg"))[-1].rows]
+    assert labels == [
+        "hidden from the aggregator",
+        "ε",
+        "privacy unit",
+        "against",
+        "of the noise alone",
+        "at δ",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [(math.inf, "Infinity"), (-math.inf, "-Infinity"), (math.nan, None), (2.5, 2.5)],
+)
+def test_json_tells_infinite_from_undefined(value: float, plain: str | float | None) -> None:
+    result = run_of("fedavg")
+    read = replace(result, methods=[replace(result.methods[0], delta=value)]).to_json()
+    assert read["methods"][0]["delta"] == plain
+
+
+@pytest.mark.parametrize(("alpha", "words"), [(0.5, "Dirichlet α = 0.5"), (math.inf, "iid partition")])
+def test_headline(alpha: float, words: str) -> None:
+    result = run_of("fedavg", rounds=1)
+    headline = describe_run(replace(result, config=result.config | {"alpha": alpha}))
+    assert headline.endswith(words)
+    assert re.search(r"12,345 parameters, 20 clients, 1 round,", headline)
+
+
+@pytest.mark.parametrize(
+    ("shares", "parts", "text"),
+    [
+        ({"encrypted": 0.25, "personalised": 0.75}, [], "all"),
+        ({"encrypted": 1.0}, ["ranges"], "all but ranges"),
+        ({"encrypted": 0.5, "clear": 0.5}, [], "50.00 %"),
+        ({"encrypted": 0.25, "noise": 0.25, "personalised": 0.5}, ["mask"], "50.00 %, mask readable"),
+        ({"encrypted": 0.999999, "clear": 0.000001}, [], ">99.99 %"),
+        ({"noise": 1.0}, [], "nothing"),
+        ({"clear": 1.0}, ["mask"], "nothing"),
+        # Nothing was sent.
+        ({"personalised": 1.0}, [], "–"),
+    ],
+)
+def test_what_is_hidden_is_read_off_what_was_sent(shares, parts, text) -> None:
+    result = run_of("fedavg", rounds=2)
+    (method,) = result.methods
+    rounds = [replace(record, zone_shares=shares) for record in method.rounds]
+    changed = replace(result, methods=[replace(method, rounds=rounds, readable_parts=parts)])
+    hidden = summarise(changed)[-1].rows[0]
+    assert (hidden.label, hidden.cells) == ("hidden from the aggregator", (text,))
+
+
+def test_noise_of_sigma_0_has_no_figure_and_no_page_says_nan(tmp_path: Path) -> None:
+    from shieldfl.methods.settings import MethodSettings
+
+    silent = MethodSettings().changed("dp-fedavg", {"noise_multiplier": 0.0})
+    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="linear", threads=1, min_clients=2)
+    with one_picture():
+        write_report(run_methods(config, ["dp-fedavg"], silent), tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    row = re.search(r"epsilon of what was charged</th><td>([^<]*)</td>", page)
+    assert row is not None
+    assert row[1] == "–"
+    assert not re.search(r">\s*nan\s*<", page, re.IGNORECASE)
+    assert "NaN" not in (tmp_path / "result.json").read_text("utf-8")
+
+
+def test_the_table_says_by_which_scheme_each_method_encrypts() -> None:
+    config = RunConfig(clients=3, min_clients=3, rounds=1, local_epochs=1, model="linear", threads=1)
+    names = ("fedavg", "full-he", "top-2", "batch-crypt")
+    settings = MethodSettings().encrypted_by("ckks", ("fedavg", "full-he", "batch-crypt"))
+    settings = settings.changed("batch-crypt", {"key_bits": 2048})
+    result = run_methods(config, names, settings)
+    rows = {row.label: row.cells for section in summarise(result) for row in section.rows}
+    assert rows["encrypted by"] == ("–", "ckks", DEFAULT_ENCRYPTION, "paillier-dense")
+    told = [one["scheme"] for one in result.to_json()["methods"]]
+    assert told == [None, "ckks", DEFAULT_ENCRYPTION, "paillier-dense"]

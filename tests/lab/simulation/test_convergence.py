@@ -1,0 +1,116 @@
+"""Alt-FL's convergence rule against a plain reading of it, and at its edges."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.papers import FIGURES
+from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window, converged_at
+from shieldfl.methods.noised_average.rounds import AlternatingSchedule
+
+
+def plain_reading(accuracies: list[float], window: int) -> int | None:
+    """Averages first, then gains, then the first ten small ones in a row; in exact arithmetic."""
+    exact = [Fraction(accuracy) for accuracy in accuracies]
+    averages = [sum(exact[end - window : end]) / window for end in range(window, len(exact) + 1)]
+    small = [after - before < Fraction(1, 1000) for before, after in pairwise(averages)]
+    for last in range(10, len(small) + 1):
+        if all(small[last - 10 : last]):
+            return window + last
+    return None
+
+
+# Multiples of 1/512 are exact in floats, and no gain is exactly 0.001.
+@given(st.lists(st.integers(0, 512).map(lambda k: k / 512), max_size=60), st.integers(1, 12))
+def test_equals_the_plain_reading(accuracies: list[float], window: int) -> None:
+    assert converged_at(accuracies, window) == plain_reading(accuracies, window)
+
+
+@given(st.lists(st.integers(250, 256).map(lambda k: k / 512), max_size=60), st.integers(1, 12))
+def test_equals_the_plain_reading_on_a_plateau(accuracies: list[float], window: int) -> None:
+    assert converged_at(accuracies, window) == plain_reading(accuracies, window)
+
+
+@pytest.mark.parametrize("window", [1, 8, 10])
+def test_a_constant_accuracy_converges_as_soon_as_ten_gains_are_known(window: int) -> None:
+    assert converged_at([0.5] * (window + 9), window) is None
+    assert converged_at([0.5] * (window + 10), window) == window + 10
+    assert converged_at([0.5] * (window + 50), window) == window + 10
+
+
+def test_a_steady_gain_never_converges_and_a_slower_one_does() -> None:
+    assert converged_at([0.002 * t for t in range(200)]) is None
+    assert converged_at([0.0005 * t for t in range(200)]) == 20
+
+
+def test_one_gain_starts_the_count_again() -> None:
+    accuracies = [0.5] * 15 + [0.6] + [0.5] * 30
+    # The jump enters the average at round 16 and leaves it at round 26, which is a loss.
+    assert converged_at(accuracies) == 26
+    assert converged_at([0.5] * 50) == 20
+
+
+def test_a_falling_accuracy_converges() -> None:
+    assert converged_at([0.9 - 0.01 * t for t in range(30)]) == 20
+
+
+@pytest.mark.parametrize("ratio", ["1/4", "2/5", "1/2", "3/5", "3/4"])
+def test_the_window_holds_whole_periods_so_alternation_itself_is_no_gain(ratio: str) -> None:
+    schedule = AlternatingSchedule(ratio)
+    window = averaging_window(schedule.ratio)
+    assert window == (8 if ratio in {"1/4", "3/4"} else 10)
+    assert window % schedule.period_rounds == 0
+    swinging = [0.6 if schedule.is_first_kind(t) else 0.4 for t in range(1, 60)]
+    assert converged_at(swinging, window) == window + 10
+
+
+def test_methods_that_do_not_interleave_average_over_ten() -> None:
+    assert averaging_window(None) == averaging_window(Fraction(0)) == averaging_window(Fraction(1)) == 10
+
+
+def test_too_few_rounds_are_no_convergence() -> None:
+    assert converged_at([]) is None
+    assert converged_at([0.1]) is None
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "window"),
+    [([0.5], 0), ([0.5], -1), ([math.nan], 10), ([0.5, 1.5], 10), ([-0.1], 10), ([math.inf], 10)],
+)
+def test_bad_input_is_refused(accuracies: list[float], window: int) -> None:
+    with pytest.raises(ParameterError):
+        converged_at(accuracies, window)
+
+
+def result_of(accuracies: list[float]) -> MethodResult:
+    nothing = dict.fromkeys(("epsilon", "epsilon_of_noise", "epsilon_if_participants_true"), math.nan)
+    rounds = [
+        RoundRecord(
+            t, 3, 0, 1.0, one, one, {}, {}, bytes_up=100.0 * t, bytes_down=7.0, seconds=0.5 * t, **nothing
+        )
+        for t, one in enumerate(accuracies, start=1)
+    ]
+    return MethodResult("fedavg", {}, 10, 1e-5, rounds)
+
+
+def test_costs_until_convergence_are_those_of_the_rounds_until_then() -> None:
+    result = result_of([0.5] * 30)
+    figures = {name: FIGURES[name].read(result) for name in FIGURES if "converge" in name}
+    assert figures == {
+        "converged_round": 20,
+        "bytes_to_convergence": 100 * 20 * 21 / 2 + 20 * 7,
+        "seconds_to_convergence": 0.5 * 20 * 21 / 2,
+    }
+
+
+def test_a_run_that_has_not_converged_has_no_costs_until_then() -> None:
+    for accuracies in ([0.5] * 19, [t / 40 for t in range(1, 31)], [math.nan] * 30):
+        result = result_of(accuracies)
+        assert all(math.isnan(FIGURES[name].read(result)) for name in FIGURES if "converge" in name)

@@ -1,0 +1,370 @@
+"""Data sets by name: what is read, from where, and what is refused; and the readers of their files."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.lab.simulation.data import DATASETS, Dataset, is_whole, load_dataset, read_cifar, read_idx
+
+IDX_FILES = {
+    "train-images-idx3-ubyte": (6, 4, 4),
+    "train-labels-idx1-ubyte": (6,),
+    "t10k-images-idx3-ubyte": (3, 4, 4),
+    "t10k-labels-idx1-ubyte": (3,),
+}
+
+
+def write_idx_folder(folder: Path, compress: bool = False, dotted: bool = False) -> dict[str, np.ndarray]:
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for name, shape in IDX_FILES.items():
+        limit = 10 if "labels" in name else 256
+        array = generator.integers(0, limit, shape, dtype=np.uint8)
+        content = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *shape) + array.tobytes()
+        target = folder / ((name.replace("-idx", ".idx") if dotted else name) + (".gz" if compress else ""))
+        target.write_bytes(gzip.compress(content) if compress else content)
+        arrays[name] = array
+    return arrays
+
+
+def write_cifar(path: Path, labels: list[tuple[int, ...]], seed: int) -> np.ndarray:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
+    records = b"".join(bytes(own) + image.tobytes() for own, image in zip(labels, images, strict=True))
+    path.write_bytes(gzip.compress(records) if path.suffix == ".gz" else records)
+    return images
+
+
+CHANNELS = {
+    "mnist": [(0.1307, 0.3081)],
+    "fashion-mnist": [(0.2860, 0.3530)],
+    "cifar10": [(0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)],
+}
+"""Mean and standard deviation of the published training sets, as everybody uses them."""
+
+
+def check_normalised(dataset: Dataset, train: np.ndarray, test: np.ndarray, full_scale: float) -> None:
+    """Compare with the definition: scale, subtract the published mean, divide by the deviation, per channel."""
+    scaled = train.astype(np.float64) / full_scale
+    mean, deviation = np.array(CHANNELS[dataset.name]).T[:, None, :, None, None]
+    np.testing.assert_allclose(
+        dataset.train_features.numpy(), (scaled - mean) / deviation, rtol=1e-5, atol=1e-6
+    )
+    expected_test = (test / full_scale - mean) / deviation
+    np.testing.assert_allclose(dataset.test_features.numpy(), expected_test, rtol=1e-5, atol=1e-6)
+    assert dataset.train_features.dtype == dataset.test_features.dtype == torch.float32
+    assert dataset.train_labels.dtype == dataset.test_labels.dtype == torch.int64
+
+
+def test_digits_need_no_files(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_dataset("digits", tmp_path / "absent")
+    assert (digits.classes, digits.feature_shape) == (10, (1, 8, 8))
+    assert (len(digits.train_labels), len(digits.test_labels)) == (1437, 360)
+    assert digits.description == "scikit-learn digits (1,437 train / 360 test)"
+    # Stratified: each class keeps its share in both parts; and the parts make up the whole.
+    whole = np.bincount(load_digits().target)
+    test_counts = torch.bincount(digits.test_labels).numpy()
+    assert np.abs(test_counts - whole * 360 / 1797).max() < 1.0
+    np.testing.assert_array_equal(test_counts + torch.bincount(digits.train_labels).numpy(), whole)
+    assert abs(float(digits.train_features.mean())) < 0.01
+    assert float(digits.train_features.std(correction=0)) == pytest.approx(1.0, abs=0.01)
+    lowest, highest = digits.feature_range
+    assert (lowest.shape, highest.shape) == ((1, 1, 1), (1, 1, 1))
+    assert torch.equal(digits.train_features.amin(), lowest[0, 0, 0])
+    assert torch.equal(digits.train_features.amax(), highest[0, 0, 0])
+    again = load_dataset("digits")
+    assert torch.equal(digits.train_features, again.train_features)
+    assert torch.equal(digits.test_labels, again.test_labels)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+@pytest.mark.parametrize(("compress", "dotted"), [(False, False), (True, False), (False, True)])
+def test_idx_folder_is_read(tmp_path: Path, name: str, compress: bool, dotted: bool) -> None:
+    arrays = write_idx_folder(tmp_path / name, compress, dotted)
+    dataset = load_dataset(name, tmp_path)
+    train, test = arrays["train-images-idx3-ubyte"][:, None], arrays["t10k-images-idx3-ubyte"][:, None]
+    check_normalised(dataset, train, test, 255.0)
+    assert dataset.train_labels.tolist() == arrays["train-labels-idx1-ubyte"].tolist()
+    assert dataset.test_labels.tolist() == arrays["t10k-labels-idx1-ubyte"].tolist()
+    assert (dataset.name, dataset.classes, dataset.feature_shape) == (name, 10, (1, 4, 4))
+    assert dataset.description.endswith("subset (6/3)")
+
+
+def test_files_right_in_the_folder_and_the_environment_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx_folder(tmp_path)
+    monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path))
+    assert len(load_dataset("mnist").train_labels) == 6
+    monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path / "elsewhere"))
+    assert len(load_dataset("mnist", tmp_path).train_labels) == 6
+    with pytest.raises(DataError, match="SHIELDFL_DATA"):
+        load_dataset("mnist")
+
+
+def test_without_the_variable_the_folder_data_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_idx_folder(tmp_path / "data" / "mnist")
+    monkeypatch.delenv("SHIELDFL_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert len(load_dataset("mnist").train_labels) == 6
+
+
+def test_cifar10_batches_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10"
+    train = [write_cifar(folder / f"data_batch_{n}.bin", [(n,), (0,)], n) for n in (1, 2, 3)]
+    test = write_cifar(folder / "test_batch.bin", [(9,)], 10)
+    dataset = load_dataset("cifar10", tmp_path)
+    assert dataset.train_labels.tolist() == [1, 0, 2, 0, 3, 0]
+    assert dataset.test_labels.tolist() == [9]
+    assert dataset.feature_shape == (3, 32, 32)
+    check_normalised(dataset, np.concatenate(train), test, 255.0)
+
+
+def test_a_plain_file_wins_over_its_compressed_copy(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar10"
+    write_cifar(folder / "train.bin", [(1,), (2,)], 0)
+    write_cifar(folder / "train.bin.gz", [(5,), (6,), (7,)], 2)
+    write_cifar(folder / "test.bin.gz", [(3,)], 1)
+    (folder / "batches.meta.txt").write_text("airplane\n")
+    dataset = load_dataset("cifar10", tmp_path)
+    assert dataset.train_labels.tolist() == [1, 2]
+    assert dataset.description == "CIFAR-10 subset (2/1)"
+
+
+def test_cifar100_uses_fine_labels(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar100" / "train.bin", [(1, 99), (2, 20)], 0)
+    write_cifar(tmp_path / "cifar100" / "test.bin", [(19, 50)], 1)
+    dataset = load_dataset("cifar100", tmp_path)
+    assert (dataset.train_labels.tolist(), dataset.test_labels.tolist()) == ([99, 20], [50])
+    assert dataset.classes == 100
+
+
+def test_a_constant_data_set_is_finite(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    blank = struct.pack(">4B3I", 0, 0, 8, 3, 6, 4, 4) + b"\7" * 96
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(blank)
+    dataset = load_dataset("mnist", tmp_path)
+    assert len(torch.unique(dataset.train_features)) == 1
+    assert bool(torch.isfinite(dataset.train_features).all())
+    assert bool(torch.isfinite(dataset.test_features).all())
+
+
+def test_unknown_names_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ParameterError, match=", ".join(DATASETS)):
+        load_dataset("imagenet")
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+def test_a_missing_folder_says_what_to_set(tmp_path: Path, name: str) -> None:
+    for root in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DataError, match=f"{name}.*SHIELDFL_DATA"):
+            load_dataset(name, root)
+
+
+@pytest.mark.parametrize("missing", IDX_FILES)
+def test_a_missing_idx_file_is_named(tmp_path: Path, missing: str) -> None:
+    write_idx_folder(tmp_path / "mnist")
+    (tmp_path / "mnist" / missing).unlink()
+    with pytest.raises(DataError, match=missing):
+        load_dataset("mnist", tmp_path)
+
+
+def test_missing_cifar_test_files_are_named(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar10" / "data_batch_1.bin", [(1,)], 0)
+    with pytest.raises(DataError, match=r"\*test\*\.bin"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path / "mnist")
+    path = tmp_path / "mnist" / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte is truncated: 63 bytes, expected 64"):
+        load_dataset("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("split", ["train", "t10k"])
+def test_a_label_out_of_range_is_found(tmp_path: Path, split: str) -> None:
+    write_idx_folder(tmp_path)
+    path = tmp_path / f"{split}-labels-idx1-ubyte"
+    content = bytearray(path.read_bytes())
+    content[8 + 2] = 10
+    path.write_bytes(bytes(content))
+    with pytest.raises(DataError, match=r"position 2: labels must lie in 0\.\.9"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_a_bad_cifar_label_is_found(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "train.bin", [(1,), (200,)], 0)
+    write_cifar(tmp_path / "test.bin", [(3,)], 1)
+    with pytest.raises(DataError, match="position 1"):
+        load_dataset("cifar10", tmp_path)
+
+
+def test_images_and_labels_that_do_not_match_are_refused(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    labels = struct.pack(">4BI", 0, 0, 8, 1, 5) + b"\1" * 5
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(labels)
+    with pytest.raises(DataError, match="6 images but 5 labels"):
+        load_dataset("mnist", tmp_path)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 0))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 0, 4, 4))
+    with pytest.raises(DataError, match="train set of 'mnist' is empty"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_train_and_test_images_of_different_size_are_refused(tmp_path: Path) -> None:
+    write_idx_folder(tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 3, 2, 2) + b"\1" * 12)
+    with pytest.raises(DataError, match="differ"):
+        load_dataset("mnist", tmp_path)
+
+
+def test_real_mnist(data_dir: Path) -> None:
+    if not (data_dir / "mnist").is_dir():
+        pytest.skip(f"{data_dir} holds no mnist folder")
+    mnist = load_dataset("mnist", data_dir)
+    assert mnist.description == "MNIST (60,000 train / 10,000 test)"
+    # The published class counts.
+    assert torch.bincount(mnist.train_labels).tolist() == [
+        5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
+    ]  # fmt: skip
+    assert mnist.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert mnist.feature_shape == (1, 28, 28)
+    # The constants are those of this very set.
+    assert abs(float(mnist.train_features.mean())) < 1e-3
+    assert float(mnist.train_features.std()) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_real_cifar10(data_dir: Path) -> None:
+    if not (data_dir / "cifar10").is_dir():
+        pytest.skip(f"{data_dir} holds no cifar10 folder")
+    cifar = load_dataset("cifar10", data_dir)
+    sizes = len(cifar.train_labels), len(cifar.test_labels)
+    if sizes == (50_000, 10_000):
+        assert cifar.description == "CIFAR-10 (50,000 train / 10,000 test)"
+    else:
+        assert "subset" in cifar.description
+    assert cifar.feature_shape == (3, 32, 32)
+    assert torch.unique(cifar.train_labels).tolist() == list(range(10))
+    assert bool(torch.isfinite(cifar.train_features).all())
+    for channel, bounds in zip(
+        cifar.train_features.unbind(1), torch.cat(cifar.feature_range, 1), strict=True
+    ):
+        assert channel.aminmax() == pytest.approx(bounds.flatten().tolist(), abs=1e-6)
+
+
+def test_a_data_set_is_whole_where_all_that_was_published_is_there() -> None:
+    digits = load_dataset("digits")
+    assert is_whole(digits)
+    assert not is_whole(dataclasses.replace(digits, test_labels=digits.test_labels[:-1]))
+    assert not is_whole(dataclasses.replace(digits, name="a user's"))
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    return (
+        struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+def cifar_bytes(labels: list[tuple[int, ...]], seed: int = 0) -> tuple[bytes, np.ndarray]:
+    images = np.random.default_rng(seed).integers(0, 256, (len(labels), 3, 32, 32), dtype=np.uint8)
+    return b"".join(bytes(own) + image.tobytes() for own, image in zip(labels, images, strict=True)), images
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("shape", [(7,), (4, 3, 5)])
+def test_idx_round_trip(tmp_path: Path, shape: tuple[int, ...], suffix: str) -> None:
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    path = tmp_path / f"file{suffix}"
+    path.write_bytes(gzip.compress(idx_bytes(array)) if suffix else idx_bytes(array))
+    np.testing.assert_array_equal(read_idx(path, len(shape)), array)
+
+
+def test_idx_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    content = idx_bytes(np.ones((2, 3, 4)))
+    path = tmp_path / "file"
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(DataError, match=r"truncated|not an IDX file"):
+            read_idx(path, 3)
+    path.write_bytes(content + b"\0")
+    with pytest.raises(DataError, match="longer than its header says"):
+        read_idx(path, 3)
+
+
+@pytest.mark.parametrize("magic", [b"\0\0\x08\x01", b"\0\0\x0d\x03", b"\x08\0\0\x03", b"\x1f\x8b\x08\x03"])
+def test_idx_with_another_magic_is_refused(tmp_path: Path, magic: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(magic + idx_bytes(np.ones((2, 3, 4)))[4:])
+    with pytest.raises(DataError, match="not an IDX file"):
+        read_idx(path, 3)
+
+
+def test_idx_that_declares_a_giant_is_refused_without_allocating_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, *(2**32 - 1,) * 3) + b"\1" * 100)
+    with pytest.raises(DataError, match="truncated"):
+        read_idx(path, 3)
+
+
+def test_damaged_compression_is_refused(tmp_path: Path) -> None:
+    content = gzip.compress(idx_bytes(np.random.default_rng(0).integers(0, 256, (40, 8, 8))))
+    path = tmp_path / "file.gz"
+    flipped = bytearray(content)
+    flipped[len(flipped) // 2] ^= 0xFF
+    for damaged in (content[: len(content) // 2], content[:-4], bytes(flipped), b"plain bytes", b"\x1f\x8b"):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"file\.gz is truncated or damaged"):
+            read_idx(path, 3)
+
+
+def test_an_unreadable_path_is_a_data_error(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent", tmp_path / "absent.gz", tmp_path):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_idx(path, 1)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_cifar_reads_files_in_the_order_given(tmp_path: Path, suffix: str) -> None:
+    expected_images, expected_labels, paths = [], [], []
+    for index, labels in enumerate(([(3,), (9,)], [(0,)])):
+        content, images = cifar_bytes(labels, index)
+        path = tmp_path / f"data_batch_{index}.bin{suffix}"
+        path.write_bytes(gzip.compress(content) if suffix else content)
+        expected_images.append(images)
+        expected_labels += [own[0] for own in labels]
+        paths.append(path)
+    images, labels_read = read_cifar(paths, 1)
+    np.testing.assert_array_equal(images, np.concatenate(expected_images))
+    assert labels_read.tolist() == expected_labels
+
+
+def test_cifar100_takes_the_fine_label(tmp_path: Path) -> None:
+    content, images = cifar_bytes([(1, 77), (19, 4)])
+    path = tmp_path / "train.bin"
+    path.write_bytes(content)
+    read_images, labels = read_cifar([path], 2)
+    assert labels.tolist() == [77, 4]
+    np.testing.assert_array_equal(read_images, images)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3072, 3074, 2 * 3073 - 1])
+def test_cifar_of_no_whole_number_of_records_is_refused(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "train.bin"
+    path.write_bytes(b"\1" * length)
+    with pytest.raises(DataError, match="3073-byte records"):
+        read_cifar([path], 1)

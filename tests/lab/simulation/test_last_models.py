@@ -1,0 +1,111 @@
+"""The models that ``shieldfl.run`` hands back: of all clients, of one, and of a cluster."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shieldfl as sf
+from shieldfl.errors import ParameterError
+from shieldfl.lab.simulation.data import load_dataset
+
+QUICK = {"clients": 4, "rounds": 1, "local_epochs": 1, "model": "linear"}
+
+
+def loaded(state):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    model.load_state_dict(dict(zip(model.state_dict(), state.values(), strict=True)))
+    return model
+
+
+def test_a_single_cluster_is_everybodys_model():
+    result = sf.run("digits", "sense-crypt", settings={"sense-crypt": {"clustering": "none"}}, **QUICK)
+    state = result.state_dict("sense-crypt")
+    for same in (
+        result.state_dict("sense-crypt", cluster=0),
+        result.state_dict("sense-crypt", client=np.int64(3)),
+    ):
+        assert all(torch.equal(one, same[name]) for name, one in state.items())
+    digits = load_dataset("digits")
+    said = loaded(state)(digits.test_features).argmax(dim=1)
+    accuracy = float((said == digits.test_labels).double().mean())
+    assert result.figure("sense-crypt", "accuracy").mean == pytest.approx(accuracy)
+    with pytest.raises(ParameterError, match=r"no cluster 1: choose from 0$"):
+        result.state_dict("sense-crypt", cluster=1)
+
+
+def test_several_clusters_are_told_apart_by_number_or_client():
+    result = sf.run(
+        "digits",
+        "sense-crypt",
+        settings={"sense-crypt": {"least_silhouette": -1.0}},
+        **QUICK | {"clients": 8, "classes_per_client": 5},
+        min_clients=2,
+    )
+    models = result.models[0, "sense-crypt"]
+    numbers = sorted(set(models.clusters.values()))
+    assert len(numbers) > 1
+    with pytest.raises(ParameterError, match=rf"ended with {len(numbers)} clusters.*one of 0, 1"):
+        result.state_dict("sense-crypt")
+    for client, number in models.clusters.items():
+        ours, its = (
+            result.state_dict("sense-crypt", **which) for which in ({"client": client}, {"cluster": number})
+        )
+        assert all(torch.equal(one, its[name]) for name, one in ours.items())
+
+
+def test_a_clients_merged_model_keeps_its_own_values():
+    settings = {"selective-shield": {"threshold": 0.2}}
+    result = sf.run("digits", "selective-shield", settings=settings, **QUICK)
+    accuracies = []
+    digits = load_dataset("digits")
+    states = [result.state_dict("selective-shield", client=client) for client in range(4)]
+    for state in states:
+        said = loaded(state)(digits.test_features).argmax(dim=1)
+        accuracies.append(float((said == digits.test_labels).double().mean()))
+    assert np.mean(accuracies) == pytest.approx(result.runs[0].methods[0].last.personalised_accuracy)
+    of_all = result.state_dict("selective-shield")
+    assert any(not torch.equal(of_all[name], states[0][name]) for name in of_all)
+
+
+def test_what_names_no_model_is_refused_and_what_is_given_is_a_copy():
+    result = sf.run("digits", "fedavg", **QUICK)
+    for given, words in (
+        ({"client": 4}, "no client 4: clients are 0 to 3"),
+        ({"client": -1}, "client must not be negative"),
+        ({"client": 1.0}, "client must be a whole number, not float"),
+        ({"cluster": "0"}, "cluster must be a whole number, not str"),
+        ({"seed": "0"}, "seed must be a whole number, not str"),
+        ({"cluster": 0}, "fedavg has no clusters: leave out cluster"),
+        ({"client": 0, "cluster": 0}, "client or cluster, not both"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            result.state_dict("fedavg", **given)
+    first = result.state_dict("fedavg")
+    expected = {name: one.clone() for name, one in first.items()}
+    for one in first.values():
+        one.fill_(7.0)
+    assert all(torch.equal(one, expected[name]) for name, one in result.state_dict("fedavg").items())
+    read = type(result).from_json(json.loads(json.dumps(result.to_json())))
+    with pytest.raises(ParameterError, match="was read from a file"):
+        read.state_dict("fedavg")
+
+
+def test_buffers_that_stay_with_clients_leave_no_model_for_all():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(60, 4, generator=generator)
+    task = sf.Task(
+        model=lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)),
+        train_data=(features, (features[:, 0] > 0).long()),
+        test_data=(features, (features[:, 0] > 0).long()),
+    )
+    result = sf.run(task, "dp-fedavg", clients=3, rounds=1, local_epochs=1)
+    with pytest.raises(ParameterError, match=r"leaves buffers with each client.*give client"):
+        result.state_dict("dp-fedavg")
+    own, other = (result.state_dict("dp-fedavg", client=client) for client in (0, 1))
+    assert torch.equal(own["1.weight"], other["1.weight"])
+    assert not torch.equal(own["0.running_mean"], other["0.running_mean"])

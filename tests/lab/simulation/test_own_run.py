@@ -1,0 +1,340 @@
+"""``shieldfl.run``: users' own tasks under all kinds of methods, over seeds, as figures, files and models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shieldfl as sf
+from lab.simulation.small_runs import run_methods
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.lab.simulation.compared_runs import Spread
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.run_result import RunInterrupted
+from small_pictures import one_picture
+
+QUICK = {"clients": 3, "rounds": 2, "local_epochs": 1}
+
+
+def regression(**changes):
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(90, 4))
+    targets = features @ [[1.0], [-2.0], [0.5], [0.0]] + 3.0
+    given = {
+        "model": lambda: nn.Linear(4, 1),
+        "train_data": (features[:60], targets[:60]),
+        "test_data": (features[60:], targets[60:]),
+        "loss": nn.MSELoss(),
+        "metrics": {"mse": nn.functional.mse_loss, "mae": nn.functional.l1_loss},
+    }
+    return sf.Task(**(given | changes))
+
+
+class Words(nn.Module):
+    """A GRU over tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(20, 6)
+        self.gru = nn.GRU(6, 8, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, tokens):
+        return self.head(self.gru(self.embedding(tokens))[0][:, -1])
+
+
+def words(**changes):
+    tokens = torch.randint(0, 20, (200, 5), generator=torch.Generator().manual_seed(0))
+    classes = tokens[:, -1] % 3
+    given = {
+        "model": Words,
+        "train_data": torch.utils.data.TensorDataset(tokens[:150], classes[:150]),
+        "test_data": (tokens[150:], classes[150:]),
+        "optimizer": lambda parameters: torch.optim.Adam(parameters, 0.02),
+        "name": "words",
+    }
+    return sf.Task(**(given | changes))
+
+
+def test_a_regression_learns_and_encryption_changes_nothing_of_it():
+    result = sf.run(
+        regression(),
+        ["fedavg", "full-he"],
+        **(QUICK | {"rounds": 8, "local_epochs": 8, "learning_rate": 0.05}),
+    )
+    assert result.metrics == ("mse", "mae")
+    assert result.figure("full-he", "mse").mean < 0.1
+    assert abs(result.difference("full-he", "fedavg", "mse").mean) < 1e-4
+    assert np.isnan(result.runs[0].methods[0].last.accuracy)
+    assert result.runs[0].methods[0].converged_in_round is None
+    # The model is handed back, and measures as it was measured.
+    model = nn.Linear(4, 1)
+    model.load_state_dict(result.state_dict("full-he"))
+    task = regression()
+    features, targets = (torch.tensor(one, dtype=torch.float32) for one in task.test_data)
+    with torch.no_grad():
+        assert float(nn.functional.mse_loss(model(features), targets)) == result.figure("full-he", "mse").mean
+
+
+def test_a_gru_on_tokens_trains_with_another_optimizer():
+    result = sf.run(words(), "full-he", **(QUICK | {"rounds": 6, "alpha": 100.0, "local_epochs": 4}))
+    assert result.figure("full-he", "accuracy").mean > 0.6
+    assert result.metrics == ("accuracy",)
+
+
+# One of five values is outside of BatchCrypt's clip bounds.
+@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
+@pytest.mark.parametrize("method", ["mask-crypt", "sense-crypt", "top-2", "batch-crypt", "selective-shield"])
+def test_other_methods_take_a_loss_and_a_model_of_ones_own(method):
+    settings = {"selective-shield": {"sensitivity": "full-batch"}}
+    result = sf.run(
+        regression(), method, settings=settings, **(QUICK | {"rounds": 1, "min_clients": 2, "clients": 4})
+    )
+    assert np.isfinite(result.figure(method, "mse").mean)
+
+
+def test_scores_follow_the_loss_that_is_given():
+    """By the squared error of doubled outputs another gradient, and other positions, than by the error itself."""
+    from shieldfl.learning.scores import full_batch_fisher, full_batch_gradient, per_sample_fisher
+
+    model, features, targets = nn.Linear(2, 1, bias=False), torch.eye(2), torch.tensor([[1.0], [0.0]])
+    model.weight.data = torch.tensor([[3.0, 1.0]])
+    loss = nn.MSELoss()
+    np.testing.assert_allclose(full_batch_gradient(model, features, targets, loss=loss), [2.0, 1.0])
+    np.testing.assert_allclose(full_batch_fisher(model, features, targets, loss=loss), [4.0, 1.0])
+    np.testing.assert_allclose(per_sample_fisher(model, features, targets, loss=loss), [8.0, 2.0])
+
+
+def test_dp_sgd_follows_the_loss_that_is_given():
+    from shieldfl.privacy.dp_sgd import train_privately
+    from shieldfl.settings import TrainingSettings
+
+    model, features, targets = nn.Linear(2, 1, bias=False), torch.eye(2), torch.tensor([[1.0], [0.0]])
+    model.weight.data = torch.tensor([[3.0, 1.0]])
+    settings = TrainingSettings(local_epochs=1, batch_size=2, learning_rate=0.1, momentum=0.0)
+    train_privately(
+        model, features, targets, settings, noise_multiplier=0.0, max_grad_norm=1e6, loss=nn.MSELoss()
+    )
+    np.testing.assert_allclose(model.weight.detach(), [[2.8, 0.9]], rtol=1e-6)
+
+
+REFUSED = {
+    "scores by label of another loss": (
+        lambda: regression(model=lambda: nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))),
+        "fedml-he",
+        {},
+        "defined for the cross-entropy",
+    ),
+    "a GRU, sample by sample": (words, "fedml-he", {}, "cannot be differentiated for each sample"),
+    "synthetic data without a range": (regression, "alt-fl-si-he", {}, "synthetic data are not made of"),
+    "DP-SGD by one's own optimizer": (
+        lambda: words(model=lambda: nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 3))),
+        "dp-sgd",
+        {},
+        "trains by DP-SGD",
+    ),
+    "DP-SGD by one's own function": (
+        lambda: regression(train=lambda *given: 0.0),
+        "dp-sgd",
+        {},
+        "trains by DP-SGD",
+    ),
+    "scores by each step": (
+        lambda: regression(train=lambda *given: 0.0),
+        "selective-shield",
+        {"selective-shield": {"sensitivity": "batch"}},
+        "choose another kind of scores",
+    ),
+    "a metric of many numbers": (
+        lambda: regression(metrics={"errors": lambda outputs, targets: outputs - targets}),
+        "fedavg",
+        {},
+        "'errors' must return one number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_method_cannot_do_with_a_task_is_said(case):
+    make, method, settings, said = REFUSED[case]
+    with pytest.raises(ParameterError, match=said):
+        sf.run(make(), method, settings=settings, **QUICK)
+
+
+def grows(model, features, targets, seed):
+    model.weight = nn.Parameter(torch.zeros(2, 4))
+    return 0.0
+
+
+def test_a_training_function_of_ones_own_trains_and_may_not_change_the_layout():
+    calls = []
+
+    def train(model, features, targets, seed):
+        calls.append((len(features), seed))
+        with torch.no_grad():
+            model.bias += 1.0
+        return 7.0
+
+    result = sf.run(regression(train=train), "full-he", **QUICK)
+    assert len(calls) == len({seed for _, seed in calls}) == 6
+    assert [record.loss for record in result.runs[0].methods[0].rounds] == [7.0, 7.0]
+    start = regression().built(0).bias.detach()
+    torch.testing.assert_close(result.state_dict("full-he")["bias"], start + 2.0, atol=1e-5, rtol=0)
+    with pytest.raises(ParameterError, match="changed the model's parameters or their shapes"):
+        sf.run(regression(train=grows), "fedavg", **QUICK)
+
+
+def test_seeds_give_means_deviations_and_differences_seed_by_seed():
+    result = sf.run(regression(), ["fedavg", "full-he"], seeds=(3, 1), **QUICK)
+    singles = [sf.run(regression(), "fedavg", seeds=seed, **QUICK) for seed in (3, 1)]
+    values = np.array([one.figure("fedavg", "mse").mean for one in singles])
+    spread = result.figure("fedavg", "mse")
+    np.testing.assert_array_equal(spread.values, values)
+    assert values[0] != values[1]
+    assert spread.mean == pytest.approx(values.mean())
+    assert spread.deviation == pytest.approx(abs(values[0] - values[1]) / np.sqrt(2))
+    np.testing.assert_array_equal(
+        result.difference("full-he", "fedavg", "mse").values,
+        result.figure("full-he", "mse").values - values,
+    )
+    assert " ± " in result.table()
+    assert "seeds 3, 1" in result.table()
+    assert np.isnan(singles[0].figure("fedavg", "mse").deviation)
+
+
+def test_repeats_have_a_mean_without_the_least_and_the_largest():
+    assert Spread(np.array([0.2, 0.9, 0.4, 0.1, 0.6])).mean_without_extremes == pytest.approx(0.4)
+    with pytest.raises(ParameterError, match="three seeds"):
+        Spread(np.array([0.2, 0.9])).mean_without_extremes  # noqa: B018
+
+
+def test_clients_in_groups_of_classes_are_measured_on_their_own_labels():
+    grouped = {"clients": 6, "rounds": 2, "local_epochs": 2, "classes_per_client": 5, "model": "linear"}
+    result = sf.run("digits", "fedavg", **grouped)
+    assert result.runs[0].config["alpha"] is None
+    assert "5 classes for each client" in result.table()
+    record = result.runs[0].methods[0].last
+    # One model for all, and digits' classes are nearly alike in number: halves of it average to the whole.
+    assert record.matched_accuracy == pytest.approx(record.accuracy, abs=0.02)
+    assert result.figure("fedavg", "matched_accuracy").mean == record.matched_accuracy
+    features, targets = torch.rand(40, 3), torch.rand(40, 1)
+    with pytest.raises(ParameterError, match="classes_per_client"):
+        sf.run(
+            sf.Task(
+                model=lambda: nn.Linear(3, 1),
+                train_data=(features, targets),
+                test_data=(features, targets),
+                loss=nn.MSELoss(),
+            ),
+            "fedavg",
+            classes_per_client=2,
+            clients=4,
+        )
+
+
+def test_a_data_set_by_name_is_the_run_that_the_command_makes():
+    config = RunConfig(model="linear", seed=4, **QUICK)
+    expected = run_methods(config, ["full-he"])
+    result = sf.run("digits", "full-he", seeds=4, model="linear", **QUICK)
+    found = [record.accuracy for record in result.runs[0].methods[0].rounds]
+    assert found == [record.accuracy for record in expected.methods[0].rounds]
+    assert result.runs[0].config == expected.config
+
+
+def test_what_came_out_can_be_written_and_read(tmp_path, monkeypatch):
+    told = []
+    result = sf.run(
+        regression(), ["fedavg", "full-he"], seeds=(0, 1), on_round=lambda *one: told.append(one), **QUICK
+    )
+    assert [(seed, method, record.round) for seed, method, record in told] == [
+        (seed, method, number) for seed in (0, 1) for method in ("fedavg", "full-he") for number in (1, 2)
+    ]
+    with one_picture():
+        files = result.write(tmp_path / "results")
+    assert all(path.is_file() for path in files)
+    with open(tmp_path / "results/rounds.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert float(rows[-1]["mse"]) == result.records()[-1]["mse"] == told[-1][2].measured("mse")
+    written = json.loads((tmp_path / "results/runs.json").read_text())
+    assert written["seeds"] == [0, 1]
+    assert written["runs"][1]["methods"][0]["rounds"][1]["metrics"]["mse"] == told[5][2].measured("mse")
+    page = (tmp_path / "results/seed-1/index.html").read_text()
+    assert "mse, global model" in page
+    assert f"{told[-1][2].measured('mse'):.4g}" in page
+    assert set(result.figures()) == {"accuracy", "zones", "stages", "bytes"}
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: ("frame", rows)))
+    assert result.to_frame() == ("frame", result.records())
+
+
+def test_figures_and_methods_that_there_are_not_are_named():
+    result = sf.run(regression(), "full-he", **QUICK)
+    with pytest.raises(ParameterError, match="no figure 'accuracy': choose from mse, mae, bytes_up"):
+        result.figure("full-he", "accuracy")
+    with pytest.raises(ParameterError, match="no method 'fedavg' in this run: full-he"):
+        result.figure("fedavg", "mse")
+    with pytest.raises(ParameterError, match="no seed 5 in this run: choose from 0"):
+        result.state_dict("full-he", 5)
+    with pytest.raises(ParameterError, match="no method 'fedavg' in this run: full-he"):
+        result.state_dict("fedavg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": (1, 1)}, "each once"),
+        ({"epochs": 3}, "no setting 'epochs'"),
+        ({"seed": 3}, "in the place of seed"),
+        ({"model": "mlp"}, "has data and a model of its own"),
+        ({"clients": 2}, "above the number of clients"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments, words):
+    with pytest.raises(ParameterError, match=words):
+        sf.run(regression(), **(QUICK | arguments))
+    with pytest.raises(ParameterError, match="as task and 'mnist' as dataset"):
+        sf.run("digits", dataset="mnist")
+
+
+def test_there_are_as_many_clients_as_parts():
+    features, targets = (one[:60] for one in regression().train_data)
+    parts = [(features[start::4], targets[start::4]) for start in range(4)]
+    result = sf.run(regression(train_data=parts), "full-he", rounds=1)
+    assert result.runs[0].config["clients"] == 4
+    assert result.runs[0].config["alpha"] is None
+
+
+def stops_at(method, number):
+    def on_round(seed, name, record):
+        if (seed, name, record.round) == (1, method, number):
+            raise KeyboardInterrupt
+
+    return on_round
+
+
+def test_ctrl_c_keeps_what_ended_and_a_checkpoint_goes_on(tmp_path):
+    more = QUICK | {"checkpoint": str(tmp_path / "run")}
+    with pytest.raises(RunInterrupted) as stopped:
+        sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), on_round=stops_at("full-he", 1), **more)
+    assert len(stopped.value.earlier) == 1
+    assert [method.method for method in stopped.value.result.methods] == ["fedavg", "full-he"]
+    other = regression(model=lambda: nn.Linear(4, 1, bias=False))
+    with pytest.raises(PolicyError, match="differs in"):
+        sf.run(other, ["fedavg", "full-he"], seeds=(0, 1, 2), resume=True, **more)
+    whole = sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), **QUICK)
+    gone_on = sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), resume=True, **more)
+    for method in ("fedavg", "full-he"):
+        np.testing.assert_array_equal(
+            gone_on.figure(method, "mse").values, whole.figure(method, "mse").values
+        )
+    with pytest.raises(ParameterError, match="ended in an earlier process"):
+        gone_on.state_dict("fedavg", 0)
+    assert gone_on.state_dict("full-he", 2).keys() == {"weight", "bias"}

@@ -1,0 +1,196 @@
+"""Users' own models and data: what is taken, as what, and what is refused before anything trains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shieldfl.errors import ArrayTypeError, DataError, ParameterError
+from shieldfl.lab.simulation.task import Task
+
+FEATURES, CLASSES = np.arange(24.0).reshape(8, 3), np.arange(8) % 2
+
+
+def linear():
+    return nn.Linear(3, 2)
+
+
+def task(**changes):
+    given = {"model": linear, "train_data": (FEATURES, CLASSES), "test_data": (FEATURES[:2], CLASSES[:2])}
+    return Task(**(given | changes))
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __init__(self, features, targets):
+        self.pairs = list(zip(features, targets, strict=True))
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, index):
+        return self.pairs[index]
+
+
+def halves():
+    return [(FEATURES[:3], CLASSES[:3]), (FEATURES[3:], CLASSES[3:])]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (FEATURES, CLASSES),
+        (FEATURES.astype(np.float16), CLASSES.astype(np.uint8)),
+        (torch.tensor(FEATURES), torch.tensor(CLASSES)),
+        (FEATURES.tolist(), CLASSES.tolist()),
+        Pairs(FEATURES, CLASSES),
+        Pairs(torch.tensor(FEATURES), CLASSES),
+        torch.utils.data.TensorDataset(torch.tensor(FEATURES), torch.tensor(CLASSES)),
+        halves(),
+        [Pairs(*part) for part in halves()],
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_data_come_in_as_people_hold_them(data):
+    made = task(train_data=data).dataset()
+    assert (made.train_features.dtype, made.train_labels.dtype) == (torch.float32, torch.int64)
+    np.testing.assert_array_equal(made.train_features, FEATURES)
+    np.testing.assert_array_equal(made.train_labels, CLASSES)
+    assert (made.classes, made.feature_shape) == (2, (3,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train_data": (np.ma.masked_less(FEATURES, 3), CLASSES)},
+        {"train_data": (FEATURES, np.ma.masked_equal(CLASSES, 1))},
+        {"train_data": [(FEATURES, CLASSES), (np.ma.masked_less(FEATURES, 3), CLASSES)]},
+        {"train_data": Pairs(np.ma.masked_less(FEATURES, 3), CLASSES)},
+        {"test_data": (np.ma.masked_less(FEATURES, 3), CLASSES)},
+    ],
+    ids=["features", "targets", "a client's", "a data set's", "tests'"],
+)
+def test_a_mask_of_samples_is_not_lost(changes):
+    with pytest.raises(ArrayTypeError, match=r"whose mask would be lost: pass \.filled"):
+        task(**changes).dataset()
+
+
+def test_a_mask_of_positions_is_not_lost():
+    parts = [np.ma.masked_equal(np.arange(4), 0), np.arange(4, 8)]
+    made = task(partition=parts)
+    with pytest.raises(ArrayTypeError, match=r"positions .* whose mask would be lost"):
+        made.parts(made.dataset(), 2, 1.0, 0)
+
+
+def test_whole_numbers_stay_whole_as_tokens_need_it():
+    made = task(train_data=(CLASSES[:, None], CLASSES), test_data=(CLASSES[:, None], CLASSES)).dataset()
+    assert made.train_features.dtype == torch.int64
+
+
+def test_parts_of_clients_are_theirs():
+    parts = task(train_data=halves()).parts(task(train_data=halves()).dataset(), 2, 0.5, 0)
+    assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4, 5, 6, 7]]
+    own = task(partition=[[7, 0], np.arange(1, 7)])
+    assert [part.tolist() for part in own.parts(own.dataset(), 2, 0.5, 0)] == [[0, 7], [1, 2, 3, 4, 5, 6]]
+    assert own.concentration(own.dataset(), 0.5) is None
+
+
+def test_targets_that_are_no_classes_are_dealt_out_evenly():
+    targets = np.linspace(0.0, 1.0, 8)
+    one = task(train_data=(FEATURES, targets), test_data=(FEATURES, targets), loss=nn.MSELoss())
+    made = one.dataset()
+    assert made.classes == 0
+    assert [len(part) for part in one.parts(made, 4, 0.01, 0)] == [2, 2, 2, 2]
+    assert one.concentration(made, 0.01) == float("inf")
+    assert task().concentration(task().dataset(), 0.01) == 0.01
+
+
+def test_a_factory_is_seeded_and_a_module_is_the_same_for_all():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert torch.equal(task().built(1).weight, task().built(1).weight)
+    assert not torch.equal(task().built(1).weight, task().built(2).weight)
+    assert torch.equal(torch.get_rng_state(), before)
+    module = linear()
+    one = task(model=module)
+    assert torch.equal(one.built(1).weight, one.built(2).weight)
+    assert one.built(1) is not module
+
+
+REFUSED = {
+    "a partition that loses samples": (
+        {"partition": [[0, 1], [2, 3]]},
+        ParameterError,
+        "4 of 8 samples at no client and 0 at several",
+    ),
+    "a partition that doubles one": (
+        {"partition": [[0, 1, 2, 3], [3, 4, 5, 6, 7]]},
+        ParameterError,
+        "0 of 8 samples at no client and 1 at several",
+    ),
+    "a position beyond": ({"partition": [[0, 8], [1]]}, ParameterError, "outside of the 8 samples"),
+    "a negative position": ({"partition": [[0, -1], [1]]}, ParameterError, "outside of the 8 samples"),
+    "an empty part": ({"partition": [[], range(8)]}, ParameterError, "client 0 must be positions"),
+    "a mask as part": ({"partition": [CLASSES == 0, CLASSES == 1]}, ParameterError, "must be positions"),
+    "parts for others": ({"partition": [range(8)]}, ParameterError, "1 parts of the data, and 2 clients"),
+    "an empty list": ({"train_data": []}, ParameterError, "empty list"),
+    "an empty set": ({"train_data": Pairs([], [])}, ParameterError, "has no samples"),
+    "no pairs": ({"train_data": np.zeros((4, 3))}, ParameterError, "must be pairs"),
+    "nothing": ({"train_data": 5}, ArrayTypeError, "not int"),
+    "other lengths": ({"train_data": (FEATURES, CLASSES[:7])}, ParameterError, "8 features and 7 targets"),
+    "NaN": ({"train_data": (FEATURES * np.nan, CLASSES)}, DataError, "NaN or infinite"),
+    "texts": ({"train_data": (["a"] * 8, CLASSES)}, ArrayTypeError, "no array of numbers"),
+    "complex": ({"train_data": (FEATURES * 1j, CLASSES)}, ArrayTypeError, "complex"),
+    "one number": ({"train_data": (1.0, 1)}, ArrayTypeError, "single number"),
+    "other shapes in the test": (
+        {"test_data": (FEATURES[:, :2], CLASSES)},
+        ParameterError,
+        r"samples of \(3,\), torch.float32 and \(2,\)",
+    ),
+    "other dtypes in the test": (
+        {"test_data": (CLASSES[:, None].repeat(3, 1), CLASSES)},
+        ParameterError,
+        "torch.int64",
+    ),
+    "samples of several shapes": (
+        {"train_data": Pairs([FEATURES[0], FEATURES[0, :2]], [0, 1])},
+        ParameterError,
+        "cannot be put into one tensor",
+    ),
+    "clients of several shapes": (
+        {"train_data": [(FEATURES, CLASSES), (FEATURES[:, :2], CLASSES)]},
+        ParameterError,
+        "of the clients have different shapes",
+    ),
+    "targets without a loss": (
+        {"train_data": (FEATURES, FEATURES), "test_data": (FEATURES, FEATURES)},
+        ParameterError,
+        "give a loss",
+    ),
+    "a class below 0": ({"train_data": (FEATURES, CLASSES - 1)}, ParameterError, "a target -1"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_by_name(case):
+    changes, kind, words = REFUSED[case]
+    one = task(**changes)
+    with pytest.raises(kind, match=words):
+        one.parts(one.dataset(), 2, 0.5, 0)
+
+
+def test_what_contradicts_itself_is_refused_at_once():
+    with pytest.raises(ParameterError, match="leave out partition"):
+        task(train_data=halves(), partition=[[0], [1]])
+    with pytest.raises(ParameterError, match="and not both"):
+        task(train=lambda *given: 0.0, optimizer=torch.optim.SGD)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [(lambda: 5, "gives int"), (lambda: nn.Linear(3, 2).double(), "'weight' is of another dtype")],
+)
+def test_models_that_runs_cannot_train_are_refused(model, words):
+    with pytest.raises(ParameterError, match=words):
+        task(model=model).built(0)

@@ -1,0 +1,266 @@
+"""What users bring that no figure may be wrong by: losses that mix samples, pixels, dropout, short runs, odd names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shieldfl as sf
+from lab.simulation.test_own_run import QUICK, regression, words
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.lab.simulation.run_result import RunInterrupted
+
+
+def pixels(**changes):
+    images = torch.rand(40, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    classes = (images[:, 0] > 0.5).long()
+    given = {
+        "model": lambda: nn.Conv2d(1, 2, kernel_size=1),
+        "train_data": (images[:30], classes[:30]),
+        "test_data": (images[30:], classes[30:]),
+    }
+    return sf.Task(**(given | changes))
+
+
+def test_the_accuracy_of_pixels_is_a_share_of_pixels():
+    """It was divided by images: 3575 %."""
+    result = sf.run(pixels(), "fedavg", **(QUICK | {"alpha": 1.0}))
+    assert 0.0 <= result.figure("fedavg", "accuracy").mean <= 1.0
+    model = nn.Conv2d(1, 2, kernel_size=1)
+    model.load_state_dict(result.state_dict("fedavg"))
+    images, classes = pixels().test_data
+    with torch.no_grad():
+        right = (model(images).argmax(dim=1) == classes).float().mean()
+    assert result.figure("fedavg", "accuracy").mean == pytest.approx(float(right))
+
+
+def test_several_outputs_of_one_sample():
+    features = np.random.default_rng(0).normal(size=(60, 4))
+    labels = (features[:, :3] > 0).astype(np.float32)
+    task = sf.Task(
+        model=lambda: nn.Linear(4, 3),
+        train_data=(features[:40], labels[:40]),
+        test_data=(features[40:], labels[40:]),
+        loss=nn.BCEWithLogitsLoss(),
+        metrics={"hits": lambda outputs, targets: ((outputs > 0) == (targets > 0.5)).float().mean()},
+    )
+    settings = {"dp-sgd": {"delta": 1e-3}}
+    result = sf.run(
+        task, ["full-he", "dp-sgd"], settings=settings, **(QUICK | {"learning_rate": 0.5, "local_epochs": 5})
+    )
+    assert result.figure("full-he", "hits").mean > 0.7
+    assert np.isfinite(result.figure("dp-sgd", "epsilon").mean)
+
+
+def test_under_dp_sgd_no_sample_counts_by_way_of_another(monkeypatch):
+    """A loss that weighs samples by the batch's moved the clipped sum by 45 clipping norms, and epsilon stood."""
+    from shieldfl.privacy import dp_sgd
+    from shieldfl.settings import TrainingSettings
+
+    monkeypatch.setattr(
+        dp_sgd._PoissonBatches, "draw", lambda self: torch.arange(self._samples)
+    )  # all of them, so that the two runs differ by one sample alone
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 100.0]))
+    features, targets = (
+        torch.randn(9, 3, generator=torch.Generator().manual_seed(0)) * 9,
+        torch.zeros(9).long(),
+    )
+    targets[8] = 1
+    settings = TrainingSettings(local_epochs=1, batch_size=9, learning_rate=1.0, momentum=0.0)
+
+    def moved(count):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        before = torch.cat([one.detach().reshape(-1).clone() for one in model.parameters()])
+        dp_sgd.train_privately(
+            model,
+            features[:count],
+            targets[:count],
+            settings,
+            noise_multiplier=0.0,
+            max_grad_norm=1.0,
+            loss=loss,
+        )
+        after = torch.cat([one.detach().reshape(-1) for one in model.parameters()])
+        return (after - before) * count  # the sum that is noised
+
+    assert float((moved(9) - moved(8)).norm()) <= 1.0 + 1e-4
+
+
+class Dropping(nn.Module):
+    """A layer that draws while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 1))
+
+    def forward(self, values):
+        return self.layers(values)
+
+
+def test_dropout_draws_by_the_seed_and_is_in_no_difference():
+    task = regression(model=Dropping)
+    before = torch.get_rng_state()
+    first, again = (sf.run(task, ["fedavg", "full-he"], **QUICK) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    for name in ("fedavg", "full-he"):
+        assert first.figure(name, "mse").mean == again.figure(name, "mse").mean
+    assert abs(first.difference("full-he", "fedavg", "mse").mean) < 1e-3
+
+
+def test_a_function_finds_nothing_of_another_client_on_its_module():
+    found = []
+
+    def train(model, features, targets, seed):
+        found.append((getattr(model, "mark", None), model.training, model.weight.requires_grad))
+        model.mark = seed
+        model.eval().requires_grad_(False)
+        return 0.0
+
+    sf.run(regression(train=train), "fedavg", **QUICK)
+    assert set(found) == {(None, True, True)}
+
+
+def words_by_layers():
+    return words(model=lambda: nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 3)))
+
+
+@pytest.mark.parametrize("given", [None, "much", torch.zeros(2)])
+def test_a_function_returns_a_number(given):
+    with pytest.raises(ParameterError, match="must return its mean loss"):
+        sf.run(regression(train=lambda *one: given), "fedavg", **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("make", "method", "settings", "said"),
+    [
+        (words_by_layers, "dp-sgd", {}, "dp-sgd trains by DP-SGD"),
+        (words, "fedml-he", {}, "cannot be differentiated for each sample"),
+        (lambda: regression(loss=nn.MSELoss(reduction="none")), "full-he", {}, "must return one number"),
+        (
+            lambda: regression(train=lambda *one: 0.0),
+            "selective-shield",
+            {"selective-shield": {"sensitivity": "batch"}},
+            "choose another kind of scores",
+        ),
+    ],
+)
+def test_what_a_method_cannot_do_is_said_before_another_one_trains(make, method, settings, said):
+    trained = []
+    with pytest.raises(ParameterError, match=said):
+        sf.run(
+            make(),
+            ["fedavg", method],
+            settings=settings,
+            on_round=lambda *one: trained.append(one),
+            **QUICK,
+        )
+    assert trained == []
+
+
+def test_a_model_that_fails_on_the_data_says_of_what_kind_they_are():
+    images = np.zeros((20, 5), np.uint8)
+    task = sf.Task(
+        model=lambda: nn.Linear(5, 2), train_data=(images, images[:, 0]), test_data=(images, images[:, 0])
+    )
+    with pytest.raises(ParameterError, match=r"features \(2, 5\) of int64 and targets \(2,\) of int64"):
+        sf.run(task, "fedavg", **QUICK)
+
+
+@pytest.mark.parametrize("name", ["seed", "epsilon", "bytes_up", "test_loss", "share_encrypted", "loss"])
+def test_a_metric_is_not_called_as_another_figure_is(name):
+    with pytest.raises(ParameterError, match=f"cannot be called '{name}'"):
+        regression(metrics={name: nn.functional.mse_loss})
+
+
+def test_the_loss_of_training_and_that_of_the_test_stand_apart():
+    (record,) = sf.run(regression(metrics={}), "fedavg", **(QUICK | {"rounds": 1})).records()
+    assert record["loss"] != record["test_loss"]
+
+
+def test_a_metric_that_changes_what_it_gets_changes_nothing_else():
+    def spoils(outputs, targets):
+        value = nn.functional.mse_loss(outputs, targets)
+        targets.zero_()
+        outputs.zero_()
+        return value
+
+    task = regression(metrics={"spoilt": spoils, "mse": nn.functional.mse_loss})
+    given = np.array(task.test_data[1])
+    result = sf.run(task, "fedavg", **QUICK)
+    assert result.figure("fedavg", "spoilt").mean == result.figure("fedavg", "mse").mean
+    np.testing.assert_array_equal(task.test_data[1], given)
+
+
+def test_a_method_that_ended_early_has_no_figures_beside_those_that_did_not():
+    """Its last round stood for the last one of all, in means and differences too."""
+    result = sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1), **QUICK)
+    result.runs[1].methods[1].rounds.pop()
+    assert np.isnan(result.figure("full-he", "mse").values).tolist() == [False, True]
+    assert np.isnan(result.difference("full-he", "fedavg", "mse").values).tolist() == [False, True]
+    assert "full-he with seed 1 ended after 1 rounds: no figures of it" in result.table()
+
+
+def test_synthetic_data_are_like_the_task_s():
+    features, targets = regression().train_data
+    result = sf.run(regression(), "alt-fl-si-he", synthetic=(features, targets), **QUICK)
+    assert np.isfinite(result.figure("alt-fl-si-he", "mse").mean)
+    with pytest.raises(ParameterError, match=r"features of the synthetic data are \(3,\)"):
+        sf.run(regression(), "alt-fl-si-he", synthetic=(features[:, :3], targets), **QUICK)
+
+
+def test_synthetic_data_of_a_task_are_in_its_checkpoint(tmp_path):
+    given = {"synthetic": regression().train_data, "checkpoint": str(tmp_path / "run"), **QUICK}
+
+    def stop(*told):
+        raise KeyboardInterrupt
+
+    with pytest.raises(RunInterrupted):
+        sf.run(regression(), "alt-fl-si-he", on_round=stop, **given)
+    gone_on = sf.run(regression(), "alt-fl-si-he", resume=True, **given)
+    assert [record["round"] for record in gone_on.records()] == [1, 2]
+
+
+OTHERS = {
+    "the model": {"model": lambda: nn.Sequential(nn.Linear(4, 1), nn.Identity())},
+    "the partition": {"partition": [range(30), range(30, 50), range(50, 60)]},
+    "the metrics": {"metrics": {"error": nn.functional.mse_loss}},
+    "the loss, optimizer or training": {"loss": nn.L1Loss()},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_another_task_does_not_go_on_with_a_run(tmp_path, what):
+    more = QUICK | {"checkpoint": str(tmp_path / "run")}
+    sf.run(regression(), "fedavg", **more)
+    with pytest.raises(PolicyError, match=f"differs in .*{what}"):
+        sf.run(regression(**OTHERS[what]), "fedavg", resume=True, **more)
+
+
+def test_a_seed_that_had_not_ended_its_first_round_begins_anew(tmp_path):
+    more = QUICK | {"checkpoint": str(tmp_path / "run")}
+
+    def stop(model, features, targets, seed):
+        raise KeyboardInterrupt
+
+    sf.run(regression(), "fedavg", seeds=(0, 1), **(more | {"checkpoint": str(tmp_path / "whole")}))
+    (tmp_path / "run" / "seed-0").parent.mkdir()
+    with pytest.raises(RunInterrupted):
+        sf.run(regression(train=stop), "fedavg", seeds=(0, 1), **more)
+    result = sf.run(regression(), "fedavg", seeds=(0, 1), resume=True, **more)
+    assert len(result.records()) == 4
+
+
+def test_a_task_by_import_path_is_loaded_once_for_all_seeds(tmp_path, monkeypatch):
+    (tmp_path / "counted_app.py").write_text(
+        "from lab.simulation.test_own_run import regression\nmade = []\n\n\n"
+        "def task():\n    made.append(1)\n    return regression()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    result = sf.run("counted_app:task", "fedavg", seeds=(0, 1), **QUICK)
+    import counted_app
+
+    assert counted_app.made == [1]
+    assert result.runs[0].config["task"] == "counted_app:task"

@@ -1,0 +1,103 @@
+"""Where clients train: devices by name, and how many threads a model is worth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import shieldfl as sf
+from lab.simulation.small_runs import run_methods
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.training_device import (
+    forward_products,
+    threads_worth,
+    torch_threads,
+    training_device,
+)
+from shieldfl.learning.networks import build_model
+from shieldfl.models.torch_bridge import exact_dtype
+
+
+@pytest.fixture
+def with_accelerators(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda", "cuda:1", "mps"])
+def test_a_device_that_torch_has_is_taken(with_accelerators, name):
+    assert training_device(name) == torch.device(name)
+
+
+@pytest.mark.parametrize("name", ["cuda:2", "xpu", "meta", "cpu:1"])
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(with_accelerators, name):
+    with pytest.raises(ParameterError, match="take cpu or cuda or cuda:0 or cuda:1 or mps"):
+        training_device(name)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:first"])
+def test_what_names_no_device_is_refused(name):
+    with pytest.raises(ParameterError):
+        training_device(name)
+
+
+def test_a_run_on_a_device_that_is_not_there_begins_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ParameterError, match="torch has no device 'cuda' on this machine"):
+        sf.run("digits", "fedavg", rounds=1, device="cuda", checkpoint=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_sums_are_kept_in_float64_where_the_device_has_it():
+    assert exact_dtype(torch.device("cuda:1")) == exact_dtype(torch.device("cpu")) == torch.float64
+    assert exact_dtype(torch.device("mps")) == torch.float32
+
+
+@pytest.fixture
+def three_before():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_run_has_its_threads_and_torch_gets_its_own_back(three_before):
+    seen = []
+    config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="linear", threads=1)
+    result = run_methods(config, ["fedavg"], None, lambda *_: seen.append(torch.get_num_threads()))
+    assert seen == [1]
+    assert result.environment["torch_threads"] == 1
+    assert torch.get_num_threads() == 3
+
+
+def test_a_run_that_fails_gives_them_back_too(three_before):
+    with pytest.raises(DataError):
+        run_methods(RunConfig(dataset="mnist", data_dir="no-such-folder", threads=1), ["fedavg"])
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("threads", [None, 2])
+def test_a_small_model_trains_on_one_thread(three_before, threads):
+    seen = []
+    config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="mlp", threads=threads)
+    result = run_methods(config, ["full-he"], None, lambda *_: seen.append(torch.get_num_threads()))
+    assert seen == [result.environment["torch_threads"]] == [1]
+    assert torch.get_num_threads() == 3
+
+
+def test_a_large_step_is_worth_all_that_there_may_be(three_before):
+    mlp, cnn = build_model("mlp", (1, 28, 28), 10, seed=0), build_model("simple-cnn", (3, 32, 32), 10, seed=0)
+    assert forward_products(mlp, (1, 28, 28)) == 784 * 256 + 256 * 128 + 128 * 10
+    convolutions = 32 * 3 * 9 * 32 * 32 + 64 * 32 * 9 * 16 * 16
+    assert forward_products(cnn, (3, 32, 32)) == convolutions + 64 * 8 * 8 * 256 + 256 * 10
+    assert threads_worth(mlp, (1, 28, 28), 32, 3) == 1
+    assert threads_worth(mlp, (1, 28, 28), 2000, 3) == 3
+    assert threads_worth(cnn, (3, 32, 32), 32, 2) == 2
+    assert cnn.training
+
+
+def test_without_a_number_nothing_changes(three_before):
+    with torch_threads(None):
+        assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3

@@ -1,0 +1,352 @@
+"""Clients that train in processes beside the first one come to what they come to in it; memory that they share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from multiprocessing import active_children, get_context
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lab.simulation.small_runs import run_methods
+from shieldfl.errors import ParameterError, RangeError
+from shieldfl.lab.simulation import training_processes
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.task import Task
+from shieldfl.lab.simulation.training_processes import ClientTraining, SharedVectors, can_copy_process
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.learning.stages import StageClock
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.privacy.noise import gaussian_noise
+
+pytestmark = pytest.mark.skipif(not can_copy_process(), reason="processes are copied on Linux alone")
+
+SMALL = RunConfig(
+    model="mlp",  # of which a batch of the test set is worth threads: torch has begun them when the next method forks
+    clients=6,
+    rounds=3,
+    local_epochs=1,
+    sample_rate=0.8,
+    dropout=0.15,
+    min_clients=2,
+    threads=1,
+)
+SETTINGS = MethodSettings().changed("selective-shield", {"noise_multiplier": 0.0})
+# Models in clusters are what is tried of it; Paillier's ciphertexts of them would take seconds.
+SETTINGS = SETTINGS.changed("sense-crypt", {"encryption": "kahe"})
+OF_TIME = ("seconds", "stage_seconds")
+
+
+def figures(result):
+    """All that was measured but for times."""
+    return [
+        [
+            {name: repr(one) for name, one in vars(record).items() if name not in OF_TIME}
+            for record in method.rounds
+        ]
+        + [method.notes, method.training]
+        for method in result.methods
+    ]
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The numbers of the processes that were begun."""
+    known = []
+    start = training_processes._started
+
+    def counting(*arguments):
+        process, connection = start(*arguments)
+        known.append(process.pid)
+        return process, connection
+
+    monkeypatch.setattr(training_processes, "_started", counting)
+    yield known
+    assert not active_children()
+
+
+@pytest.mark.parametrize("most", [128, 3])
+def test_figures_are_those_of_one_process(most, begun, monkeypatch):
+    """Scores, shares of their own, models in clusters, a dictionary; also where trainings wait for memory."""
+    monkeypatch.setattr(training_processes, "_MOST_TRAININGS", most)
+    monkeypatch.setattr(training_processes, "_MOST_BYTES", most << 20)
+    names = ["fedavg", "full-he", "mask-crypt"] if most == 128 else ["selective-shield", "sense-crypt"]
+    alone = run_methods(SMALL, names, SETTINGS)
+    assert not begun
+    beside = run_methods(replace(SMALL, threads=3), names, SETTINGS)
+    assert len(begun) == 3 * len(names)
+    assert figures(beside) == figures(alone)
+
+
+def test_copies_draw_other_noise(begun):
+    """No two of them go on from one state of a generator."""
+    everybody, drawn = get_context("fork").Barrier(3), []
+    trainers = [Draws(everybody) for _ in range(6)]
+    training = ClientTraining(trainers, lambda one: drawn.append(one.outcome.parameters.tobytes()), 3)
+    for client in range(6):
+        training.begin(client, START, 0)
+    training.wait_for_all()
+    training.close()
+    assert set().union(*(one.kinds for one in trainers)) == set(map(str, begun))
+    assert len(set(drawn)) == 6
+
+
+def test_dp_sgd_trains_in_copies(begun):
+    found = run_methods(replace(SMALL, threads=3, model="small-mlp", rounds=1, dropout=0.0), ["dp-sgd"])
+    assert len(begun) == 3
+    assert np.isfinite(found.methods[0].rounds[0].loss)
+
+
+def test_a_model_that_counts_batches_trains_in_this_process(begun):
+    run_methods(
+        replace(SMALL, model="simple-cnn", rounds=1, clients=2, sample_rate=1.0, threads=2), ["fedavg"]
+    )
+    assert not begun
+
+
+def test_on_a_machine_with_an_accelerator_clients_train_in_this_process(begun, monkeypatch):
+    """torch, once it has begun a thread for one, refuses gradients in a copy."""
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    run_methods(replace(SMALL, rounds=1, threads=2), ["fedavg"])
+    assert not begun
+
+
+def test_a_run_that_was_cut_off_goes_on(begun, tmp_path):
+    whole = run_methods(SMALL, ["full-he"])
+    kept = replace(SMALL, checkpoint=str(tmp_path / "run"), threads=2)
+
+    def stop(method, record):
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_methods(kept, ["full-he"], on_round=stop)
+    assert figures(run_methods(replace(kept, resume=True), ["full-he"])) == figures(whole)
+    assert len(begun) == 4
+
+
+def test_a_training_that_diverges_is_refused_as_in_one_process(begun):
+    raised = []
+    for threads in (1, 2):
+        with pytest.raises(RangeError) as error:
+            run_methods(replace(SMALL, threads=threads, learning_rate=1e30), ["full-he"])
+        raised.append(str(error.value))
+    assert raised[0] == raised[1]
+    assert len(begun) == 2
+
+
+@pytest.fixture
+def second_round(monkeypatch):
+    """Something that happens where a client trains in the second round."""
+    train, here = LocalTrainer.train, os.getpid()
+
+    def replaced(what):
+        def trained(self, start, seed):
+            if start.round == 2:
+                assert os.getpid() != here
+                what()
+            return train(self, start, seed)
+
+        monkeypatch.setattr(LocalTrainer, "train", trained)
+
+    return replaced
+
+
+def test_what_a_training_raises_is_raised_here_and_earlier_rounds_are_kept(begun, second_round):
+    def fail():
+        raise ParameterError("there is no such thing")
+
+    second_round(fail)
+    with pytest.raises(ParameterError, match="there is no such thing") as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    (method,) = error.value.ended.result.methods
+    assert len(method.rounds) == 1
+
+
+def test_a_process_that_is_killed_ends_the_run_with_advice_and_earlier_rounds_are_kept(begun, second_round):
+    second_round(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(
+        ParameterError, match=r"ended by itself: is there enough memory\? .*--threads 1"
+    ) as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    (method,) = error.value.ended.result.methods
+    assert len(method.rounds) == 1
+
+
+@pytest.mark.parametrize("begun_before", [0, 1])
+def test_where_no_process_can_be_begun_the_run_ends_with_advice(begun_before, monkeypatch):
+    fork, left = os.fork, [None] * begun_before
+
+    def full():
+        if left:
+            left.pop()
+            return fork()
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(ParameterError, match="could not be begun"):
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    assert not active_children()
+
+
+def test_ctrl_c_ends_them_and_what_is_finished_is_kept(begun, second_round):
+    parent = os.getpid()
+    second_round(lambda: (os.kill(parent, signal.SIGINT), time.sleep(60)))
+    # Also where a shell has turned it off, as for what it runs in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt) as error:
+            run_methods(replace(SMALL, threads=2), ["full-he"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    (method,) = error.value.result.methods
+    assert len(method.rounds) == 1
+
+
+class UnreadableError(Exception):
+    """Cannot be made again from what pickle keeps of it."""
+
+    def __init__(self, what, where):
+        super().__init__(what)
+
+
+@pytest.mark.parametrize(
+    "error", [UnreadableError("no such thing", "here"), ValueError("no such thing", lambda: 0)]
+)
+def test_an_error_that_cannot_be_sent_is_named(error, begun, second_round):
+    def fail():
+        raise error
+
+    second_round(fail)
+    with pytest.raises(RuntimeError, match=f"{type(error).__name__}: .*no such thing") as raised:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
+    assert "in fail" in "".join(raised.value.__notes__)
+
+
+def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
+    fork = os.fork
+
+    def interrupted():
+        number = fork()
+        if number:
+            os.kill(os.getpid(), signal.SIGINT)
+        return number
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_methods(replace(SMALL, threads=2), ["full-he"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not active_children()
+
+
+class Remembers(nn.Linear):
+    """Counts its trainings: in processes, each would count its own."""
+
+
+@pytest.mark.parametrize("changes", [{}, {"loss": nn.functional.cross_entropy}])
+def test_what_is_a_users_own_trains_in_this_process(changes, begun):
+    features = torch.randn(40, 4)
+    data = (features, (features.sum(1) > 0).long())
+    model = nn.Linear if changes else Remembers
+    task = Task(model=lambda: model(4, 2), train_data=data, test_data=data, **changes)
+    run_methods(replace(SMALL, threads=2, rounds=1), ["fedavg"], task=task)
+    assert not begun
+
+
+START = StartingPoint(np.zeros(3, np.float32), np.zeros(0, np.float32))
+
+
+class Draws:
+    """A trainer whose update is the core's noise, when as many train as there are copies."""
+
+    def __init__(self, everybody):
+        self.clock, self.kinds, self._everybody = StageClock(), set(), everybody
+
+    def train(self, start, seed):
+        self.kinds.add(str(os.getpid()))
+        self._everybody.wait(60)
+        return start.trained(gaussian_noise(np.zeros(3, np.float32), 1.0), start.buffers), 0.0
+
+
+class Sleeper:
+    """A trainer that takes as long as the test."""
+
+    def train(self, start, seed):
+        time.sleep(600)
+
+
+def test_processes_end_with_the_one_that_began_them():
+    script = f"""
+        import os, signal, sys
+        sys.path.insert(0, {os.path.dirname(os.path.dirname(os.path.dirname(__file__)))!r})
+        from multiprocessing import active_children
+        from shieldfl.lab.simulation.training_processes import ClientTraining
+        from lab.simulation.test_training_processes import START, Sleeper
+        training = ClientTraining([Sleeper()] * 2, print, 2)
+        for client in range(2):
+            training.begin(client, START, 0)
+        print(*(one.pid for one in active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left = [int(number) for number in done.stdout.split()]
+    assert len(left) == 2
+    deadline = time.monotonic() + 30
+    while any(map(_runs, left)):
+        assert time.monotonic() < deadline, "processes run without the one that began them"
+        time.sleep(0.05)
+
+
+def _runs(number: int) -> bool:
+    try:
+        with open(f"/proc/{number}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_model_that_all_start_from_is_written_once_and_others_are_not_mixed_up():
+    vectors = SharedVectors(3, 2, 1)
+
+    def start(values, buffer, constant=True):
+        made = np.array(values, np.float32), np.array([buffer], np.float32)
+        return StartingPoint(*(np.frombuffer(one.tobytes(), np.float32) if constant else one for one in made))
+
+    one = start([1, 2], 3)
+    places = [vectors.place(one), vectors.place(replace(one, scores="batch"))]
+    assert places[0].start == places[1].start
+    assert places[0].result != places[1].result
+    other = vectors.place(StartingPoint(one.parameters, start([0, 0], 4).buffers))
+    assert not vectors.has_room
+    assert [one.tolist() for one in vectors.start_of(places[1])] == [[1, 2], [3]]
+    assert [one.tolist() for one in vectors.start_of(other)] == [[1, 2], [4]]
+    for place in (*places, other):
+        vectors.give_back(place)
+    strided = np.frombuffer(np.arange(4, dtype=np.float32).tobytes(), np.float32)
+    for values in (strided[:2], strided[::2]):
+        place = vectors.place(StartingPoint(values, one.buffers))
+        assert vectors.start_of(place)[0].tolist() == values.tolist()
+        vectors.give_back(place)
+    with pytest.raises(ValueError, match="broadcast"):
+        vectors.place(StartingPoint(one.parameters, np.zeros(2, np.float32)))
+    vectors = SharedVectors(3, 2, 1)
+    changing = start([5, 6], 7, constant=False)
+    first = vectors.place(changing)
+    changing.parameters[:] = 8
+    assert vectors.start_of(vectors.place(changing))[0].tolist() == [8, 8]
+    assert vectors.start_of(first)[0].tolist() == [5, 6]

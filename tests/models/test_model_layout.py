@@ -1,0 +1,399 @@
+"""Models of every kind that people hold, through encryption and back."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shieldfl as sf
+from shieldfl.masks import LayerCount
+from shieldfl.models import BATCH_NORM_STATISTICS, ModelLayout
+
+STEP = 2.0**-20
+
+
+class Net(nn.Module):
+    """Has all that makes models awkward: tied tensors, frozen ones, BatchNorm, a scalar."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 11, bias=False)
+        self.head.weight = self.embedding.weight
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.frozen = nn.Linear(4, 3)
+        self.frozen.requires_grad_(False)
+
+
+def summed(layout, models, mask=None, **options):
+    """Return the decrypted sum of models that clients have encrypted."""
+    authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), min_clients=2)
+    keys = [authority.enrol(f"client-{number}") for number in range(len(models))]
+    aggregator = sf.kahe.Aggregator(
+        authority.public_key, round=1, positions=mask or sf.Mask.full(layout.size), weighted=False
+    )
+    for key, model in zip(keys, models, strict=True):
+        frame = layout.encrypt(sf.kahe.Encryptor(key), model, mask, round=1, **options)
+        aggregator.add(frame.to_bytes())
+    total = aggregator.total()
+    return sf.kahe.open(total, authority.sum_key(total.request()), keys[0])
+
+
+def test_a_module_is_encrypted_summed_and_loaded_by_its_names():
+    torch.manual_seed(1)
+    models = [Net() for _ in range(3)]
+    layout = ModelLayout.of(models[0])
+    mean = summed(layout, models) / 3
+    before = {name: value.clone() for name, value in models[0].state_dict().items()}
+    arrays = layout.replaced(models[0], mean)
+    models[0].load_state_dict(arrays)
+    expected = {
+        name: torch.stack([before[name], *(model.state_dict()[name] for model in models[1:])]).mean(0)
+        for name, value in before.items()
+        if value.is_floating_point()
+    }
+    for name, value in models[0].state_dict().items():
+        if name == "norm.num_batches_tracked":
+            assert value == before[name]
+        else:
+            torch.testing.assert_close(value, expected[name], atol=2 * STEP, rtol=1e-6)
+    assert models[0].head.weight is models[0].embedding.weight
+
+
+def test_a_tensor_under_two_names_is_sent_once_and_integers_stay_apart():
+    model = Net()
+    layout = ModelLayout.of(model)
+    assert layout.apart == ("norm.num_batches_tracked",)
+    names = [name for name, _ in layout.slices()]
+    assert "head.weight" not in names
+    assert names.count("embedding.weight") == 1
+    assert layout.size == 44 + 4 * 4 + 1 + 15
+
+
+@pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
+def test_a_shared_tensor_is_chosen_under_all_of_its_names(name):
+    """Else one name would bring the old values, and the other the new ones, into the same memory."""
+    model = Net()
+    assert {"head.weight", "embedding.weight"} <= set(ModelLayout.of(model, exclude=name).apart)
+    layout = ModelLayout.of(model, include=name)
+    arrays = layout.replaced(model, np.ones(layout.size))
+    assert arrays["head.weight"] is arrays["embedding.weight"]
+    model.load_state_dict(arrays)
+    assert bool((model.head.weight == 1).all())
+
+
+def test_frozen_parameters_stay_apart_on_request():
+    model = Net()
+    layout = ModelLayout.of(model, trainable_only=True)
+    assert {"frozen.weight", "frozen.bias"} <= set(layout.apart)
+    arrays = layout.replaced(model, np.zeros(layout.size))
+    assert torch.equal(arrays["frozen.weight"], model.frozen.weight)
+    assert not arrays["embedding.weight"].any()
+
+
+def test_an_adapter_is_a_subset_of_named_parameters():
+    model = Net()
+    adapter = {name: one for name, one in model.named_parameters() if name.startswith("norm.")}
+    layout = ModelLayout.of(adapter)
+    assert [name for name, _ in layout.slices()] == ["norm.weight", "norm.bias"]
+    layout.load(adapter, layout.replaced(adapter, np.arange(8.0)))
+    assert model.norm.bias.tolist() == [4.0, 5.0, 6.0, 7.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_width_of_floats_comes_back_as_it_went_in(dtype):
+    tree = {"a": torch.linspace(-1, 1, 6, dtype=dtype).reshape(2, 3), "b": torch.ones((), dtype=dtype)}
+    layout = ModelLayout.of(tree)
+    arrays = layout.replaced(tree, summed(layout, [tree, tree]) / 2)
+    for name, one in tree.items():
+        assert arrays[name].dtype == dtype
+        assert arrays[name].shape == one.shape
+        torch.testing.assert_close(arrays[name], one, atol=STEP, rtol=0.01)
+    assert layout.flatten(tree).dtype == (np.float64 if dtype == torch.float64 else np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_nested_dicts_of_numpy_arrays_are_models(dtype):
+    tree = {"encoder": {"w": np.ones((2, 2), dtype), "steps": np.array(3)}, "b": np.zeros(3, dtype)[::2]}
+    layout = ModelLayout.of(tree)
+    assert [name for name, _ in layout.slices()] == ["encoder.w", "b"]
+    arrays = layout.moved(tree, np.full(6, 0.5))
+    assert set(arrays) == {"encoder.w", "encoder.steps", "b"}
+    assert arrays["encoder.w"].dtype == dtype
+    assert arrays["encoder.w"].tolist() == [[1.5, 1.5], [1.5, 1.5]]
+    assert arrays["b"].tolist() == [0.5, 0.5]
+    # The order is the layout's, whichever a dict has.
+    turned = {"b": tree["b"], "encoder": {"steps": tree["encoder"]["steps"], "w": tree["encoder"]["w"]}}
+    assert np.array_equal(layout.flatten(turned), layout.flatten(tree))
+    layout.load(tree, arrays)
+    assert tree["b"].tolist() == [0.5, 0.5]
+
+
+def test_an_update_since_a_model_is_what_is_encrypted():
+    before = {"w": torch.zeros(4)}
+    trained = [{"w": torch.full((4,), 0.25)}, {"w": torch.full((4,), 0.75)}]
+    layout = ModelLayout.of(before)
+    start = {"w": torch.full((4,), 10.0)}  # outside of what the encryption takes
+    moved = [{"w": one["w"] + 10.0} for one in trained]
+    sums = summed(layout, moved, since=start)
+    assert sums.tolist() == [1.0] * 4
+    assert layout.moved(start, sums / 2)["w"].tolist() == [10.5] * 4
+
+
+def test_statistics_beyond_the_range_are_scaled_and_come_back():
+    model = Net()
+    model.norm.running_var += 1000.0
+    with pytest.raises(sf.RangeError, match=r"the tensor 'norm.running_var'"):
+        summed(ModelLayout.of(model), [model, model])
+    layout = ModelLayout.of(model, ranges=dict.fromkeys(BATCH_NORM_STATISTICS, 4096.0))
+    arrays = layout.replaced(model, summed(layout, [model, model]) / 2)
+    # The step grows with the range, by 1024, and half of it is what rounding moves; parameters keep theirs.
+    torch.testing.assert_close(arrays["norm.running_var"], model.norm.running_var, atol=512 * STEP, rtol=1e-6)
+    torch.testing.assert_close(arrays["scale"], model.scale.detach(), atol=STEP, rtol=0)
+
+
+def test_masks_by_name_mix_with_masks_by_position():
+    model = Net()
+    layout = ModelLayout.of(model)
+    by_name = layout.mask("norm.weight", re.compile(r"frozen\.(weight|bias)"))
+    assert by_name.count == 4 + 15
+    assert layout.mask("head.*") == layout.mask("embedding.weight")  # the same tensor
+    first = sf.Mask.from_indices([0], layout.size)
+    both = by_name | first
+    assert both.describe(layout) == both.describe(layout.parameters)
+    assert both.describe(layout)[:2] == [LayerCount("scale", 1, 1), LayerCount("embedding.weight", 0, 44)]
+    chosen = [one for one in both.describe(layout) if one.chosen]
+    assert [one.name for one in chosen] == ["scale", "norm.weight", "frozen.weight", "frozen.bias"]
+    sums = summed(layout, [model, model], both)
+    assert sums.shape == (both.count,)
+    other = Net()
+    arrays = layout.replaced(other, sums / 2, both)
+    assert torch.equal(arrays["embedding.weight"], other.embedding.weight)
+    torch.testing.assert_close(arrays["frozen.bias"], model.frozen.bias.detach(), atol=STEP, rtol=0)
+    moved = layout.moved(other, sums / 2, both)
+    torch.testing.assert_close(
+        moved["frozen.bias"], (other.frozen.bias + model.frozen.bias).detach(), atol=2 * STEP, rtol=0
+    )
+
+
+def test_include_and_exclude_choose_what_is_encrypted():
+    model = Net()
+    layout = ModelLayout.of(model, include=["norm.*", "scale"], exclude=re.compile(r".*running.*"))
+    assert [name for name, _ in layout.slices()] == ["scale", "norm.weight", "norm.bias"]
+    assert "norm.running_mean" in layout.apart
+    assert (
+        layout.flatten(
+            {"scale": model.scale, "norm": {"weight": model.norm.weight, "bias": model.norm.bias}}
+        ).size
+        == 9
+    )
+
+
+def test_a_layout_travels_as_text():
+    layout = ModelLayout.of(Net(), ranges={"norm.running_var": 100.0})
+    read = ModelLayout.from_json(layout.to_json())
+    assert read == layout
+    assert read.digest == layout.digest
+    assert ModelLayout.of(Net()).digest != layout.digest
+
+
+REFUSED = {
+    "missing": (lambda one: one.pop("b"), sf.ParameterError, "'b' is missing"),
+    "unknown": (lambda one: one.update(c=torch.ones(1)), sf.ParameterError, "'c' is not in the layout"),
+    "shape": (lambda one: one.update(b=torch.ones(4)), sf.ParameterError, r"'b' has the shape \(4,\)"),
+    "integers": (
+        lambda one: one.update(b=torch.ones(3, dtype=torch.int64)),
+        sf.ArrayTypeError,
+        "'b' is of int64",
+    ),
+    "complex": (
+        lambda one: one.update(b=torch.ones(3, dtype=torch.complex64)),
+        sf.ArrayTypeError,
+        "'b' is of complex64",
+    ),
+    "list": (lambda one: one.update(b=[1.0, 2.0, 3.0]), sf.ArrayTypeError, "'b' is a list"),
+    "number": (lambda one: one.update({3: torch.ones(1)}), sf.ParameterError, "3 is not"),
+    "twice": (
+        lambda one: one.update({"a": {"b": torch.ones(1)}, "a.b": torch.ones(1)}),
+        sf.ParameterError,
+        "'a.b'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_model_of_the_layout_is_refused_by_name(what):
+    change, error, match = REFUSED[what]
+    model = {"a": torch.zeros(2), "b": torch.zeros(3)}
+    layout = ModelLayout.of(model)
+    change(model)
+    with pytest.raises(error, match=match):
+        layout.flatten(model)
+    with pytest.raises(error, match=match):
+        layout.load({"a": torch.zeros(2), "b": torch.zeros(3)}, model)
+
+
+def test_all_differences_are_said_at_once():
+    layout = ModelLayout.of({f"layer{number}": torch.zeros(number + 1) for number in range(20)})
+    model = {f"layer{number}": torch.zeros(9) for number in range(2, 20)} | {
+        "layer19": torch.zeros(20, dtype=torch.int64),
+        "new": torch.zeros(1),
+    }
+    with pytest.raises(sf.ParameterError) as refused:
+        layout.flatten(model)
+    said = str(refused.value)
+    assert said.count("is missing") == 2
+    assert "'new' is not in the layout" in said
+    assert "'layer2' has the shape (9,), and in the layout (3,)" in said
+    assert said.endswith("and 10 more")
+
+
+def test_what_cannot_be_laid_out_is_refused():
+    model = {"a": torch.zeros(2), "n": torch.zeros(2, dtype=torch.int32)}
+    with pytest.raises(sf.ParameterError, match="no floats that are to be encrypted"):
+        ModelLayout.of(model, exclude="a")
+    with pytest.raises(
+        sf.ParameterError, match=r"no array of the model matches 'x\*': its names are like a, n"
+    ):
+        ModelLayout.of(model, include="x*")
+    with pytest.raises(sf.ParameterError, match="at least one name"):
+        ModelLayout.of(model).mask()
+    with pytest.raises(sf.ArrayTypeError, match=r"model\.state_dict"):
+        ModelLayout.of(torch.zeros(3))
+    with pytest.raises(sf.ArrayTypeError, match="'a' is of float8"):
+        ModelLayout.of({"a": torch.zeros(2).to(torch.float8_e4m3fn)})
+    with pytest.raises(sf.ParameterError, match="range of 'a'"):
+        ModelLayout.of(model, ranges={"a": float("nan")})
+    with pytest.raises(sf.ParameterError, match="range of 'a' is too large"):
+        ModelLayout.of(model, ranges={"a": 1e308}, limit=1e-300)
+    with pytest.raises(sf.ParameterError, match="limit"):
+        ModelLayout.of(model, limit=0.0)
+
+
+def test_other_numbers_of_values_are_refused():
+    model = {"a": torch.zeros(4)}
+    layout = ModelLayout.of(model)
+    for values in (np.zeros(3), np.zeros((4, 1)), np.zeros(4, np.int64), [0.0] * 4):
+        with pytest.raises(sf.ParameterError, match="expected 4 decrypted floats"):
+            layout.replaced(model, values)
+    with pytest.raises(sf.ParameterError, match="mask is one of 5"):
+        layout.moved(model, np.zeros(4), sf.Mask.full(5))
+    with pytest.raises(sf.ParameterError, match="mask is one of 5"):
+        sf.Mask.full(5).describe(layout)
+
+
+def test_nothing_changes_where_loading_is_refused():
+    model = {"a": torch.zeros(2), "b": torch.zeros(3)}
+    layout = ModelLayout.of(model)
+    with pytest.raises(sf.ParameterError):
+        layout.load(model, {"a": torch.ones(2), "b": torch.ones(4)})
+    assert not model["a"].any()
+
+
+def layout():
+    shared = np.zeros((2, 3), np.float32)
+    return ModelLayout.of({"a": shared, "b": shared, "c": np.zeros(4), "n": np.zeros(1, np.int64)})
+
+
+CHANGES = {
+    "name that is a number": lambda one: one["places"][0].update(name=3),
+    "names as one text": lambda one: one["places"][1].update(aliases="xy"),
+    "alias that is a number": lambda one: one["places"][1].update(aliases=[3]),
+    "what is apart as one text": lambda one: one.update(apart="xy"),
+    "what is apart by numbers": lambda one: one.update(apart=[1]),
+    "what is apart as a dict": lambda one: one.update(apart={"n": 1}),
+    "no such dtype": lambda one: one["places"][0].update(dtype="int32"),
+    "dtype that is a list": lambda one: one["places"][0].update(dtype=["float32"]),
+    "places as a dict": lambda one: one.update(places={"a": 1}),
+    "shape as a text": lambda one: one["places"][0].update(shape="23"),
+    "shape with a fraction": lambda one: one["places"][0].update(shape=[2.0]),
+    "scale that is none": lambda one: one["places"][0].update(exponent=None),
+    "version that is true": lambda one: one.update(version=True),
+    "too many values": lambda one: one["places"][0].update(shape=[2**31, 1]),
+    "too many together": lambda one: one["places"][0].update(shape=[2**31 - 3]),
+    "nothing encrypted": lambda one: one.pop("places"),
+    "later version": lambda one: one.update(version=2),
+    "shape below 0": lambda one: one["places"][0].update(shape=[-1]),
+    "shape that is true": lambda one: one["places"][0].update(shape=[True]),
+    "scale beyond all": lambda one: one["places"][0].update(exponent=10**6),
+    "one name twice": lambda one: one["places"][1].update(name=one["places"][0]["name"]),
+    "no places": lambda one: one.update(places=[]),
+    "apart and not": lambda one: one.update(apart=["a"]),
+    "places as a number": lambda one: one.update(places=3),
+    "sizes nobody can hold": lambda one: one["places"][0].update(shape=[2**62] * 1000),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_text_of_other_types_or_sizes_is_refused(what):
+    one = json.loads(layout().to_json())
+    CHANGES[what](one)
+    with pytest.raises(sf.WireFormatError):
+        ModelLayout.from_json(json.dumps(one))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "[]",
+        "3",
+        "null",
+        '"a"',
+        "",
+        "1" * 5000,
+        "NaN",
+        "no JSON",
+        3,
+        None,
+        b"\xff\xfe\xfd",
+    ],
+)
+def test_what_is_no_text_of_a_layout_is_refused(text):
+    with pytest.raises(sf.WireFormatError):
+        ModelLayout.from_json(text)
+
+
+def test_the_most_positions_are_those_of_a_mask():
+    one = json.loads(layout().to_json())
+    one["places"][0].update(shape=[2**31 - 4])
+    assert ModelLayout.from_json(json.dumps(one)).size == 2**31
+    with pytest.raises(sf.ParameterError):
+        sf.Mask.full(2**31 + 1)
+
+
+def test_a_model_that_no_mask_can_be_of_is_not_laid_out():
+    model = {name: torch.empty(2**30, device="meta") for name in ("a", "b", "c")}
+    assert ModelLayout.of(model, exclude="c").size == 2**31
+    with pytest.raises(sf.ParameterError, match="include"):
+        ModelLayout.of(model)
+
+
+def test_digests_tell_layouts_apart_by_all_that_they_have():
+    def digest(model, **options):
+        return ModelLayout.of(model, **options).digest
+
+    model = {"a": np.zeros(4, np.float32), "b": np.zeros(4, np.float32), "n": np.zeros(1, np.int64)}
+    others = [
+        {**model, "a": np.zeros((2, 2), np.float32)},
+        {**model, "a": np.zeros(4, np.float16)},
+        {**model, "b": model["a"]},
+        {"x": model["a"], "b": model["b"], "n": model["n"]},
+        {"b": model["b"], "a": model["a"], "n": model["n"]},
+        {"a": model["a"], "b": model["b"]},
+    ]
+    digests = {digest(one) for one in others} | {
+        digest(model),
+        digest(model, ranges={"a": 100.0}),
+        digest(model, exclude="b"),
+    }
+    assert len(digests) == len(others) + 3
+    assert digest({name: one + 1 for name, one in model.items()}) == digest(model)
+    assert digest(model, ranges={"a": 100.0}) == digest(model, ranges={"a": 101.0})

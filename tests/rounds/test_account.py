@@ -1,0 +1,116 @@
+"""What an account makes of roles' reports."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from methods.method_conformance import SteppedRun
+from methods.variants import CLIENTS, every_variant
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.privacy.accountant import epsilon_of
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, OpenedSum
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.reports import Note, Report, Reporter, Tally
+
+
+def test_a_role_reports_everything_once():
+    role = Reporter()
+    role.record(OpenedSum(1))
+    role.note(Note("read this"))
+    role.clock.add({"open": 2.0})
+    assert role.report() == Report((OpenedSum(1),), (Note("read this"),), {"open": 2.0})
+    assert role.report() == Report()
+
+
+def test_remarks_stand_once_and_tallies_are_added_up():
+    account = Account(["known before"])
+    clipped = "values were cut off"
+    account.take(Report(notes=(Tally(0, 10, clipped), Note("2 pruned", "pruning"), Note("read this"))))
+    assert account.notes == ["known before", "2 pruned", "read this"]
+    account.take(Report(notes=(Tally(3, 990, clipped), Note("5 pruned", "pruning"), Note("read this"))))
+    account.take(Report(notes=(Tally(1, 1000, clipped),)))
+    account.note("by the driver")
+    assert account.notes == [
+        "known before",
+        "5 pruned",
+        "read this",
+        f"4 of 2,000 {clipped}",
+        "by the driver",
+    ]
+
+
+def test_seconds_of_all_roles_are_added_up():
+    account = Account()
+    account.take(Report(seconds={"open": 1.0, "upload": 0.5}))
+    account.take(Report(seconds={"open": 2.0}))
+    assert account.clock.take() == {"open": 3.0, "upload": 0.5}
+    assert account.clock.take() == {}
+
+
+def test_what_is_readable_has_no_bound_and_without_noise_there_is_no_figure():
+    account = Account()
+    account.charge_draw(3)
+    assert math.isnan(account.spent().epsilon)
+    account.take(Report((ClearUpload(1, 0),)))
+    assert math.isinf(account.spent().epsilon)
+    assert account.spent().rounds == 1
+    assert account.settings() == {}
+
+
+def test_an_epsilon_has_its_delta():
+    noised = Report((NoisedUpload(1, 0, Noise(2.0, "client")),))
+    account, without = Account(delta=1e-5), Account()
+    for one in (account, without):
+        one.take(noised)
+    assert account.spent().delta == account.settings()["delta"] == 1e-5
+    assert account.settings()["epsilon_of_what_was_charged"] == account.spent().of_noise > 0.0
+    assert account.settings()["most_steps_charged_to_a_client"] == 1
+    with pytest.raises(ParameterError, match="delta"):
+        without.spent()
+
+
+def test_a_draw_is_charged_as_the_method_says_and_never_beyond_the_target():
+    noise = Noise(4.0, "client")
+    two = epsilon_of({noise: 2}, 1e-5)
+    account = Account(delta=1e-5, per_draw=noise, target_epsilon=two)
+    account.charge_draw(9)
+    account.charge_draw(0)
+    spent = account.spent()
+    assert (spent.rounds, spent.steps) == (2, 2)
+    assert spent.of_noise == two
+    # Nothing has left yet: there is a charge, and no claim.
+    assert math.isnan(spent.epsilon)
+    with pytest.raises(PolicyError, match="is spent after 2 draws"):
+        account.charge_draw(9)
+    with pytest.raises(ParameterError, match="participants"):
+        Account(per_draw=noise).charge_draw(-1)
+    assert repr(account.spent()) == repr(spent)
+
+
+@every_variant
+def test_reports_of_rounds_and_roles_may_come_in_any_order(variant):
+    run = SteppedRun(variant)
+    roles = [*run.clients, run.aggregator, *([] if run.authority is None else [run.authority])]
+    reports = []
+    for _ in range(3):  # the third is Alt-FL's first of the other kind
+        run.run_round()
+        reports.append([role.report() for role in roles])
+    found, epsilons = [], []
+    for order in (
+        [report for of_round in reports for report in of_round],
+        [report for of_round in reversed(reports) for report in of_round],
+        [of_round[role] for role in range(len(roles)) for of_round in reports],
+        [report for of_round in reversed(reports) for report in reversed(of_round)],
+    ):
+        account = run.method.account()
+        for _ in reports:
+            account.charge_draw(CLIENTS)
+        for report in order:
+            account.take(report)
+        found.append((repr(account.spent()), account.settings(), sorted(account.book.readable_parts)))
+        epsilons.append(account.spent().epsilon)
+    assert found[0] == found[1] == found[2]
+    # With the key authority's before the clients' of its round, no figure is lower.
+    assert found[3] == found[0] or epsilons[3] == math.inf

@@ -1,0 +1,197 @@
+"""The aggregator opens sums itself: nothing else changes, and the authority and clients see less of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.method_conformance import SteppedRun
+from methods.variants import (
+    ONE_OF_EACH_KIND,
+    each_as_parameter,
+    labelled,
+    opened_by_aggregator,
+    opened_by_clients,
+    variants,
+)
+from shieldfl.authority.message import Message
+from shieldfl.encryption.enrolment import OPENER, EnrolmentRequest
+from shieldfl.errors import (
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    SecretCopyError,
+    WireFormatError,
+)
+from shieldfl.rounds.public_setup import PublicSetup
+
+OPENED_BY_AGGREGATOR = [one for one in opened_by_aggregator(variants()) if not one.noisy]
+# One of each kind that an aggregator can open for; the rest is slow.
+OTHERS = {one.label.partition("/opened")[0] for one in OPENED_BY_AGGREGATOR} - set(ONE_OF_EACH_KIND)
+each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_AGGREGATOR, OTHERS))
+SEALED = bytes(32)
+
+
+def run_of(label: str, **options: object) -> SteppedRun:
+    (variant,) = opened_by_aggregator([labelled(label)])
+    return SteppedRun(variant, **options)
+
+
+@each_method
+def test_the_models_are_those_of_the_other_openers_whoever_was_in_which_round(variant):
+    label = labelled(variant.label.removesuffix("/opened by the aggregator"))
+    opened = SteppedRun(variant, restarts_roles=True)
+    others = [SteppedRun(label), SteppedRun(opened_by_clients([label])[0])]
+    for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3], [0, 1, 2, 3]):
+        for run in (opened, *others):
+            run.run_round(participants)
+    for other in others:
+        for client in range(4):
+            own, theirs = opened.merged(client), other.merged(client)
+            np.testing.assert_array_equal(own.parameters, theirs.parameters)
+            np.testing.assert_array_equal(own.buffers, theirs.buffers)
+
+
+@each_method
+def test_the_authority_sees_lists_and_digests_and_clients_no_sum(variant):
+    run = SteppedRun(variant)
+    seen = []
+    honest = run.authority.answer
+    run.authority.answer = lambda phase, message: (seen.append(message), honest(phase, message))[1]
+    for _ in range(2):
+        run.run_round()
+    assert seen
+    assert all(message.keys() == {"round", "request"} for message in seen)
+    assert max(message.nbytes for message in seen) < 600
+    model = bytes(run.aggregator.newest_model()["parameters"])
+    assert model not in bytes(run.authority.state(SEALED))
+    assert bytes(run.model["parameters"]) == model
+    assert "total" not in {name for client in range(4) for name in run.method.message_for(client, run.model)}
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        ("dict-pfl", "without the secret that clients keep from it"),
+        ("sense-crypt/clusters", "as it is set"),
+        ("full-he/ckks", "as it is set"),
+        ("plain-he", "as it is set"),
+        ("fedavg", "as it is set"),
+    ],
+)
+def test_who_cannot_is_told_so_before_a_key_is_made(label, why):
+    with pytest.raises(ParameterError, match=f"cannot open sums {why}"):
+        SteppedRun(labelled(label), opener="aggregator")
+
+
+def test_an_aggregator_that_opens_needs_the_model_that_the_set_up_pins():
+    run = run_of("full-he")
+    with pytest.raises(ParameterError, match="give it the initial model"):
+        run.method.aggregator_steps(run.setup, run.weights)
+    other = type(run.initial)(run.initial.parameters + np.float32(1.0), run.initial.buffers)
+    with pytest.raises(KeyMismatchError, match="another model than the federation begins with"):
+        run.method.aggregator_steps(run.setup, run.weights, initial=other)
+    # A set-up of the same sizes in which clients open is another one, with another digest.
+    others = SteppedRun(opened_by_clients([labelled("full-he")])[0])
+    assert PublicSetup.from_bytes(run.setup.to_bytes(), run.setup.digest).plan.opener == "aggregator"
+    with pytest.raises(ParameterError, match="another method, plan or settings"):
+        others.method.aggregator_steps(run.setup, run.weights, initial=run.initial)
+
+
+def test_states_of_an_aggregator_that_opens_are_sealed_and_bound_to_what_it_is():
+    run = run_of("full-he")
+    run.run_round()
+    with pytest.raises(PolicyError, match="holds secret keys"):
+        run.aggregator.state()
+    state = run.aggregator.state(SEALED)
+    fresh = run.new_aggregator()
+    fresh.restore(state, SEALED)
+    assert fresh.newest_model() == run.aggregator.newest_model()
+    assert fresh.model_digest() == run.aggregator.model_digest()
+    others = SteppedRun(opened_by_clients([labelled("full-he")])[0])
+    with pytest.raises((KeyMismatchError, WireFormatError)):
+        others.new_aggregator().restore(state, SEALED)
+    with pytest.raises(SecretCopyError):
+        fresh._opening._grant.__reduce_ex__(2)
+
+
+def test_an_aggregator_that_lost_its_state_gets_no_second_grant():
+    """Its identity is vouched for by whoever passes requests on: a second one could be somebody else."""
+    run = run_of("full-he")
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        run.authority.grant(run.new_aggregator().enrolment())
+    again = run.authority.grant(run.aggregator.enrolment())
+    run.aggregator.enrolled(again)
+    elsewhere = EnrolmentRequest.of(run.reader.check.identity, bytes(32), OPENER, bytes(32)).to_bytes()
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        run.authority.keys.grant_opener(elsewhere)
+    with pytest.raises(KeyMismatchError, match="another client or session"):
+        run.new_aggregator().enrolled(again)
+
+
+@pytest.mark.parametrize("in_a_file", [False, True])
+@pytest.mark.parametrize("turn", range(5))
+def test_the_aggregator_may_ask_for_its_grant_before_among_and_after_the_clients(turn, in_a_file, tmp_path):
+    run = run_of("full-he")
+    method, plan = run.method, run.method.plan
+    store = tmp_path / "store" if in_a_file else None
+    authority, setup = method.authority_setup(run.initial, store=store)
+    clients = [
+        method.client_steps(setup, index, run.weights[index], run.initial) for index in range(plan.clients)
+    ]
+    aggregator = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    others = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    for at in range(plan.clients + 1):
+        if at == turn:
+            granted = authority.grant(aggregator.enrolment())
+            aggregator.enrolled(granted)
+        if at < plan.clients:
+            clients[at].enrolled(authority.enrol(at, clients[at].enrolment()))
+        if at < max(turn, plan.clients - 1):
+            assert authority.keys._owner.enrolment_key is not None
+    assert authority.keys._owner.enrolment_key is None
+    state = authority.state(SEALED)
+    authority.keys.close()
+    again = method.authority_steps(setup, run.initial, store=store)
+    again.restore(state, SEALED)
+    assert again.keys._store.keep_enrolment_key(None) is None
+    assert again.grant(aggregator.enrolment()) == granted
+    with pytest.raises(PolicyError, match="granted the answers of this session before"):
+        again.grant(others.enrolment())
+
+
+def test_a_grant_that_came_after_the_authority_s_state_was_kept_is_given_again(tmp_path):
+    """The file has it: nothing that requests are sealed to is needed for that any more."""
+    run = run_of("full-he")
+    method, store = run.method, tmp_path / "store"
+    authority, setup = method.authority_setup(run.initial, store=store)
+    for index in range(method.plan.clients):
+        client = method.client_steps(setup, index, run.weights[index], run.initial)
+        authority.enrol(index, client.enrolment())
+    state = authority.state(SEALED)
+    aggregator = method.aggregator_steps(setup, run.weights, initial=run.initial)
+    granted = authority.grant(aggregator.enrolment())
+    authority.keys.close()
+    again = method.authority_steps(setup, run.initial, store=store)
+    again.restore(state, SEALED)
+    assert again.grant(aggregator.enrolment()) == granted
+
+
+def test_before_it_was_granted_anything_it_opens_nothing():
+    run = run_of("full-he")
+    first = run.begin_round(1)
+    aggregator = run.new_aggregator()
+    aggregator.begin_round(1, Message())
+    aggregator.begin_phase("update", 1, None)
+    for index, client in enumerate(run.clients):
+        run.train_client(index, 1, 4, first)
+        aggregator.receive("update", index, client.step("update", None))
+    with pytest.raises(ParameterError, match="close it first"):
+        aggregator.request("update")
+    aggregator.close("update")
+    with pytest.raises(ParameterError, match="phase 'scores' opens no total"):
+        aggregator.open("scores", Message())
+    answer = run.authority.answer("update", aggregator.request("update"))
+    with pytest.raises(PolicyError, match="granted no answers"):
+        aggregator.open("update", answer)
+    assert aggregator.newest_model() == run.initial.to_message()
