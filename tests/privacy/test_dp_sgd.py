@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from learning.separable_samples import CLASSES, SHAPE, samples
 from shieldfl.errors import RangeError
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
@@ -18,16 +19,6 @@ from shieldfl.models.sample_gradients import gradients_of_samples
 from shieldfl.models.torch_bridge import flatten
 from shieldfl.privacy.dp_sgd import PrivateTraining, train_privately
 from shieldfl.settings import TrainingSettings, settings_of
-
-SHAPE = (1, 6, 6)
-CLASSES = 4
-
-
-def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(CLASSES, *SHAPE, generator=torch.Generator().manual_seed(99))
-    labels = torch.randint(0, CLASSES, (count,), generator=generator)
-    return centres[labels] + torch.randn(count, *SHAPE, generator=generator), labels
 
 
 def model(name: str = "mlp") -> nn.Module:

@@ -1,5 +1,5 @@
 // Operations on secrets, for the two checks that neither their path nor an address depends on a secret: under
-// valgrind (constant_time_taint.cpp), and by following two runs step by step (constant_time_trace.cpp).
+// valgrind (taint.cpp), and by following two runs step by step (trace.cpp).
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct SecretOperation {
   // which does not. Allocates alike for both. What it returns is watched.
   //
   // A stream of random bytes has the same seed in both variants. The trace exchanges the words of every pair
-  // in variant 1, so that samples differ while the same proposals are rejected (constant_time_exchange.h).
+  // in variant 1, so that samples differ while the same proposals are rejected (exchange.h).
   std::function<std::function<void()>(int variant)> prepare;
 };
 

@@ -1,5 +1,5 @@
 // The order of bits. Distributions are tested in statistics_samplers.cpp, instruction sets in
-// test_ring_sampler_kernels.cpp.
+// test_sampler_kernels.cpp.
 #include <algorithm>
 #include <array>
 #include <cstdint>

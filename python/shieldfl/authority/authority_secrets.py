@@ -27,11 +27,9 @@ __all__ = ["EXPORTED_BYTES", "AuthoritySecrets", "JointKeys"]
 _SIGNING_BYTES = 32
 _PUBLIC_BYTES = 1216
 _MLKEM_BYTES = 64
-_X25519_BYTES = 32
 _OPENING_DOMAIN = b"shieldfl opening key 1\0"
 EXPORTED_BYTES = _SIGNING_BYTES + _PUBLIC_BYTES + 2 * SECRET_BYTES
 """Of what :meth:`AuthoritySecrets.export` returns."""
-_ENROLMENT_BYTES = _MLKEM_BYTES + _X25519_BYTES
 
 
 class AuthoritySecrets(Uncopied):

@@ -144,27 +144,19 @@ def _before_command(
     """Take the options before the command; each acts through its own callback."""
 
 
-app.add_typer(
-    typer.Typer(
-        name="profile",
-        cls=_ProfileCommands,
-        help="Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
-        no_args_is_help=True,
-    )
-)
-app.add_typer(
-    typer.Typer(
-        name="authority",
-        cls=_AuthorityCommands,
-        help="Make, look at and serve a key authority that aggregators reach over HTTPS.",
-        no_args_is_help=True,
-    )
-)
-app.add_typer(
-    typer.Typer(
-        name="flower",
-        cls=_FlowerCommands,
-        help="Make an app for Flower whose clients' updates are protected, and look after its nodes.",
-        no_args_is_help=True,
-    )
-)
+_GROUPS: dict[str, tuple[type[TyperGroup], str]] = {
+    "profile": (
+        _ProfileCommands,
+        "Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
+    ),
+    "authority": (
+        _AuthorityCommands,
+        "Make, look at and serve a key authority that aggregators reach over HTTPS.",
+    ),
+    "flower": (
+        _FlowerCommands,
+        "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
+    ),
+}
+for _name, (_commands, _help) in _GROUPS.items():
+    app.add_typer(typer.Typer(name=_name, cls=_commands, help=_help, no_args_is_help=True))

@@ -16,7 +16,6 @@ __all__ = [
     "KEY_SIZES",
     "REGISTRY",
     "calibrations",
-    "checked_encryption",
     "encryptions",
     "scheme_named",
     "scheme_of",
@@ -59,13 +58,6 @@ def scheme_named(encryption: str) -> Scheme:
         if encryption in scheme.calibrations:
             return scheme
     raise ParameterError(f"encryption must be one of {', '.join(encryptions())}")
-
-
-def checked_encryption(encryption: str, key_bits: int) -> Scheme:
-    """Return the scheme of a setting. Raises ParameterError for an unknown name, or keys that it does not have."""
-    scheme = scheme_named(encryption)
-    scheme.check_key_bits(key_bits)
-    return scheme
 
 
 def encryptions() -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def _sampled(comparison: Comparison[Any]) -> str:
     )
 
 
-def print_targets(targets: Sequence[Target], console: Console, head: str = "figure") -> None:
+def print_targets(targets: Sequence[Target], console: Console) -> None:
     """Print one line for each figure, and the notes below; without columns that none of them fills."""
     rows = [
         (
@@ -172,7 +172,7 @@ def print_targets(targets: Sequence[Target], console: Console, head: str = "figu
         )
         for target in targets
     ]
-    heads = (head, "measured", "target", "stretch", "")
+    heads = ("figure", "measured", "target", "stretch", "")
     filled = [column for column in range(len(heads)) if any(row[column] for row in rows)]
     console.print(
         result_table(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from threading import Thread
 from types import ModuleType
 
@@ -25,6 +25,7 @@ from shieldfl.lab.audit.attack import ModelPlantingAttack, UpdateAttack
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Piece, PieceWorker
 from shieldfl.lab.audit.result import FEWEST_TRIES, UNDEFENDED, Cell
 from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.training_processes import end_with_parent
 
 __all__ = [
     "Processes",
@@ -131,14 +132,7 @@ def _no_script() -> Iterator[None]:
 
 def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)  # whoever began this process is gone
+    Thread(target=end_with_parent, daemon=True).start()
 
 
 @functools.cache

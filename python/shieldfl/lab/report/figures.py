@@ -264,11 +264,11 @@ class Line:
     dashed: bool = False
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line], most_marks: int = 8) -> None:
+def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw lines, later ones thinner, and with marks elsewhere, so that lines on each other can be told apart."""
     for depth, line in enumerate(lines):
         width = max(4.8 - 0.8 * depth, 1.6)
-        every = -(-len(line.x) // most_marks)
+        every = -(-len(line.x) // 8)  # marks, at most
         axes.plot(
             line.x,
             line.y,

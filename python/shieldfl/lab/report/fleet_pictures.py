@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from shieldfl.lab.report.figures import (
     draw_lines,
     name_rows,
     new_figure,
-    render_png,
     set_title,
 )
 from shieldfl.quantities import seconds_text
@@ -48,7 +46,6 @@ __all__ = [
     "draw_straggler_index",
     "straggler_index_by_budget",
     "timelines",
-    "write_png",
 ]
 
 SEGMENTS = (*STAGES, "wait", "download")
@@ -174,11 +171,6 @@ def draw_round_times(
     axes.set_ylim(-0.03 * top, top)
     axes.yaxis.set_major_formatter("{x:,g}")
     return figure
-
-
-def write_png(figure: Figure, path: str | Path) -> None:
-    """Write a figure, with nothing in the file that changes from run to run. Raises OSError."""
-    Path(path).write_bytes(render_png(figure))
 
 
 def _lines(named: Mapping[str, tuple[Sequence[float], Sequence[float]]], shape: Shape) -> tuple[Figure, Axes]:

@@ -31,7 +31,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = ["ClientTraining", "SharedVectors", "Trained", "can_copy_process"]
+__all__ = ["ClientTraining", "SharedVectors", "Trained", "can_copy_process", "end_with_parent"]
 
 
 _MOST_BYTES = 256 * 2**20
@@ -286,12 +286,13 @@ def _train_in_copy(
     with suppress(OSError):  # where a sandbox forbids it
         os.nice(_NICENESS)
     gc.freeze()  # what was there before is never collected: looking at it would copy its pages
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     while True:
         told.send(_trained_into(vectors, trainers, queue.get()))
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait until whoever began this process is gone, and end it then."""
     parent = parent_process()
     assert parent is not None
     parent.join()

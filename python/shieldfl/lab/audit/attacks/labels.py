@@ -204,8 +204,6 @@ def computed_last_layer(observed: ObservedUpdate) -> ComputedLayer | None:
     return ComputedLayer(name, of)
 
 
-FloatArray = NDArray[np.float64]
-
 _CLEAR = 2.0
 """Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
 
@@ -262,7 +260,7 @@ class Ilrg(UpdateAttack):
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-    def _gradient(self, observed: ObservedUpdate) -> tuple[str, FloatArray]:
+    def _gradient(self, observed: ObservedUpdate) -> tuple[str, Floats]:
         """Return the name of the bias, and the gradient of the weight, or what is told of it where it is computed."""
         layer = last_layer(observed)
         if layer is not None and layer.bias is not None:
@@ -272,14 +270,14 @@ class Ilrg(UpdateAttack):
         return computed.bias, computed.weight_gradient(observed)
 
     def _class_features(
-        self, weight_gradient: FloatArray, bias_gradient: FloatArray, telling: NDArray[np.bool_]
-    ) -> FloatArray:
+        self, weight_gradient: Floats, bias_gradient: Floats, telling: NDArray[np.bool_]
+    ) -> Floats:
         """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing.
 
         ``telling`` (C,) says where it does.
         """
         with np.errstate(over="ignore"):
-            features: FloatArray = np.nan_to_num(
+            features: Floats = np.nan_to_num(
                 np.divide(
                     weight_gradient,
                     bias_gradient[:, None],
@@ -296,7 +294,7 @@ class Ilrg(UpdateAttack):
         return features
 
 
-def whole_counts(counts: FloatArray, total: int) -> NDArray[np.int64]:
+def whole_counts(counts: Floats, total: int) -> NDArray[np.int64]:
     """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders.
 
     Negative ones become 0, and the others are scaled. All the same where none is positive.

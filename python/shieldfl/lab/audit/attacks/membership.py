@@ -181,11 +181,7 @@ class MembershipFigures:
     interval, by Dvoretzky, Kiefer, Wolfowitz and Massart, holds for all thresholds at once."""
 
 
-def membership_figures(
-    scores: NDArray[np.float64],
-    members: NDArray[np.bool_],
-    false_positives: tuple[float, ...] = (0.01, 0.001),
-) -> MembershipFigures:
+def membership_figures(scores: NDArray[np.float64], members: NDArray[np.bool_]) -> MembershipFigures:
     """Measure scores (n,), higher for likelier members, beside the truth (n,).
 
     Raises ParameterError for arrays that do not fit, scores that are not finite, or without 2 members and 2 others.
@@ -198,7 +194,7 @@ def membership_figures(
     false_rates, true_rates, _ = roc_curve(members, scores, drop_intermediate=False)
     at = {
         share: _share(round(float(true_rates[false_rates <= share].max()) * inside), inside)
-        for share in false_positives
+        for share in (0.01, 0.001)
         if share * outside >= 1
     }
     difference = float((true_rates - false_rates).max())
