@@ -133,9 +133,9 @@ def _bound_to(public_key: SchemePublicKey, purpose: str, part: int) -> tuple[Any
         raise ParameterError("part must be below 2**32")
     if isinstance(public_key, EnrolledPublicKey):
         return purpose_id(purpose), number
-    if number:
+    if number or purpose != "update":
         raise ParameterError(
-            "frames say which part of a model they are only where clients enrol: leave part out"
+            "frames say what they are, and which part of a model, only where clients enrol: leave purpose and part out"
         )
     return ()
 
@@ -366,6 +366,8 @@ class Encryptor(Uncopied):
 
     _of_one_scheme: ClassVar[bool] = False
     """Whether it takes keys of a scheme that has an Encryptor of its own, and no others."""
+    _keys: ClassVar[type[SchemePublicKey]] = SchemePublicKey
+    """The public keys that it takes, or takes client's keys of."""
     _warned_round: int | None = None
     speaks_of_settings = False
     """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
@@ -387,7 +389,7 @@ class Encryptor(Uncopied):
         if self._client_key is not None:
             self._client_key.check_complete()
         public_key = key.public_key if isinstance(key, ClientKey) else key
-        self.public_key: Any = checked_key(public_key, SchemePublicKey, self._of_one_scheme)
+        self.public_key: Any = checked_key(public_key, self._keys, self._of_one_scheme)
         self._threads = as_threads(threads)
         self._bound = _bound_to(self.public_key, purpose, part)
         self._core = self.public_key._core_encryptor(self.public_key._core)
@@ -491,6 +493,9 @@ class Aggregator:
     client that is first, and wrong, otherwise keeps all others out.
     """
 
+    _keys: ClassVar[type[SchemePublicKey]] = SchemePublicKey
+    """The public keys that it takes."""
+
     def __init__(
         self,
         public_key: SchemePublicKey,
@@ -510,9 +515,7 @@ class Aggregator:
             weighted,
             as_threads(threads),
         )
-        self._set_up(
-            checked_key(public_key, SchemePublicKey), *_bound_to(public_key, purpose, part), *settings
-        )
+        self._set_up(checked_key(public_key, self._keys), *_bound_to(public_key, purpose, part), *settings)
 
     def _set_up(self, public_key: SchemePublicKey, *settings: Any) -> None:
         self._public_key = public_key
@@ -526,7 +529,10 @@ class Aggregator:
         another client's; elsewhere frames do not say whose they are. Raises OSError for a file that cannot be read.
         """
         number = None if client is None else as_unsigned(client, "client")
-        sender = (number,) if isinstance(self._public_key, EnrolledPublicKey) else ()
+        enrols = isinstance(self._public_key, EnrolledPublicKey)
+        if number is not None and not enrols:
+            raise ParameterError("frames of this scheme do not say whose they are: leave client out")
+        sender = (number,) if enrols else ()
         self._add(
             batch,
             lambda parsed: self._core.add_parsed(parsed, *sender),

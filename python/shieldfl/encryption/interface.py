@@ -238,7 +238,7 @@ class Scheme:
 
         ``purpose`` is what is encrypted, such as ``"update"``; where clients enrol, it is bound to the ciphertexts.
         """
-        return self.Encryptor(key, threads, purpose=purpose)
+        return self.Encryptor(key, threads, **({"purpose": purpose} if self.enrols else {}))
 
     def aggregator(
         self,
@@ -254,8 +254,9 @@ class Scheme:
 
         ``weighted`` : with encrypted weights.
         """
+        bound = {"purpose": purpose} if self.enrols else {}
         return self.Aggregator(
-            key, threads, round=round_number, positions=positions.mask, weighted=weighted, purpose=purpose
+            key, threads, round=round_number, positions=positions.mask, weighted=weighted, **bound
         )
 
     def add(
@@ -266,7 +267,7 @@ class Scheme:
         ``weight`` is what the client counts, ``clear`` what it sent in the clear, in the order of the positions; a
         scheme uses them as its facts say. Where clients enrol, raises KeyMismatchError for another client's frame.
         """
-        aggregator.add(frame, client)
+        aggregator.add(frame, *((client,) if self.enrols else ()))
 
 
 def _addressed(frame: Any) -> dict[str, Fact]:

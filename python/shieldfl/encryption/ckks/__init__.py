@@ -7,7 +7,13 @@ flooded with noise when they are opened. See ``docs/packings.md``.
 Only :class:`shieldfl.KeyAuthority` holds a secret key.
 """
 
-from shieldfl.encryption.ckks.scheme import CiphertextBatch, Parameters, PublicKey, Total
-from shieldfl.encryption.encryption import Aggregator, Encryptor
+from shieldfl.encryption.ckks.scheme import (
+    Aggregator,
+    CiphertextBatch,
+    Encryptor,
+    Parameters,
+    PublicKey,
+    Total,
+)
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import shieldfl._core as _core
+from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.interface import Fact, Scheme
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
 from shieldfl.errors import ParameterError
 
-__all__ = ["SCHEME", "CiphertextBatch", "Ckks", "Parameters", "PublicKey", "Total"]
+__all__ = ["SCHEME", "Aggregator", "CiphertextBatch", "Ckks", "Encryptor", "Parameters", "PublicKey", "Total"]
 
 
 class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
@@ -106,6 +107,18 @@ class PublicKey(SchemePublicKey):
     _core_aggregator = _core.CkksAggregator
     _batch_class = CiphertextBatch
     _total_class = Total
+
+
+class Encryptor(encryption.Encryptor):
+    """The encryptor of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
+
+
+class Aggregator(encryption.Aggregator):
+    """The aggregator of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
 
 
 class Ckks(Scheme):

@@ -6,8 +6,14 @@ neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 """
 
 from shieldfl.encryption.answers import open_answered as open
-from shieldfl.encryption.encryption import Aggregator, Encryptor
-from shieldfl.encryption.kahe.scheme import CiphertextBatch, Parameters, PublicKey, Total
+from shieldfl.encryption.kahe.scheme import (
+    Aggregator,
+    CiphertextBatch,
+    Encryptor,
+    Parameters,
+    PublicKey,
+    Total,
+)
 from shieldfl.encryption.keys import ClientKey
 
 __all__ = [

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import shieldfl._core as _core
+from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.interface import Fact, Scheme, SumNeeds
 from shieldfl.encryption.keys import EnrolledPublicKey
@@ -162,6 +163,18 @@ class PublicKey(EnrolledPublicKey):
     _core_request = _core.KaheSumRequest
     _batch_class = CiphertextBatch
     _total_class = Total
+
+
+class Encryptor(encryption.Encryptor):
+    """The encryptor of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
+
+
+class Aggregator(encryption.Aggregator):
+    """The aggregator of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
 
 
 class Kahe(Scheme):

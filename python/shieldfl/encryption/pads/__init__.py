@@ -6,9 +6,15 @@ and an answer as long as the total. See ``docs/pads.md``.
 """
 
 from shieldfl.encryption.answers import open_answered as open
-from shieldfl.encryption.encryption import Aggregator, Encryptor
 from shieldfl.encryption.keys import ClientKey
-from shieldfl.encryption.pads.scheme import CiphertextBatch, Parameters, PublicKey, Total
+from shieldfl.encryption.pads.scheme import (
+    Aggregator,
+    CiphertextBatch,
+    Encryptor,
+    Parameters,
+    PublicKey,
+    Total,
+)
 
 __all__ = [
     "Aggregator",

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 
 import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
+from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.interface import Fact, Scheme, SumNeeds
 from shieldfl.encryption.keys import EnrolledPublicKey
 from shieldfl.encryption.parameters import SchemeParameters, core_number
 
-__all__ = ["SCHEME", "BesideKahe", "CiphertextBatch", "Pads", "Parameters", "PublicKey", "Total"]
+__all__ = [
+    "SCHEME",
+    "Aggregator",
+    "BesideKahe",
+    "CiphertextBatch",
+    "Encryptor",
+    "Pads",
+    "Parameters",
+    "PublicKey",
+    "Total",
+]
 
 # Values that stand for many.
 _MANY = 1_000_000
@@ -226,6 +237,18 @@ class PublicKey(EnrolledPublicKey):
     _core_request = _core.PadsSumRequest
     _batch_class = CiphertextBatch
     _total_class = Total
+
+
+class Encryptor(encryption.Encryptor):
+    """The encryptor of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
+
+
+class Aggregator(encryption.Aggregator):
+    """The aggregator of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
 
 
 class Pads(Scheme):
