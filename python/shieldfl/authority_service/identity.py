@@ -96,7 +96,6 @@ class _LongLivedKey(Uncopied):
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     def __init__(self, secret: bytes) -> None:
-        self._secret = secret
         self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
         """32 bytes."""
@@ -107,6 +106,10 @@ class ServiceKey(_LongLivedKey):
 
     Clients and aggregators pin the public one, and take no set-up that it has not signed.
     """
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._secret = secret
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:

@@ -226,9 +226,8 @@ class RoundOpener(Stateful):
         self._context.check_answered(phase)
         number, purpose = self.rule.round_of(phase, message), self._context.answered[phase]
         sums = RoundSums(holder, number, purpose)
-        if (
-            purpose is None
-        ):  # what opens nothing is asked for in its own round alone, also where it is asked again
+        if purpose is None:
+            # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
         reply = self._replies.reply(
             phase, number, message, lambda: finish(self.rule.answer(phase, message, sums)), self.rule
