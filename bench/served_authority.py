@@ -35,12 +35,13 @@ from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.lab.bench.target import Target, at_most
+from shieldfl.learning.local_update import contraction
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.training_client import TrainingClient
-from shieldfl.testing.stepped_run import contraction, initial_model
+from shieldfl.testing.stepped_run import initial_model
 
 VALUES = 1_000
 COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]

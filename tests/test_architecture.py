@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import shieldfl
+from code_size import Names
 from shieldfl.encryption.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
@@ -255,6 +256,11 @@ def test_nothing_is_left_undone():
 def test_public_names_exist_and_are_all_there_is():
     assert sorted(shieldfl.__all__) == shieldfl.__all__
     assert all(hasattr(shieldfl, name) for name in shieldfl.__all__)
+
+
+def test_every_exported_name_is_described():
+    names = Names(PACKAGE)
+    assert [one for one in names.public if not names.documented.get(names.found(one))] == []
 
 
 # Kernels are compiled once for each instruction set, and of an inline function that several objects have the linker

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from shieldfl.learning.networks import MODELS, build_model
+from shieldfl.learning import MODELS
+from shieldfl.learning.networks import build_model
 from shieldfl.models.sample_gradients import batch_gradients, check_samples_apart, gradients_of_samples
 
 CLASSES = 3

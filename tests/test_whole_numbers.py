@@ -11,8 +11,8 @@ import pytest
 
 import shieldfl as sf
 from encryption.paillier_keys import authority_for
-from shieldfl.authority.authority_store import AuthorityStore, SessionRules
-from shieldfl.authority.store_journal import ClientKey
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.store_journal import ClientKey, SessionRules
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition

@@ -14,24 +14,6 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
-__all__ = [
-    "Buffer",
-    "Pieces",
-    "Tensor",
-    "Update",
-    "address_of",
-    "as_count",
-    "as_frame",
-    "as_pieces",
-    "as_real",
-    "as_threads",
-    "as_unsigned",
-    "as_update",
-    "as_vector",
-    "frame_buffer",
-    "mapped_frame",
-]
-
 Buffer = bytes | bytearray | memoryview
 """What frames are read from."""
 

@@ -18,7 +18,6 @@ from shieldfl.array_view import as_frame, as_real, as_threads, as_unsigned, as_v
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 
 __all__ = [
-    "DEFAULT_BINS",
     "LayerCount",
     "Mask",
     "Selection",

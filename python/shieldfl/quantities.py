@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = [
-    "MISSING",
-    "accuracy_text",
-    "bytes_text",
-    "epsilon_text",
-    "metric_text",
-    "ratio_text",
-    "seconds_text",
-    "share_text",
-]
-
 MISSING = "–"
 """Stands for what does not exist, such as the seconds of a stage that a method does not have."""
 

@@ -27,20 +27,11 @@ from msgspec import Meta, inspect
 from shieldfl.errors import DataError, ParameterError, shown
 
 __all__ = [
-    "BYTES_PER_SECOND",
-    "SECONDS",
     "Count",
-    "Delta",
-    "NotNegative",
     "Positive",
-    "Probability",
-    "Seed",
     "Setting",
     "Settings",
     "Share",
-    "Text",
-    "ThreadCounts",
-    "Threads",
     "TrainingSettings",
     "about",
     "parse_toml",
@@ -56,9 +47,12 @@ __all__ = [
 
 # Ranges that several settings have. Every number is finite unless a word of the setting says otherwise.
 Count = Annotated[int, Meta(ge=1, lt=2**31)]
+"""A whole number from 1."""
 Positive = Annotated[float, Meta(gt=0.0)]
+"""A number above 0."""
 NotNegative = Annotated[float, Meta(ge=0.0)]
 Share = Annotated[float, Meta(gt=0.0, le=1.0)]
+"""A number above 0 and at most 1."""
 Probability = Annotated[float, Meta(ge=0.0, le=1.0)]
 Delta = Annotated[float, Meta(gt=0.0, lt=1.0)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]

@@ -19,8 +19,6 @@ import numpy as np
 from shieldfl.array_view import Buffer
 from shieldfl.errors import SecretCopyError, WireFormatError
 
-__all__ = ["Stateful", "Uncopied", "decode_record", "encode_record", "refuse_unless"]
-
 
 def refuse_unless(possible: bool) -> None:
     """Raise WireFormatError for a state whose values, right in type, no step leaves: for ``check_changed``."""

@@ -23,7 +23,7 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.authority.authority_store import ClientKey, Grant
+from shieldfl.authority.store_journal import ClientKey, Grant
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
 TABLES = ("head", "journal", "sessions", "clients", "answers", "answered", "grants", "enrolment_key")

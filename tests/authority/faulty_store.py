@@ -28,7 +28,8 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.store_journal import ClientKey, Grant
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 
 ROUND = 4

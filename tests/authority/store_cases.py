@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.store_journal import ClientKey, SessionRules
 
 KEY = bytes(range(32))
 AUTHORITY = b"one authority, of thirty-two byte"[:32]

@@ -23,7 +23,7 @@ from authority.store_cases import (
     random_answer,
 )
 from shieldfl.authority import authority_store
-from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey
+from shieldfl.authority.store_journal import MOST_ROUNDS_AHEAD, ClientKey
 from shieldfl.errors import ParameterError, PolicyError
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shieldfl.authority.authority_store import AuthorityStore, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.step_store import KeptMessage
+from shieldfl.authority.store_journal import SessionRules
 from shieldfl.errors import ParameterError, PolicyError
 
 KEY, OWNER, SESSION, OTHER = bytes(range(32)), b"o" * 32, b"session of 16 b.", b"another session."

@@ -28,8 +28,8 @@ from authority.store_cases import (
     random_answer,
 )
 from encryption.child_process import run_python
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Position
-from shieldfl.authority.store_journal import Journal
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.store_journal import ClientKey, Journal, Position
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, SecretCopyError
 
 

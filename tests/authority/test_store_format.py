@@ -25,7 +25,7 @@ from authority.store_cases import (
     moved_to,
     opened,
 )
-from shieldfl.authority.authority_store import ClientKey, Grant
+from shieldfl.authority.store_journal import ClientKey, Grant
 
 
 def canonical(*values):

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from authority.store_cases import CLIENTS, RULES, SESSION, ask, begun, key_of, never, opened
-from shieldfl.authority.authority_store import ClientKey, Grant
+from shieldfl.authority.store_journal import ClientKey, Grant
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 
 

@@ -16,8 +16,9 @@ from shieldfl import _core
 from shieldfl.encryption import frame_inspection, kahe
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.ckks.scheme import SCHEME as CKKS
-from shieldfl.encryption.interface import SumNeeds, UnionMask
+from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.kahe.scheme import SCHEME
+from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.sum_keys import sum_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 

@@ -9,7 +9,7 @@ import pytest
 
 import shieldfl as sf
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.interface import SumNeeds
+from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import scheme_named
 from shieldfl.encryption.sum_keys import sum_key
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.learning.networks import MODELS, build_model, default_model
+from shieldfl.learning import MODELS
+from shieldfl.learning.networks import build_model, default_model
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
 
 

@@ -11,9 +11,9 @@ from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, INVITED, RoundK
 from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.encryption.encryption import Encryptor, SchemeBatch
 from shieldfl.encryption.registry import scheme_of
+from shieldfl.learning.local_update import contraction
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.testing import stepped_run
-from shieldfl.testing.stepped_run import contraction
 
 __all__ = ["SteppedRun", "contraction", "initial_model", "resigned", "signed_answer"]
 

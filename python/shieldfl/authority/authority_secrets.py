@@ -22,8 +22,6 @@ from shieldfl.encryption.enrolment import (
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["EXPORTED_BYTES", "AuthoritySecrets", "JointKeys"]
-
 _SIGNING_BYTES = 32
 _PUBLIC_BYTES = 1216
 _MLKEM_BYTES = 64

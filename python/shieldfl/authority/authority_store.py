@@ -15,14 +15,11 @@ from shieldfl.authority.store import Store
 from shieldfl.authority.store_file import MEMORY
 from shieldfl.authority.store_journal import (
     DIGEST_BYTES,
-    MOST_ROUNDS_AHEAD,
     SESSION_BYTES,
-    ClientKey,
     Grant,
     Grants,
     Journal,
     Keys,
-    Position,
     Request,
     SessionRules,
     as_bytes,
@@ -59,8 +56,6 @@ from shieldfl.authority.store_tables import (
     write_keys,
 )
 from shieldfl.errors import ParameterError, PolicyError
-
-__all__ = ["MOST_ROUNDS_AHEAD", "AuthorityStore", "ClientKey", "Grant", "Position", "SessionRules"]
 
 
 class AuthorityStore(Store):

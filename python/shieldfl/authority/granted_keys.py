@@ -17,13 +17,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
-__all__ = [
-    "AnswerOpener",
-    "ClientKeys",
-    "GrantRequest",
-    "GrantedKeys",
-]
-
 
 class AnswerOpener(TotalOpener[Any]):
     """Opens those totals that the authority has answered for, and no others; holds no client's key.

@@ -17,8 +17,6 @@ from shieldfl.authority.total_opener import WEIGHT_BOUNDS
 from shieldfl.errors import KeyMismatchError, WireFormatError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["Contents", "parse_head", "read", "write"]
-
 _MAGIC = b"shieldfl key file 1\n"
 _TAG_BYTES = 16
 _DIGEST_BYTES = 32

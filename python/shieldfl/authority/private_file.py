@@ -24,11 +24,6 @@ from shieldfl.errors import (
 from shieldfl.stateful import Uncopied
 
 __all__ = [
-    "CANNOT_BE_OPENED",
-    "IS_HELD",
-    "NONCE_BYTES",
-    "NO_PATH",
-    "SALT_BYTES",
     "HeldFile",
     "disk_errors_as",
     "drawn_key",

@@ -11,8 +11,6 @@ from shieldfl.array_view import Buffer, frame_buffer
 from shieldfl.build_info import how_to_install
 from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
 
-__all__ = ["LONGEST_SEALED_BYTES", "SEALING_KEY_BYTES", "TOO_LONG_TO_SEAL", "pack_state", "unpack_state"]
-
 SEALING_KEY_BYTES = 32
 
 LONGEST_SEALED_BYTES = 2**31 - 1

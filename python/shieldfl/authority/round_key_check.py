@@ -25,21 +25,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Stateful
 
-__all__ = [
-    "ANSWER_SIGNATURE",
-    "INVITED",
-    "SESSION_BYTES",
-    "RoundKeyCheck",
-    "RoundKeyReader",
-    "digest_of_parts",
-    "ed25519",
-    "model_signature_name",
-    "round_key_parts",
-    "signed_answer",
-    "signed_bytes",
-    "signed_model",
-]
-
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
 _MODEL_DOMAIN = b"shieldfl round model 2\0"

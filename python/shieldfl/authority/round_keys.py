@@ -30,12 +30,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Stateful, Uncopied, refuse_unless
 
-__all__ = [
-    "MakePair",
-    "RoundKeys",
-    "RoundSigner",
-]
-
 
 class RoundSigner(Stateful, Uncopied, abc.ABC):
     """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last.

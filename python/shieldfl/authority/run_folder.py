@@ -12,8 +12,6 @@ from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_pri
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.errors import WireFormatError
 
-__all__ = ["RunFolder"]
-
 _FILE = "checkpoint"
 _MAC_BYTES = 32
 _LATER_NAMES = "[0-9a-f]" * 8

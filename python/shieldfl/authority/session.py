@@ -13,8 +13,6 @@ from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 
-__all__ = ["MOST_VALUES", "session_key"]
-
 MOST_VALUES = 2**32
 """Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
 

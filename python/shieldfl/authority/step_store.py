@@ -29,18 +29,6 @@ from shieldfl.authority.store_journal import (
 )
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
-__all__ = [
-    "FILE_KEY_BYTES",
-    "UPDATE_OF_ANOTHER_ROUND",
-    "KeptFiles",
-    "KeptMessage",
-    "StepStore",
-    "check_replies_are_known",
-    "keep_message",
-    "row_of_message",
-]
-
-
 FILE_KEY_BYTES = 32
 
 _NONCE = bytes(12)  # each key seals one file

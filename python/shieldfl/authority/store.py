@@ -30,11 +30,6 @@ from shieldfl.authority.store_journal import (
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
-__all__ = [
-    "Store",
-    "StoreOfClient",
-]
-
 
 class Store(Uncopied, abc.ABC):
     """A memory in a file, or in that of the process. Thread-safe; one process at a time.

@@ -22,17 +22,6 @@ from shieldfl.errors import (
 )
 from shieldfl.stateful import Uncopied
 
-__all__ = [
-    "MEMORY",
-    "StoreFile",
-    "StoreLayout",
-    "create_content",
-    "create_file",
-    "damaged",
-    "in_our_words",
-]
-
-
 _DAMAGED = (
     WireFormatError,
     "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "

@@ -16,40 +16,6 @@ from shieldfl.build_info import how_to_install
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Uncopied
 
-__all__ = [
-    "DIGEST_BYTES",
-    "ENROLMENT_HAS_ENDED",
-    "KEY_BYTES",
-    "MOST_ROUNDS_AHEAD",
-    "OPENER_HAS_GRANT",
-    "OWNER_BYTES",
-    "SESSION_BYTES",
-    "ClientKey",
-    "Grant",
-    "Grants",
-    "Journal",
-    "Keys",
-    "Position",
-    "Request",
-    "Row",
-    "SessionRules",
-    "StoreKeys",
-    "Value",
-    "as_bytes",
-    "as_number",
-    "canonical",
-    "checked_enrolments",
-    "checked_grant",
-    "checked_keys",
-    "checked_purpose",
-    "checked_rules",
-    "checked_sessions",
-    "digest_of",
-    "digest_of_list",
-    "refuse_altered",
-]
-
-
 KEY_BYTES = 32
 _SALT_BYTES = 32
 _TOKEN_BYTES = 16

@@ -28,36 +28,6 @@ from shieldfl.authority.store_journal import (
 )
 from shieldfl.errors import PolicyError
 
-__all__ = [
-    "LAYOUT",
-    "OWNER_OF_ENROLMENT_KEY",
-    "check_ahead",
-    "check_enrolment_open",
-    "check_store",
-    "clients_with_keys",
-    "digest_of_grant",
-    "drop_answers",
-    "end_with_last",
-    "enrol_client",
-    "enrolment_has_ended",
-    "erase_enrolment_key",
-    "grant_to_opener",
-    "newest_round",
-    "oldest_open",
-    "owner_of_answer",
-    "owner_of_grant",
-    "owner_of_key",
-    "read_enrolment_key",
-    "read_grant",
-    "read_keys",
-    "revoke_client",
-    "stored_answer",
-    "write_answer",
-    "write_enrolment_key",
-    "write_keys",
-]
-
-
 LAYOUT = StoreLayout(
     tables="""
 CREATE TABLE sessions (session BLOB PRIMARY KEY, epoch INTEGER, manifest_digest BLOB, min_clients INTEGER,

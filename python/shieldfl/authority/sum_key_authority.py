@@ -14,11 +14,11 @@ from typing import Any, Self
 from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
 from shieldfl.authority import key_file
 from shieldfl.authority.authority_secrets import EXPORTED_BYTES, AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore, Grant, Position, SessionRules
-from shieldfl.authority.authority_store import ClientKey as StoredKey
+from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.session import MOST_VALUES, session_key
 from shieldfl.authority.store_file import remove_file
-from shieldfl.authority.store_journal import Keys
+from shieldfl.authority.store_journal import ClientKey as StoredKey
+from shieldfl.authority.store_journal import Grant, Keys, Position, SessionRules
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,

@@ -27,16 +27,6 @@ else:
 
     Key = TypeVar("Key")
 
-__all__ = [
-    "LEAST_THAT_HIDES",
-    "WEIGHT_BOUNDS",
-    "Answer",
-    "Key",
-    "TotalOpener",
-    "checked_min_clients",
-    "checked_weight_bounds",
-]
-
 Total = SchemeTotal
 
 LEAST_THAT_HIDES = 3

@@ -36,8 +36,6 @@ from shieldfl.errors import (
     WireFormatError,
 )
 
-__all__ = ["STATUS", "Address", "FewAlike", "LogLines", "serve"]
-
 _HANDSHAKE_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
 """Until a request's head is there: after the handshake, and after the answer before."""

@@ -15,8 +15,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Count, Settings, about, parse_toml, read_settings, read_text, settings_of
 
-__all__ = ["AuthorityPolicy"]
-
 
 def _schemes() -> tuple[str, ...]:
     return tuple(REGISTRY)

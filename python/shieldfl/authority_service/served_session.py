@@ -21,8 +21,6 @@ from shieldfl.rounds.public_setup import check_sizes
 from shieldfl.rounds.reports import Note
 from shieldfl.rounds.steps import AuthoritySteps
 
-__all__ = ["CALLS", "LEAST_BODY_BYTES", "LOG", "ServedSession", "answered", "asked"]
-
 T = TypeVar("T")
 
 LOG = logging.getLogger("shieldfl.authority")

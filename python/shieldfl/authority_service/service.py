@@ -25,8 +25,6 @@ from shieldfl.encryption.enrolment import SECRET_BYTES, AuthorityGroup, Authorit
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import DataError, ParameterError, PolicyError
 
-__all__ = ["AuthorityFolder", "AuthorityService"]
-
 _MOST_OFFERS = 32
 """Of one aggregator: its oldest makes way."""
 

@@ -17,8 +17,6 @@ from shieldfl.authority_service.session_request import SESSION_ID_BYTES, Session
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.rounds.public_setup import PublicSetup
 
-__all__ = ["SessionFacts", "SessionFolder"]
-
 _NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
 
 

@@ -19,7 +19,7 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 
-__all__ = ["SESSION_ID_BYTES", "SessionRequest"]
+__all__ = ["SessionRequest"]
 
 SESSION_ID_BYTES = 16
 _OFFERS = "offers"

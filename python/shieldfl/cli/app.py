@@ -20,8 +20,6 @@ from shieldfl.methods.discovery import method_names, named_method
 if TYPE_CHECKING:
     import click
 
-__all__ = ["app"]
-
 _HELP = """Protected federated averaging at about the cost of plain averaging.
 
 To begin with:

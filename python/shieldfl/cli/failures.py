@@ -13,14 +13,6 @@ from types import FrameType
 from shieldfl.build_info import extra_of, how_to_install
 from shieldfl.errors import ShieldError
 
-__all__ = [
-    "Terminated",
-    "failures_on_stderr",
-    "interruptible",
-    "kind_of_interruption",
-    "missing_extra_message",
-]
-
 # Of a write, whose error does not name the file.
 _UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 

@@ -13,8 +13,6 @@ from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.encryption.frame_inspection import FrameReport, inspect_frame
 from shieldfl.errors import WireFormatError
 
-__all__ = ["inspect"]
-
 
 def _checked(path: Path) -> Path:
     """Refuse what is no file; typer's own check knows no dash for standard input."""

@@ -11,8 +11,6 @@ import typer
 
 from shieldfl.lab.report.output_files import write_whole
 
-__all__ = ["JsonFile", "checked_output", "is_stdout", "write_json"]
-
 
 def checked_output(path: Path | None) -> Path | None:
     """Refuse a folder that does not exist now, rather than after the work is done."""

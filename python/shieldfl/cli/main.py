@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from shieldfl.cli.failures import missing_extra_message
 
-__all__ = ["main"]
-
 _HELP = """\
 usage: shieldfl [--version] [--help] COMMAND ...
 

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["ResultConsole", "result_console", "result_table"]
-
 _PIPE_COLUMNS = 120
 _UNLIMITED_WIDTH = 10_000
 

@@ -14,8 +14,6 @@ from msgspec import inspect
 from shieldfl.errors import ParameterError
 from shieldfl.settings import Setting, Settings, settings_of
 
-__all__ = ["given_settings", "is_given", "option_of", "where_not_given", "with_options"]
-
 S = TypeVar("S", bound=Settings)
 
 

@@ -9,8 +9,6 @@ from typing import Self
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn
 
-__all__ = ["TerminalProgress", "progress_on_terminal"]
-
 
 def progress_on_terminal(*columns: ProgressColumn, expand: bool = False, transient: bool = False) -> Progress:
     """Return a bar of these columns, which shows itself within a ``with`` block."""

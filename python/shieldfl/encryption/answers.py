@@ -17,8 +17,6 @@ from shieldfl.encryption.encryption import SchemeTotal
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 
-__all__ = ["Answers", "open_answered", "open_total", "read_answer", "sealed_answer"]
-
 _DOMAIN = b"shieldfl answer 2\0"
 _SIGNATURE_BYTES = 64
 _NONCE_BYTES = 12

@@ -32,21 +32,6 @@ from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.stateful import Uncopied
 
-__all__ = [
-    "MOST_LOST",
-    "Aggregator",
-    "CoreCiphertext",
-    "Encryptor",
-    "FrameSource",
-    "Positions",
-    "SchemeBatch",
-    "SchemeTotal",
-    "UnionMask",
-    "Vector",
-    "purpose_id",
-]
-
-
 Vector = NDArray[np.float32] | NDArray[np.float64]
 
 

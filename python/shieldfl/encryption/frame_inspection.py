@@ -13,8 +13,6 @@ from shieldfl.encryption.registry import REGISTRY
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 
-__all__ = ["FrameReport", "inspect_frame"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FrameReport(FrameBody):

@@ -17,8 +17,6 @@ from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, weighted_
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 
-__all__ = ["POOLED", "Fact", "FrameBody", "KeyBits", "Positions", "Scheme", "SumNeeds", "UnionMask", "Vector"]
-
 POOLED = "-pooled"
 """Behind the name of a calibration with randomisers that were made while the model trained."""
 

@@ -24,8 +24,6 @@ from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
-__all__ = ["ClientKey", "EnrolledPublicKey", "SchemePublicKey", "checked_key"]
-
 
 class SchemePublicKey:
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one, and it says the scheme.

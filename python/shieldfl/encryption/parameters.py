@@ -14,18 +14,6 @@ from shieldfl.array_view import as_count, as_real, as_unsigned, as_update
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 
-__all__ = [
-    "FittedScale",
-    "RingCost",
-    "RingParameters",
-    "RingWork",
-    "SchemeParameters",
-    "SumNeeds",
-    "core_number",
-    "fit_scale",
-    "weighted_parameters",
-]
-
 _GOALS = ("speed", "size")
 # The share of a sample's values which may round to zero: half of what brings a warning.
 _ROUNDED_TO_ZERO = 0.05

@@ -9,19 +9,6 @@ from shieldfl.encryption.interface import KeyBits, Scheme
 from shieldfl.encryption.keys import ClientKey
 from shieldfl.errors import ParameterError
 
-__all__ = [
-    "DEFAULT_ENCRYPTION",
-    "DEFAULT_KEY_BITS",
-    "DEFAULT_PUBLIC_KEY_ENCRYPTION",
-    "KEY_SIZES",
-    "REGISTRY",
-    "calibrations",
-    "encryptions",
-    "scheme_named",
-    "scheme_of",
-    "weighing_encryptions",
-]
-
 REGISTRY: dict[str, Scheme] = {
     name: import_module(f"shieldfl.encryption.{name}.scheme").SCHEME
     for name in ("ckks", "kahe", "paillier", "pads")

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from shieldfl.array_view import Buffer, as_threads
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
 
-__all__ = ["sum_key"]
-
 
 def sum_key(
     public_key: EnrolledPublicKey,

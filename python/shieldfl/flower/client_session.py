@@ -42,8 +42,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import naming_own_method
 from shieldfl.rounds.public_setup import PublicSetup
 
-__all__ = ["ClientSession"]
-
 _BEGUN, _STEPS, _SECRET, _TOLD, _MODEL = "begun", "steps", "secret", "told", "model"
 
 

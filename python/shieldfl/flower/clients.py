@@ -38,8 +38,6 @@ from shieldfl.flower.wire import (
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.plan import FederationPlan
 
-__all__ = ["Exchange", "GridClients", "Participant", "Participants", "check_sample"]
-
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _TELLS_EVERY_SECONDS = 10.0
 _RANGE_ERROR = "RangeError: "

@@ -35,8 +35,6 @@ from shieldfl.flower.wire import (
 )
 from shieldfl.rounds.global_model import GlobalModel
 
-__all__ = ["ShieldMod", "shield_mod"]
-
 _UNTOLD = "the client failed: the node's log says why"
 """In the place of an error's text where an epsilon is stated."""
 

@@ -20,8 +20,6 @@ from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, PolicyError
 
-__all__ = ["DiskMemory", "NodeMemory", "SimulatedMemory", "is_simulated", "write_model"]
-
 Position = tuple[int, int]
 
 _STATE_DOMAIN = b"shieldfl node state 1\0"

@@ -21,8 +21,6 @@ from shieldfl.learning.local_update import FloatVector
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.rounds.global_model import GlobalModel
 
-__all__ = ["BUFFERS", "RecordLayout"]
-
 BUFFERS = "*running_mean,*running_var"
 """The arrays that are statistics of the data and no parameters, by PyTorch's names for those of BatchNorm."""
 

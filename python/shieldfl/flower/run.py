@@ -28,8 +28,6 @@ from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.settings import plain_settings
 
-__all__ = ["BegunRun", "Checkpoint", "PlannedRun", "Progress"]
-
 _MOST_SKEW = 2.0
 """Of the largest weight and the mean: its binary logarithm is how many bits longer values get, at some percent of bytes
 each. A larger skew costs the mean precision instead. A ``most-weight`` above all weights costs further bits."""

@@ -24,8 +24,6 @@ from shieldfl.rounds.driver import RoundDriver, RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 
-__all__ = ["ServerSession", "server_sees_model"]
-
 
 class ServerSession:
     """Aggregator, driver and clients of a run, and the key authority, here or where it is served.

@@ -24,8 +24,6 @@ from shieldfl.settings import Count, Positive, Settings, Text, about, settings_o
 if TYPE_CHECKING:
     from shieldfl.authority_service.authority_client import AuthorityConnection
 
-__all__ = ["FederationSettings", "NodeSettings"]
-
 _PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
 _OF_METHOD = "settings."
 

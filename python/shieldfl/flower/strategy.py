@@ -29,8 +29,6 @@ from shieldfl.flower.wire import COUNTED_METRIC, Kind
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.method import Method
 
-__all__ = ["MeanStrategy", "ResultWithoutModel", "ShieldStrategy"]
-
 
 class _FirstRound(NamedTuple):
     """What the app's strategy has configured, with its settings before and after that."""

@@ -25,8 +25,6 @@ from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.account import Account, AccountState
 from shieldfl.rounds.method import Method
 
-__all__ = ["ToldEvents", "UntoldEvents", "in_words"]
-
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
 _MOST_IN_A_REPLY = 256

@@ -17,8 +17,6 @@ from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_lay
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["train_as_asked"]
-
 
 def train_as_asked(
     trainer: LocalTrainer,

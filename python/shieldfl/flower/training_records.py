@@ -21,8 +21,6 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, number_in, text_in
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = ["PROTECTS", "SCORES", "App", "asked_training", "done_training", "update_of"]
-
 PROTECTS = ContextVar("protects", default=False)
 """Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
 SCORES = "shieldfl.scores"

@@ -11,17 +11,6 @@ from numpy.typing import NDArray
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.settings import TrainingSettings
 
-__all__ = [
-    "FloatVector",
-    "GradientNoise",
-    "LocalUpdate",
-    "PrivateSteps",
-    "StartingPoint",
-    "contraction",
-    "samples_beside",
-]
-
-
 FloatVector = NDArray[np.float32]
 
 

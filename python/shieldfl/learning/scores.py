@@ -20,31 +20,9 @@ from torch.nn.functional import unfold
 
 from shieldfl.array_view import as_count
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_failures, summed_loss
-from shieldfl.models.torch_bridge import ParameterLayout, exact_dtype, parameter_layout
-
-__all__ = [
-    "FisherAccumulator",
-    "FloatVector",
-    "LayerChain",
-    "Score",
-    "batches_of",
-    "check_samples",
-    "each_gradient",
-    "evaluation_mode",
-    "flat_by_layer",
-    "full_batch_fisher",
-    "full_batch_gradient",
-    "gradient_by_layer",
-    "is_altered",
-    "label_sensitivity",
-    "mean_over_samples",
-    "normalise_per_layer",
-    "per_sample_fisher",
-    "reject_non_finite",
-    "taylor_sensitivity",
-]
-
+from shieldfl.models.torch_bridge import exact_dtype, parameter_layout
 
 Score = Callable[[torch.Tensor], torch.Tensor]
 """Element by element, into a new tensor, and of a product that of its factors': ``torch.abs`` or ``torch.square``."""

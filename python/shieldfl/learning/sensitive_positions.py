@@ -7,10 +7,6 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
 
-__all__ = [
-    "sensitive_positions",
-]
-
 
 def sensitive_positions(normalised: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
     """Choose the positions whose normalised score is strictly greater than the threshold.

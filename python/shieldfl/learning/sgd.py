@@ -22,7 +22,7 @@ from shieldfl.models.sample_gradients import Loss, mean_loss
 from shieldfl.models.torch_bridge import exact_dtype
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["EVALUATION_BATCH", "MakeOptimizer", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
+__all__ = ["EVALUATION_BATCH", "correct_by_class", "evaluate", "outputs_of", "train_locally"]
 
 EVALUATION_BATCH = 1000
 """Samples that a model is measured on at a time."""

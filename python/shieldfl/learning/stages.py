@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-__all__ = ["StageClock", "median_seconds"]
-
 
 class StageClock:
     """Adds up wall-clock seconds under names. Stages do not overlap: an inner one is taken from the outer."""

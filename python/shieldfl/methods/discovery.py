@@ -14,16 +14,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod, check_declarations
 
-__all__ = [
-    "BUILT_IN",
-    "GROUP",
-    "checked_methods",
-    "method_class",
-    "method_names",
-    "named_method",
-    "names_with_epsilon",
-]
-
 GROUP = "shieldfl.methods"
 BUILT_IN = {
     "fedavg": "shieldfl.methods.fedavg:FedAvg",

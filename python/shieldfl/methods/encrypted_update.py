@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.interface import Positions
+from shieldfl.encryption.encryption import Positions, SchemeTotal
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from shieldfl.encryption.interface import KeyBits, SumNeeds
+from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import (
     DEFAULT_ENCRYPTION,
     DEFAULT_KEY_BITS,

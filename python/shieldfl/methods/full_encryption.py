@@ -19,8 +19,6 @@ from shieldfl.rounds.plan import FederationPlan
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["FullEncryption", "LastLayerEncryption"]
-
 
 class FullEncryption(NoisySumAverage):
     """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext for each value."""

@@ -39,8 +39,6 @@ from shieldfl.models.leaves import (
 )
 from shieldfl.models.parameter_layout import ParameterLayout
 
-__all__ = ["BATCH_NORM_STATISTICS", "ModelLayout", "Place"]
-
 Pattern = str | re.Pattern[str]
 """A name, a glob, or a regular expression that has to match a whole name."""
 

@@ -25,8 +25,6 @@ from shieldfl.models.leaves import (
 from shieldfl.models.model_layout import ModelLayout, Place
 from shieldfl.models.parameter_layout import ParameterLayout
 
-__all__ = ["ModelParts"]
-
 
 @dataclass(frozen=True)
 class _Piece:

@@ -12,8 +12,6 @@ from typing import Self
 
 from shieldfl.errors import ParameterError, RangeError
 
-__all__ = ["ParameterLayout"]
-
 
 @dataclass(frozen=True)
 class ParameterLayout:

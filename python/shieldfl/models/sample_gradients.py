@@ -15,22 +15,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shieldfl.errors import ParameterError, ShieldError
 
-__all__ = [
-    "Loss",
-    "SampleGradients",
-    "batch_gradients",
-    "check_all_used",
-    "check_samples_apart",
-    "first_line",
-    "gradients_of_samples",
-    "mean_loss",
-    "named_failures",
-    "separate_loss",
-    "summed_loss",
-    "where_raised",
-]
-
-
 Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Takes a model's outputs (N, ...) and targets (N, ...); returns the mean over the N samples, a tensor of one value."""
 

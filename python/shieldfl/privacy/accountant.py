@@ -28,16 +28,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import Noise, NoiseOfDrawnSum, NoiseOfSum
 
-__all__ = [
-    "ORDERS",
-    "Charge",
-    "divergences_if_hidden",
-    "epsilon_of",
-    "gaussian_noise_multiplier",
-    "noise_multiplier_for",
-]
-
-
 _STEP = 0.02
 """Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
 _LEAST_BEYOND, _MOST_BEYOND = 1e-9, 1e17

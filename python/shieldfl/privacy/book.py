@@ -39,8 +39,6 @@ from shieldfl.privacy.events import (
     SummedUploads,
 )
 
-__all__ = ["PrivacyBook", "PrivacySpent"]
-
 _Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
 

@@ -15,14 +15,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Distribution",
-    "divergences_of_sum",
-    "log2_tail",
-    "most_rotated",
-    "rounded_norm_squared",
-]
-
 Distribution = Literal["skellam", "discrete-gaussian"]
 
 _SPREAD = 8.0

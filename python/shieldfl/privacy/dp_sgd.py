@@ -31,8 +31,6 @@ from shieldfl.models.sample_gradients import (
 from shieldfl.privacy.noise import check_norm, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["PrivateTraining", "check_layers", "train_privately"]
-
 
 @dataclass(frozen=True)
 class PrivateTraining:

@@ -10,14 +10,6 @@ import hashlib
 
 import shieldfl._core as _core
 
-__all__ = [
-    "add_gaussian",
-    "clip_and_add_discrete_gaussian_vartime",
-    "clip_and_add_gaussian",
-    "noise_share_vartime",
-    "rotation_seed",
-]
-
 add_gaussian = _core.add_gaussian
 """Continuous noise on float32 values, in place."""
 clip_and_add_gaussian = _core.clip_and_add_gaussian

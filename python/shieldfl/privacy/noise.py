@@ -24,22 +24,6 @@ from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.privacy import draws
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = [
-    "LEAST_FIRST_NORM",
-    "MOST_EXPONENT",
-    "MOST_FIRST_NORM",
-    "STEPS_PER_OCTAVE",
-    "AdaptiveClip",
-    "ClipRule",
-    "clip_and_noise",
-    "clip_l2",
-    "discrete_gaussian_noise",
-    "float32_grid",
-    "gaussian_noise",
-    "grid_variance",
-]
-
-
 FloatVector = npt.NDArray[np.float32]
 
 _LEAST_NORM = 2.0**-100

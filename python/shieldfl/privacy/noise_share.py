@@ -39,15 +39,6 @@ from shieldfl.privacy import draws
 from shieldfl.privacy.discrete_sums import Distribution
 from shieldfl.privacy.noise import FloatVector, as_float_vector, check_norm
 
-__all__ = [
-    "NoiseShareFacts",
-    "NoiseTable",
-    "mean_of_total",
-    "noise_share",
-    "rotated",
-]
-
-
 _LEAST_VARIANCE = Fraction(1, 128)
 _MOST_VARIANCE = Fraction(2**28)
 _MOST_TAIL = Fraction(1, 2**121)

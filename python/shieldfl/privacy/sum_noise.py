@@ -24,15 +24,6 @@ from shieldfl.privacy.discrete_sums import Distribution, log2_tail, most_rotated
 from shieldfl.privacy.events import NoiseOfSum
 from shieldfl.privacy.noise_share import NoiseTable
 
-__all__ = [
-    "LOG2_LEFT_OUT",
-    "SumNoise",
-    "fewest_honest",
-    "multiplier_for",
-    "planned_sum_noise",
-]
-
-
 LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
 

@@ -35,13 +35,6 @@ from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeErro
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.noise import discrete_gaussian_noise
 
-__all__ = [
-    "SyntheticData",
-    "check_labelled_samples",
-    "fit_synthetic_data",
-    "load_labelled_samples",
-]
-
 
 @dataclass(frozen=True)
 class SyntheticData:

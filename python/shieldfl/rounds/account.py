@@ -16,8 +16,6 @@ from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent
 from shieldfl.rounds.reports import Note, Report, Tally, named, told_of
 
-__all__ = ["Account", "AccountState"]
-
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
 
 

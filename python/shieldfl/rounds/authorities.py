@@ -35,8 +35,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["Invitations", "ListAuthority", "ModelSigningAuthority", "RoundAuthority", "made_authority_keys"]
-
 
 def made_authority_keys(
     purposes: Mapping[str, SchemeParameters[Any, Any]],

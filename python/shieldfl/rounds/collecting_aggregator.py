@@ -19,8 +19,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["CollectingAggregator", "MissedRounds"]
-
 
 class MissedRounds(Stateful):
     """The ends of rounds that some client is not known to have; each is kept once.

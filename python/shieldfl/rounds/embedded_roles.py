@@ -22,8 +22,6 @@ from shieldfl.rounds.reports import Reporter
 from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
-__all__ = ["EmbeddedRoles"]
-
 Role = TypeVar("Role", bound=Reporter)
 
 

@@ -15,25 +15,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError
 from shieldfl.stateful import Stateful
 
-__all__ = [
-    "ANSWER",
-    "ANSWERED_PHASE",
-    "ANSWERED_ROUND",
-    "HISTORY",
-    "HISTORY_BYTES",
-    "MISSED",
-    "OPENED",
-    "TOTAL",
-    "Replies",
-    "beside_total",
-    "is_digest",
-    "missed_parts",
-    "most_told",
-    "newest_answer",
-    "next_history",
-    "sum_request",
-]
-
 OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
 

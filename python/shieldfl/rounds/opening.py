@@ -33,8 +33,6 @@ from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
 from shieldfl.rounds.reports import Note, Reporter, Tally
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["AggregatorOpening", "ClientOpening", "OpenedTogether"]
-
 _SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
 _OF_ANSWERS = {*_SIGNED, HISTORY}
 

@@ -22,8 +22,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Note, Tally
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["KeyHolder", "KeySource", "OpeningRule", "RoundOpener", "RoundSums"]
-
 
 class KeySource(Protocol):
     """What opens rounds' totals: an authority's keys, or, for those who were granted them, its answers."""

@@ -67,6 +67,7 @@ Opener = Annotated[
         "they enrol, else the authority."
     ),
 ]
+"""Who opens sums."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,6 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, Range
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.plan import FederationPlan
 
-__all__ = [
-    "PublicSetup",
-    "RoleContext",
-    "check_sizes",
-]
-
 
 @dataclass(frozen=True)
 class RoleContext:

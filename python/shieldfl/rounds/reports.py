@@ -25,16 +25,6 @@ from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent, SummedUploads
 from shieldfl.stateful import Stateful, decode_record, encode_record, refuse_unless
 
-__all__ = [
-    "Disclosure",
-    "Note",
-    "Report",
-    "Reporter",
-    "Tally",
-    "named",
-    "told_of",
-]
-
 
 @dataclass(frozen=True)
 class Disclosure:

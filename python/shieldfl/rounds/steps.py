@@ -16,8 +16,6 @@ from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.rounds.reports import Reporter
 
-__all__ = ["AuthoritySteps", "Clients"]
-
 
 class AuthoritySteps(Reporter, abc.ABC):
     """The key authority: makes each round's keys, opens totals and keeps the global model."""

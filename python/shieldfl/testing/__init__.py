@@ -7,7 +7,8 @@ import pytest
 
 pytest.register_assert_rewrite("shieldfl.testing.conformance", "shieldfl.testing.round_checks")
 
+from shieldfl.learning.local_update import contraction  # noqa: E402
 from shieldfl.testing.conformance import MethodConformance  # noqa: E402
-from shieldfl.testing.stepped_run import MethodCase, SteppedRun, contraction, initial_model  # noqa: E402
+from shieldfl.testing.stepped_run import MethodCase, SteppedRun, initial_model  # noqa: E402
 
 __all__ = ["MethodCase", "MethodConformance", "SteppedRun", "contraction", "initial_model"]

@@ -13,6 +13,7 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, ShieldError
+from shieldfl.learning.local_update import contraction
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -27,9 +28,7 @@ from shieldfl.testing.round_checks import (
     check_shares,
     float_spacing,
 )
-from shieldfl.testing.stepped_run import MethodCase, SteppedRun, contraction
-
-__all__ = ["MethodConformance"]
+from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 
 
 @functools.cache

@@ -14,17 +14,6 @@ from shieldfl.rounds.plan import TELL_OPENED
 from shieldfl.rounds.training_client import PUBLIC_PARTS
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 
-__all__ = [
-    "check_costs",
-    "check_facts",
-    "check_messages",
-    "check_records",
-    "check_same_model",
-    "check_same_reports",
-    "check_shares",
-    "float_spacing",
-]
-
 
 def float_spacing(*vectors: FloatVector) -> FloatVector:
     """Return the distance between neighbouring float32 numbers at the largest of the magnitudes, by position."""

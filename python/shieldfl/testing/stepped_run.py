@@ -22,8 +22,6 @@ from shieldfl.rounds.messages import ANSWERED_PHASE, HISTORY
 from shieldfl.rounds.plan import FederationPlan, Opener
 from shieldfl.rounds.steps import AuthoritySteps
 
-__all__ = ["MethodCase", "SteppedRun", "contraction", "initial_model"]
-
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]
 Intrude = Callable[[str, CollectingAggregator, Messages], None]

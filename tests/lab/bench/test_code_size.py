@@ -83,7 +83,7 @@ def test_text_is_counted(code_size, tmp_path):
         "python/shieldfl/lab/page.html.j2": "<p>\n<p>\n",
         "python/shieldfl/pads/__init__.py": '"""pads"""\n',
         "tests/test_one.py": "\n\n",
-        "tests/encryption/twins/one.py": "\n",
+        "tests/reference/one.py": "\n",
         "bench/one.py": "\n\n\n",
     }
     for name, text in files.items():

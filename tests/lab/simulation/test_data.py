@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.simulation.data import DATASETS, Dataset, is_whole, load_dataset, read_cifar, read_idx
+from shieldfl.lab.simulation import DATASETS
+from shieldfl.lab.simulation.data import Dataset, is_whole, load_dataset, read_cifar, read_idx
 
 IDX_FILES = {
     "train-images-idx3-ubyte": (6, 4, 4),

@@ -17,7 +17,8 @@ from shieldfl.learning.scores import (
     per_sample_fisher,
 )
 from shieldfl.learning.sensitive_positions import sensitive_positions
-from shieldfl.models.torch_bridge import ParameterLayout, parameter_layout
+from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.torch_bridge import parameter_layout
 
 
 def small_model(seed: int = 0) -> nn.Sequential:

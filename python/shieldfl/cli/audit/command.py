@@ -24,8 +24,6 @@ from shieldfl.methods.discovery import checked_methods, method_names, names_with
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import Settings, Text, about, settings_of
 
-__all__ = ["audit"]
-
 
 @dataclass(frozen=True)
 class Attacked(Settings):

@@ -13,8 +13,6 @@ from shieldfl.lab.audit.epsilon.claims import ClaimedEpsilon, EpsilonResult
 from shieldfl.lab.audit.result import AuditResult, Cell, Verdict
 from shieldfl.lab.report.audit_report import attack_tables, figure_text, notes_of
 
-__all__ = ["AuditProgress", "print_audit", "print_epsilons"]
-
 _HEADS = ("method", "unit", "adversary", "claimed ε", "at δ", "measured ε ≥", "canaries")
 _COLOURS: dict[Verdict, str] = {
     "all": "bold red",

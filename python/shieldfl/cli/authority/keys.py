@@ -25,8 +25,6 @@ from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.settings import plain_settings, read_text
 
-__all__ = ["client_key", "enrol", "init", "passphrase_of", "revoke", "rotate", "show"]
-
 _VARIABLE = "SHIELDFL_AUTHORITY_PASSPHRASE"
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", file_okay=False, help="Where the authority lives.")]

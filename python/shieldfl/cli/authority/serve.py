@@ -16,8 +16,6 @@ from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.cli.authority.keys import Folder, PassphraseFile, passphrase_of
 from shieldfl.cli.failures import failures_on_stderr
 
-__all__ = ["serve"]
-
 
 def serve(
     folder: Folder,

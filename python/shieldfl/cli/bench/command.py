@@ -21,20 +21,6 @@ from shieldfl.lab.bench.comparison import Case, PaillierCase, UpdateCase, Update
 from shieldfl.lab.bench.measurement import Ciphertexts, Effort
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
-__all__ = [
-    "QUICK",
-    "KeySizes",
-    "PaillierGrid",
-    "Quick",
-    "Shares",
-    "UpdateGrid",
-    "ValueCounts",
-    "bench",
-    "given_grid",
-    "progress_of",
-    "run_bench",
-]
-
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
 QUICK = Effort(

@@ -14,8 +14,6 @@ from shieldfl.lab.bench.comparison import CaseResult, Comparison, UpdateCase
 from shieldfl.lab.bench.measurement import Figure
 from shieldfl.lab.bench.target import Target
 
-__all__ = ["print_comparison", "print_machine", "print_targets"]
-
 
 @dataclass(frozen=True)
 class _Layout:

@@ -11,8 +11,6 @@ from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.errors import ShieldError
 
-__all__ = ["doctor", "doctor_alone"]
-
 
 def doctor(json_file: JsonFile = None) -> None:
     """Say whether all of it works on this machine: versions, instruction sets, packages, and a short self-test.

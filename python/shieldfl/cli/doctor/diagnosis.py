@@ -21,8 +21,6 @@ from shieldfl.cli.doctor.machine import (
 from shieldfl.cli.doctor.self_test import Check, self_test
 from shieldfl.cli.result_console import result_console, result_table
 
-__all__ = ["Diagnosis", "diagnose", "print_diagnosis"]
-
 _HEAD, _FINE, _BAD, _DOUBTFUL = "bold cyan", "green", "bold red", "yellow"
 _LABEL_COLUMNS = 20
 

@@ -19,8 +19,6 @@ import numpy as np
 
 from shieldfl.build_info import EXTRAS, build_info, how_to_install, instruction_sets_of, processor_name
 
-__all__ = ["InstructionSets", "Part", "installation", "instruction_sets", "parts", "warnings_of"]
-
 _VARIABLE = "SHIELDFL_SIMD"
 # As Linux calls what the core asks the processor for.
 _FLAGS = {

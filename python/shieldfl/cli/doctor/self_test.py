@@ -22,12 +22,11 @@ from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.authority.key_file import Contents
 from shieldfl.build_info import build_info, cryptographic
 from shieldfl.encryption.answers import open_answered
-from shieldfl.encryption.interface import Scheme, SumNeeds
+from shieldfl.encryption.interface import Scheme
+from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import REGISTRY
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
-
-__all__ = ["RANDOM", "Check", "answer", "self_test"]
 
 RANDOM = "randomness"
 """The name of the check that what is drawn differs each time."""

@@ -17,8 +17,6 @@ from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
 from shieldfl.rounds.method import Method
 from shieldfl.settings import settings_of
 
-__all__ = ["new", "restored"]
-
 _TEMPLATE = Path(__file__).parent / "template"
 _SUFFIX = ".txt"
 """Of every file there, so that nothing takes a template for what it will be."""

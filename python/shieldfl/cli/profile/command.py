@@ -28,8 +28,6 @@ from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, simulate_fle
 from shieldfl.lab.fleet.planner import RoundTarget, plan_round
 from shieldfl.quantities import seconds_text
 
-__all__ = ["calibrate", "plan", "simulate"]
-
 _QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0}
 
 

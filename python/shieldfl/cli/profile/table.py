@@ -15,8 +15,6 @@ from shieldfl.lab.fleet.round_simulation import FleetRounds
 from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
 from shieldfl.quantities import bytes_text, seconds_text, share_text
 
-__all__ = ["print_plan", "print_profile", "print_simulation"]
-
 _WORDS = ("slowest", "limited by", "cluster")
 """Columns of text."""
 

@@ -20,8 +20,6 @@ from shieldfl.methods.settings import MethodSettings
 if TYPE_CHECKING:
     from shieldfl.lab.simulation.papers import PaperFigure
 
-__all__ = ["run"]
-
 
 @with_options(
     (options.ComparedMethods, ""),

@@ -18,20 +18,6 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
 
-__all__ = [
-    "AllFigures",
-    "Assignments",
-    "Audited",
-    "ComparedMethods",
-    "ExperimentFile",
-    "Report",
-    "apply_assignments",
-    "apply_to_all",
-    "check_sum_noise",
-    "overrides_of",
-    "with_overrides",
-]
-
 _OVERRIDES = tuple(setting.name for setting in settings_of(RunConfig).values() if setting.beside_file)
 _BESIDE = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
 

@@ -41,8 +41,6 @@ from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.quantities import metric_text
 
-__all__ = ["RoundProgress", "Session"]
-
 _AUDITED_FEDERATIONS = 5
 """Of each method, whose four clients are attacked one by one: enough for an interval."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shieldfl._core as _core
 from shieldfl.encryption.ckks.scheme import Total
 
-__all__ = ["Decryptor", "KeyPair", "opened_coefficients"]
-
 Decryptor = _core.CkksDecryptor
 KeyPair = _core.CkksPublicKey
 

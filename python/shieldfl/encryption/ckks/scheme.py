@@ -13,8 +13,6 @@ from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
 from shieldfl.errors import ParameterError
 
-__all__ = ["SCHEME", "Aggregator", "CiphertextBatch", "Ckks", "Encryptor", "Parameters", "PublicKey", "Total"]
-
 
 class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.

@@ -8,20 +8,9 @@ from dataclasses import dataclass
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import Fact, Scheme, SumNeeds
+from shieldfl.encryption.interface import Fact, Scheme
 from shieldfl.encryption.keys import EnrolledPublicKey
-from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
-
-__all__ = [
-    "ATTACK_COSTS",
-    "SCHEME",
-    "AttackCosts",
-    "CiphertextBatch",
-    "Kahe",
-    "Parameters",
-    "PublicKey",
-    "Total",
-]
+from shieldfl.encryption.parameters import RingParameters, RingWork, SumNeeds, core_number
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,9 @@ import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import Fact, Scheme, SumNeeds
+from shieldfl.encryption.interface import Fact, Scheme
 from shieldfl.encryption.keys import EnrolledPublicKey
-from shieldfl.encryption.parameters import SchemeParameters, core_number
-
-__all__ = [
-    "SCHEME",
-    "Aggregator",
-    "BesideKahe",
-    "CiphertextBatch",
-    "Encryptor",
-    "Pads",
-    "Parameters",
-    "PublicKey",
-    "Total",
-]
+from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
 
 # Values that stand for many.
 _MANY = 1_000_000

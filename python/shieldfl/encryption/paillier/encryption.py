@@ -26,8 +26,6 @@ from shieldfl.encryption.keys import SchemePublicKey, checked_key
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.masks import Mask, bits_of
 
-__all__ = ["Aggregator", "Encryptor", "UnionOrder"]
-
 
 class UnionOrder:
     """The positions that any client of a group encrypts, most popular first. Immutable.

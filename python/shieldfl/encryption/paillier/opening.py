@@ -5,8 +5,6 @@ from __future__ import annotations
 import shieldfl._core as _core
 from shieldfl.encryption.paillier.scheme import Total
 
-__all__ = ["Decryptor", "KeyPair", "opened_coefficients"]
-
 Decryptor = _core.PaillierDecryptor
 KeyPair = _core.PaillierPublicKey
 

@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer
-from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import FrameBody, KeyBits, Scheme, SumNeeds, Vector
+from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal, Vector
+from shieldfl.encryption.interface import FrameBody, KeyBits, Scheme
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.paillier.encryption import Aggregator, Encryptor, UnionOrder
-from shieldfl.encryption.parameters import FittedScale, SchemeParameters, core_number
+from shieldfl.encryption.parameters import FittedScale, SchemeParameters, SumNeeds, core_number
 from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
-
-__all__ = ["SCHEME", "CiphertextBatch", "Paillier", "Parameters", "PublicKey", "Total"]
 
 _LOGGER = logging.getLogger("shieldfl")
 _PACKINGS = ("dense", "single")

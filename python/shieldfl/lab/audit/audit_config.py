@@ -13,11 +13,6 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.learning import MODELS
 from shieldfl.settings import Count, Positive, Seed, Settings, Share, Text, Threads, about
 
-__all__ = [
-    "AuditConfig",
-    "EpsilonConfig",
-]
-
 _TRAINED = "What is attacked"
 _EFFORT = "Effort"
 _FOLDER = "Checkpoint"

@@ -18,21 +18,6 @@ from shieldfl.lab.audit.attack import Recovered
 from shieldfl.lab.audit.result import Example, Outcome
 from shieldfl.lab.audit.views.trial import Truth
 
-__all__ = [
-    "DISTANCES",
-    "FIGURES",
-    "Identified",
-    "Interval",
-    "LabelScores",
-    "bootstrap_interval",
-    "identified",
-    "image_outcome",
-    "label_outcome",
-    "label_scores",
-    "matched",
-    "psnr",
-]
-
 
 def psnr(images: torch.Tensor, true: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
     """Return the peak signal-to-noise ratio of each image (m, ...) to its true one, dB (m,); infinite where equal.

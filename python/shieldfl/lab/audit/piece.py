@@ -25,17 +25,6 @@ from shieldfl.learning.networks import build_model
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.torch_bridge import flatten
 
-__all__ = [
-    "OWN_FEDERATIONS",
-    "Asked",
-    "Attacked",
-    "AttackedTrial",
-    "Found",
-    "Piece",
-    "PieceWorker",
-    "planted_trial",
-]
-
 OWN_FEDERATIONS = -1
 """In the place of a trial's number: an attack that has federations of its own does all of them in one piece."""
 

@@ -9,18 +9,6 @@ from typing import Any, Literal
 
 import torch
 
-__all__ = [
-    "FEWEST_TRIES",
-    "NOT_TRIED",
-    "UNDEFENDED",
-    "AuditResult",
-    "Cell",
-    "Example",
-    "Outcome",
-    "Verdict",
-    "in_words",
-]
-
 UNDEFENDED = "fedavg"
 """Plain averaging: what every audit runs beside the methods that it is asked for."""
 

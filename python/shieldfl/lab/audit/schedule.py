@@ -27,12 +27,6 @@ from shieldfl.lab.audit.result import FEWEST_TRIES, UNDEFENDED, Cell
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.training_processes import end_with_parent
 
-__all__ = [
-    "Processes",
-    "Schedule",
-]
-
-
 _ENDED = "the process that attacked it ended by itself: is there enough memory?"
 
 

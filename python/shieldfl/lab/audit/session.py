@@ -28,8 +28,6 @@ from shieldfl.lab.simulation.training_device import torch_threads
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 
-__all__ = ["AuditInterrupted", "run_audit"]
-
 _ALONE = 10.0
 """Seconds after which an audit is worth other processes, which take some to begin."""
 _MOST_WORKERS = 8

@@ -25,8 +25,6 @@ from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_te
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.settings import plain_settings
 
-__all__ = ["WrittenAudit", "audit_identity"]
-
 _SETTINGS, _LINES, _RESULT = "settings.json", "attacked.jsonl", "result.json"
 _FORMAT = "shieldfl audit 2"
 # Where and how an audit is run, not what it is: data count by what they are.

@@ -22,21 +22,6 @@ from shieldfl.lab.bench.scheme import Scheme, select
 from shieldfl.lab.bench.target import Target
 from shieldfl.settings import Settings, Share, Threads
 
-__all__ = [
-    "CaseResult",
-    "Comparison",
-    "PaillierCase",
-    "UpdateCase",
-    "UpdateScheme",
-    "Values",
-    "compare",
-    "describe_machine",
-    "grid",
-    "measure_paillier",
-    "own_paillier",
-    "paillier_baselines",
-]
-
 Values = Annotated[int, Meta(ge=1, le=2**31)]
 """Of an update: as many as a mask has positions."""
 

@@ -19,18 +19,6 @@ from shieldfl.lab.bench.scheme import WrongSumError, from_fixed_point, select, t
 from shieldfl.lab.bench.target import Target, at_most, median_seconds_in_turns
 from shieldfl.masks import Mask, negotiate
 
-__all__ = [
-    "CLIENTS",
-    "CONSENSUS",
-    "AuthorityFigure",
-    "kahe_authority_lines",
-    "measure_authorities",
-    "measure_authority",
-    "negotiation_over_reading",
-    "pads_authority_lines",
-    "voters",
-]
-
 CLIENTS = 20
 """Whose masks are negotiated."""
 CONSENSUS = 0.2

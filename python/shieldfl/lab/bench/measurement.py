@@ -18,8 +18,6 @@ import numpy as np
 
 from shieldfl.lab.bench.scheme import Scheme, Selection
 
-__all__ = ["STAGES", "Ciphertexts", "Effort", "Figure", "StageClock", "measure", "run_on_cores"]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

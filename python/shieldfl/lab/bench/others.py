@@ -20,21 +20,6 @@ import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.build_info import how_to_install
 from shieldfl.lab.bench.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 
-__all__ = [
-    "FLOWER",
-    "HEU",
-    "PHE",
-    "TENSEAL",
-    "FlowerBaseline",
-    "Peer",
-    "PlainCopy",
-    "flower_baselines",
-    "heu_baselines",
-    "phe_baseline",
-    "seal_baselines",
-    "tenseal_baselines",
-]
-
 
 @dataclass(frozen=True)
 class Peer:

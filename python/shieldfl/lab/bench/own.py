@@ -18,20 +18,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.encryption.sum_keys import sum_key
 from shieldfl.lab.bench.scheme import FRACTION_BITS, VALUE_BITS, Scheme, Selection
 
-__all__ = [
-    "EnrolledScheme",
-    "EnrolledSession",
-    "OwnScheme",
-    "authority_of",
-    "kahe_parameter_sets",
-    "own_ckks",
-    "own_kahe",
-    "own_pads",
-    "pads_parameter_sets",
-    "paillier_parameters",
-    "parameter_sets",
-]
-
 Packing = Literal["single", "dense"]
 Randomizer = Literal["short-exponent", "classical"]
 

@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
 
-__all__ = [
-    "FRACTION_BITS",
-    "VALUE_BITS",
-    "Scheme",
-    "Selection",
-    "WrongSumError",
-    "from_fixed_point",
-    "select",
-    "to_fixed_point",
-]
-
 VALUE_BITS = 24
 FRACTION_BITS = 20
 """Of the numbers that Paillier's libraries encrypt."""

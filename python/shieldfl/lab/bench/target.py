@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
 
-__all__ = ["Target", "at_least", "at_most", "median_seconds_in_turns"]
-
 
 @dataclass(frozen=True)
 class Target:

@@ -23,15 +23,6 @@ from shieldfl.learning.stages import median_seconds
 from shieldfl.masks import SelectionLimits, select
 from shieldfl.settings import Count, NotNegative, Settings, ThreadCounts, about
 
-__all__ = [
-    "CalibrationSettings",
-    "SchemeWork",
-    "calibrate",
-    "measure_schemes",
-    "scheme_parameters",
-]
-
-
 # Updates are small: well inside the default range of +-8.
 _DEVIATION = 0.05
 _MODEL = "Training step"

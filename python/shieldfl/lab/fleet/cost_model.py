@@ -21,20 +21,6 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.settings import read_text
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "CostModel",
-    "DeviceProfile",
-    "ModelProfile",
-    "SchemeCosts",
-    "SchemeProfile",
-    "load_profile",
-    "serial_share",
-    "speedup",
-]
-
-
 Arguments = ParamSpec("Arguments")
 
 BYTES_PER_CLEAR_VALUE = 4

@@ -14,8 +14,6 @@ from shieldfl.learning import MODELS
 from shieldfl.methods.discovery import named_method
 
 __all__ = [
-    "ENCRYPT_CORE_SECONDS_BY_TABLE_2",
-    "PAPER_PARAMETERS",
     "CostSource",
     "paper_cost_model",
     "paper_costs",

@@ -23,19 +23,6 @@ from shieldfl.methods.discovery import named_method
 from shieldfl.rounds.named_method import Masks, NamedMethod
 from shieldfl.settings import NotNegative, Positive, Probability, Settings, Share, about
 
-__all__ = [
-    "EncryptionPlan",
-    "MaskSettings",
-    "SecurityFloor",
-    "SensitivityCurve",
-    "fleet_budgets",
-    "packed_fields",
-    "plan_encryption",
-    "simulated_method",
-    "union_ratio",
-]
-
-
 # Of the grid on which curves are kept: fine where few positions hold much.
 _POINTS = 2049
 _SMALLEST_SHARE = 1e-6

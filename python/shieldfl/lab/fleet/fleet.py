@@ -35,8 +35,6 @@ __all__ = [
     "Aggregator",
     "ClientKind",
     "Fleet",
-    "FloatVector",
-    "IntVector",
     "Model",
     "Training",
     "load_fleet",

@@ -35,24 +35,6 @@ from shieldfl.lab.report.page import Facts, Images, Section, Table, Terms, Text,
 from shieldfl.lab.report.run_summary import joined
 from shieldfl.quantities import MISSING
 
-__all__ = [
-    "LIMITS",
-    "MEANINGS",
-    "AttackTable",
-    "above_chance",
-    "attack_tables",
-    "decimal",
-    "draw_chart",
-    "figure_text",
-    "findings",
-    "interval_text",
-    "notes_of",
-    "others_text",
-    "word",
-    "write_report",
-]
-
-
 MEANINGS = {
     "LnAcc": "Label number accuracy: the share of the classes of which the attack says right how many samples there "
     "are, 0 to 1. Chance is the best that one number, the same for every class, comes to, in hindsight.",

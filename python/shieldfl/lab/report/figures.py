@@ -27,36 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
 
-__all__ = [
-    "BACKGROUND",
-    "FAINT",
-    "LINE_COLOURS",
-    "LINE_MARKERS",
-    "NARROW",
-    "NEUTRAL",
-    "PART_COLOURS",
-    "TEXT",
-    "WIDE",
-    "Line",
-    "Shape",
-    "add_grid",
-    "add_legend",
-    "draw_bars",
-    "draw_costs",
-    "draw_lines",
-    "inline_svg",
-    "name_rows",
-    "new_figure",
-    "percent",
-    "render_pdf",
-    "render_png",
-    "render_row",
-    "render_svg",
-    "set_title",
-    "wrapped",
-    "write_figure",
-]
-
 BACKGROUND, TEXT = "#ffffff", "#1f2328"
 FAINT = "#d8dce1"
 """Grid and axis lines."""

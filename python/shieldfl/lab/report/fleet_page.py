@@ -20,15 +20,6 @@ from shieldfl.lab.report.output_files import write_json, write_whole
 from shieldfl.lab.report.page import Drawing, Facts, Section, Table, Terms, inline_drawing, render_page
 from shieldfl.quantities import MISSING, bytes_text
 
-__all__ = [
-    "MOST_CLIENT_ROWS",
-    "clients_table",
-    "costs_table",
-    "methods_table",
-    "reductions_table",
-    "write_report",
-]
-
 MOST_CLIENT_ROWS = 200
 """Clients that a table shows; of larger fleets the slowest."""
 _PICTURE_NAME = re.compile(r"(round-times|gantt-fleet-\d+)-scheme-\d+\.png|straggler-index-fleet-\d+\.png")

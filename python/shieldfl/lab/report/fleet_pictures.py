@@ -37,17 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "BUDGETS",
-    "SEGMENTS",
-    "Timelines",
-    "draw_gantt",
-    "draw_round_times",
-    "draw_straggler_index",
-    "straggler_index_by_budget",
-    "timelines",
-]
-
 SEGMENTS = (*STAGES, "wait", "download")
 """What a client's round consists of, in order."""
 

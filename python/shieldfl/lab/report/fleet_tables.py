@@ -6,8 +6,6 @@ from shieldfl.lab.fleet.fleet_simulation import FleetSummary, client_rows
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds
 from shieldfl.quantities import MISSING, bytes_text, seconds_text, share_text
 
-__all__ = ["client_cells", "remarks", "short_seconds_text", "summary_cells"]
-
 
 def summary_cells(one: FleetSummary) -> dict[str, str]:
     """Return a method's figures by the head of their column."""

@@ -12,8 +12,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LineFile", "csv_text", "kept_folder", "write_json", "write_whole"]
-
 
 def write_whole(path: Path, contents: str | bytes) -> None:
     """Write a file, text as UTF-8, so that whoever looks sees the old one or the new one, never a part.

@@ -17,8 +17,6 @@ from shieldfl.quantities import MISSING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Facts", "Images", "Section", "Table", "Terms", "Text", "inline_drawing", "render_page"]
-
 
 @dataclass(frozen=True)
 class Text:

@@ -48,13 +48,6 @@ from shieldfl.lab.simulation.results import STAGES, MethodResult
 from shieldfl.lab.simulation.run_result import RunResult
 from shieldfl.quantities import bytes_text, metric_text, seconds_text, share_text
 
-__all__ = [
-    "PLOTS",
-    "Plot",
-    "write_report",
-]
-
-
 _MOST_TOGETHER = 4
 """Methods in one panel: of more, each gets its own, where all others are grey behind it."""
 

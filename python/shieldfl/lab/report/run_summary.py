@@ -22,25 +22,6 @@ from shieldfl.quantities import (
     share_text,
 )
 
-__all__ = [
-    "ZONES",
-    "Row",
-    "Section",
-    "compared_rows",
-    "compared_texts",
-    "describe_run",
-    "findings",
-    "flat_record",
-    "footnotes",
-    "joined",
-    "mean_over_rounds",
-    "remarks",
-    "rounds_csv",
-    "summarise",
-    "summary_csv",
-    "what_happened",
-]
-
 ZONES = ("encrypted", "personalised", "noise", "clear")
 """The keys of ``RoundRecord.zone_shares``, most protected first."""
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord
 
-__all__ = ["Timing", "compare_timings"]
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -24,7 +24,6 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation import DATASETS
 
 __all__ = [
-    "CIFAR_SHAPE",
     "DATASETS",
     "Dataset",
     "is_whole",

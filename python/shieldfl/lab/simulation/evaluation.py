@@ -19,11 +19,6 @@ from shieldfl.learning.local_update import StartingPoint
 from shieldfl.learning.sgd import correct_by_class
 from shieldfl.models.torch_bridge import load_flat, load_flat_buffers
 
-__all__ = [
-    "Evaluation",
-    "LastModels",
-]
-
 _Figures = dict[str, float]
 
 

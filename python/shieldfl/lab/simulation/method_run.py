@@ -42,8 +42,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import checked_weights
 from shieldfl.rounds.reports import Report, Tally
 
-__all__ = ["MethodRun"]
-
 
 def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
     """Return what a record says was spent so far."""

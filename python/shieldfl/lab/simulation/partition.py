@@ -19,20 +19,6 @@ from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_syntheti
 from shieldfl.rounds.account import Account
 from shieldfl.rounds.method import Method
 
-__all__ = [
-    "IndexArray",
-    "LabelledSamples",
-    "check_synthetic_samples",
-    "deal_out",
-    "dirichlet_partition",
-    "grouped_partition",
-    "label_shares",
-    "mean_label_distance",
-    "shares_from_bytes",
-    "shares_to_bytes",
-    "synthetic_shares",
-]
-
 IndexArray = npt.NDArray[np.int64]
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from shieldfl.array_view import as_count
 from shieldfl.errors import ParameterError
 
-__all__ = ["STAGES", "MethodResult", "RoundRecord", "averaging_window", "converged_at"]
-
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
 """What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
 

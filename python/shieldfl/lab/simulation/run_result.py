@@ -11,8 +11,6 @@ from shieldfl.errors import DataError
 from shieldfl.lab.report.run_timing import compare_timings
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord
 
-__all__ = ["NO_RUN", "EndedRuns", "Interruption", "RunInterrupted", "RunResult", "plain_json"]
-
 NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"
 """What is wrong with other files."""
 

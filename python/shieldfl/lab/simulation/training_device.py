@@ -12,15 +12,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.networks import has_known_modules
 
-__all__ = [
-    "forward_products",
-    "leaves_parameters_alone",
-    "leaves_vectors_alone",
-    "threads_worth",
-    "torch_threads",
-    "training_device",
-]
-
 
 def training_device(name: str) -> torch.device:
     """Return the device of a name such as ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.

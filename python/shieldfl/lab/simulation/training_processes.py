@@ -31,9 +31,6 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, PrivateSteps, StartingPoint
 
-__all__ = ["ClientTraining", "SharedVectors", "Trained", "can_copy_process", "end_with_parent"]
-
-
 _MOST_BYTES = 256 * 2**20
 """Of vectors that trainings under way may have: further clients wait until one has ended."""
 _MOST_TRAININGS = 128

@@ -29,16 +29,6 @@ from shieldfl.lab.simulation.run_result import RunResult, plain_json
 from shieldfl.rounds.method import Method
 from shieldfl.settings import plain_settings
 
-__all__ = [
-    "Checkpoint",
-    "KeptMethod",
-    "WrittenRun",
-    "commit_facts",
-    "digest_of",
-    "json_text",
-    "run_identity",
-]
-
 _SETTINGS, _ROUNDS, _RESULT, _TABLE = "settings.json", "rounds.jsonl", "result.json", "rounds.csv"
 _EVENTS = "tensorboard"
 _MOST_READ = 2**24

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.interface import UnionMask
+from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, scheme_named, scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.learning.local_update import StartingPoint
@@ -36,15 +36,6 @@ from shieldfl.rounds.opening_rule import OpeningRule
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
-
-__all__ = [
-    "SCORES",
-    "AgreedMask",
-    "AgreedMaskAggregator",
-    "AgreedMaskClient",
-    "FedMlHe",
-    "is_agreed",
-]
 
 SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
 SCORE_BITS = 40

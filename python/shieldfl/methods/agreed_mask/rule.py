@@ -15,8 +15,6 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 
-__all__ = ["AgreedMaskRule", "ZonesOfRounds"]
-
 
 class ZonesOfRounds:
     """Which of the N positions a round encrypts: buffers always, parameters by its kind.

@@ -35,8 +35,6 @@ from shieldfl.rounds.plan import FederationPlan, Phase, SyntheticDemand
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["AltFl", "AltFlWithoutEncryption"]
-
 _WITH_NOISY_SUMS = PrivacyReading(
     "sample",
     "all but authority and aggregator together",

@@ -23,9 +23,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["AltFlAggregator", "AltFlClient", "rounds_of"]
-
-
 _ENCRYPTED = RoundKind(encrypts=True)
 _NOISED = RoundKind(noises=True)
 _BOTH = RoundKind(encrypts=True, noises=True)

@@ -13,8 +13,6 @@ from shieldfl.methods.noised_average.rounds import AlternatingSchedule
 from shieldfl.methods.noised_average.settings import DpSgdSettings
 from shieldfl.settings import Count, NotNegative, Positive, Probability, about
 
-__all__ = ["AltFlSettings"]
-
 
 @dataclass(frozen=True)
 class AltFlSettings(DpSgdSettings, SumNoiseOption, EncryptionSettings):

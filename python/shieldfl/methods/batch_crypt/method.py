@@ -45,8 +45,6 @@ from shieldfl.rounds.reports import Tally
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["BatchCrypt", "BatchCryptSettings"]
-
 RANGES = Phase("ranges", answered_by_authority=False)
 
 

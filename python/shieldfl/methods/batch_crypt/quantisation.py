@@ -30,19 +30,6 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 
-__all__ = [
-    "Quantisation",
-    "QuantisedUpdate",
-    "checked_bounds",
-    "clip_bounds",
-    "clip_factor",
-    "dequantise",
-    "largest_magnitude",
-    "layer_ranges",
-    "paillier_parameters",
-    "quantise",
-]
-
 _LEAST_WIDTH, _MOST_WIDTH = 2, 32
 _MOST_PARTIES = 2**20
 # Far outside of what ranges of float32 lead to, and far inside of what float64 divides without overflow.

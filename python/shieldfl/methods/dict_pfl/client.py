@@ -24,8 +24,6 @@ from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["DictPflClient", "HeldBack", "NoiseSharingDictPflClient"]
-
 
 class HeldBack(Stateful):
     """Values of float32, one a position, in three parts.

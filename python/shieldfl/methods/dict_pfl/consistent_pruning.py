@@ -26,9 +26,6 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.settings import plain_settings
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["HISTORY", "PruningHistory", "check_secret", "history_part", "model_message", "read_history"]
-
-
 _SHORTEST_SECRET_BYTES = 16
 _REMEMBERED_ROUNDS = 64
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-__all__ = ["DictPfl"]
-
 # Its tag is made with the shared secret, and a client looks whether it is its own.
 COUNT = Phase("count", answered_by_authority=True, opens=None, signs_answer=False)
 """Says how many values the round encrypts. The aggregator must know it before the first batch, which must not decide

@@ -22,8 +22,6 @@ from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["DictPflRule"]
-
 
 class DictPflRule(OpeningRule):
     """The mean at the active positions moves the model, and the history, which is sent with it.

@@ -11,8 +11,6 @@ from shieldfl.methods.distributed_noise.settings import OnlySumNoiseOption
 from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.settings import Count, Probability, Settings, Share, about
 
-__all__ = ["DictPflSettings", "FactorisationSettings", "PruningSettings"]
-
 
 @dataclass(frozen=True)
 class PruningSettings(Settings):

@@ -21,8 +21,6 @@ from shieldfl.rounds.opening_rule import OpeningRule
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 
-__all__ = ["OF_NOISY_SUMS", "NoisySumAverage", "SumNoised"]
-
 OF_NOISY_SUMS = PrivacyReading(
     "client",
     "all but authority and aggregator together",

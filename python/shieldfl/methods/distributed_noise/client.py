@@ -19,15 +19,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.stateful import refuse_unless
 
-__all__ = [
-    "CLIP_EXPONENT",
-    "AdaptiveClient",
-    "NoiseSharingClient",
-    "clip_part",
-    "read_clip_exponent",
-]
-
-
 CLIP_EXPONENT = "clip exponent"
 """A signed 64-bit number: see :class:`shieldfl.privacy.noise.ClipRule`."""
 

@@ -29,8 +29,6 @@ from shieldfl.rounds.opening_rule import OpeningRule
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 
-__all__ = ["DdpFedAvg"]
-
 _OF_COUNTED_SUMS = replace(
     OF_NOISY_SUMS,
     neighbours="all that a client adds to sums is zeroed out, its part in the count too, K stays",

@@ -21,8 +21,6 @@ from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["AdaptiveSumRule", "noisy_mean"]
-
 
 def noisy_mean(
     noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message

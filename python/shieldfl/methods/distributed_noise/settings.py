@@ -17,14 +17,6 @@ from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, 
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
-__all__ = [
-    "AskedNoise",
-    "DdpFedAvgSettings",
-    "FullEncryptionSettings",
-    "OnlySumNoiseOption",
-    "SumNoiseOption",
-]
-
 _OF_ADAPTIVE_CLIPPING = frozenset({"clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise"})
 _OF_OPTIONAL_NOISE = frozenset({"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"})
 _OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})

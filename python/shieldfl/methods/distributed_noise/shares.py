@@ -13,8 +13,6 @@ from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_s
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.public_setup import RoleContext
 
-__all__ = ["NoiseShares"]
-
 
 @dataclass(frozen=True)
 class NoiseShares:

@@ -27,9 +27,6 @@ from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["MaskCrypt", "consensus", "decode_ranking", "encode_ranking", "exposure_scores", "propose"]
-
-
 _WIRE_TYPE = np.dtype("<u4")
 
 

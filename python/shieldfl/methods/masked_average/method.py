@@ -31,7 +31,7 @@ from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["UPDATE", "MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
+__all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
 
 class MaskedAverageAggregator(CollectingAggregator):

@@ -18,8 +18,6 @@ from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["MaskedAverageRule", "Mean", "weighted_mean"]
-
 Mean = Callable[[MixedTotal, RoundSums, Message], NDArray[np.float64]]
 """Opens a total, whose message comes along, and returns the mean update, float64 (N,)."""
 

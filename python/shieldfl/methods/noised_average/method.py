@@ -30,8 +30,6 @@ from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.settings import TrainingSettings
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["BY_DP_SGD", "DpFedAvg", "DpSgdAveraging", "DpSgdRounds", "NoisedAverage", "NoisedAverageClient"]
-
 
 class NoisedAverageClient(LocalBuffers, FedAvgClient):
     """Sends the whole update of its parameters, noised; keeps its buffers, which are statistics without noise.

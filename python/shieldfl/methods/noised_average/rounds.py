@@ -14,8 +14,6 @@ from fractions import Fraction
 
 from shieldfl.errors import ParameterError
 
-__all__ = ["AlternatingSchedule", "KindsOfRounds", "RoundKind"]
-
 
 @dataclass(frozen=True, init=False)
 class AlternatingSchedule:

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
 
-__all__ = ["DpFedAvgSettings", "DpSgdSettings"]
-
 
 @dataclass(frozen=True)
 class DpSgdSettings(Settings):

@@ -28,8 +28,6 @@ from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["SelectiveShield"]
-
 
 class SelectiveShield(Method):
     """SelectiveShield for one federation.

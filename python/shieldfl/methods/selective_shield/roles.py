@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.interface import UnionMask
+from shieldfl.encryption.encryption import UnionMask
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
@@ -30,8 +30,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-
-__all__ = ["SelectiveShieldAggregator", "SelectiveShieldClient"]
 
 
 class SelectiveShieldClient(TrainingClient):

@@ -20,8 +20,6 @@ from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["SelectiveShieldRule"]
-
 
 class SelectiveShieldRule(OpeningRule):
     """Tallies of votes say what is encrypted; sums, divided, move the global model.

@@ -11,8 +11,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
-__all__ = ["SelectiveShieldSettings"]
-
 _LEAST_DISCRETE_MULTIPLIER = 2.0**-29
 """Below it, the clipping norm would be more steps of the grid than the core computes with (2^50)."""
 

@@ -16,9 +16,6 @@ from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.noise import as_float_vector, clip_and_noise
 from shieldfl.stateful import Stateful, refuse_unless
 
-__all__ = ["ClusterRegistry", "Clustering", "cluster_clients", "join_cluster", "noised_sensitivity"]
-
-
 FloatVector = npt.NDArray[np.float32]
 FloatMatrix = npt.NDArray[np.float64]
 IntVector = npt.NDArray[np.int64]

@@ -34,8 +34,6 @@ from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
 from shieldfl.rounds.public_setup import RoleContext
 
-__all__ = ["SenseCrypt"]
-
 
 class SenseCrypt(Method):
     """SenseCrypt for one federation.

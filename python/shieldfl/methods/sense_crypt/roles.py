@@ -24,8 +24,6 @@ from shieldfl.rounds.reports import Disclosure, Note
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["Capability", "SenseCryptAggregator", "SenseCryptClient", "cluster_model", "cluster_round"]
-
 
 @dataclass(frozen=True)
 class Capability:

@@ -18,8 +18,6 @@ from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["SenseCryptRule"]
-
 
 class SenseCryptRule(OpeningRule):
     """One total for each cluster moves that cluster's model.

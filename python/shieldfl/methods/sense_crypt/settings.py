@@ -13,8 +13,6 @@ from shieldfl.masks import SelectionLimits
 from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
-__all__ = ["SenseCryptSettings"]
-
 _Kinds = Annotated[tuple[Positive, ...], Meta(min_length=1)]
 
 

@@ -25,7 +25,8 @@ from shieldfl.lab.audit.attacks.labels import (
 from shieldfl.lab.audit.figures import label_scores
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import load_dataset
-from shieldfl.learning.networks import MODELS, build_model
+from shieldfl.learning import MODELS
+from shieldfl.learning.networks import build_model
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise
 from shieldfl.models.torch_bridge import flatten, load_flat
 from shieldfl.settings import TrainingSettings

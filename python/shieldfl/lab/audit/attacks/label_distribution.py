@@ -34,16 +34,6 @@ from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.parameter_layout import ParameterLayout
 
-__all__ = [
-    "InferenceFigures",
-    "LabelDistributionAudit",
-    "LabelInference",
-    "PlayedClients",
-    "clear_facts",
-    "last_weights",
-    "mask_view",
-]
-
 Floats = NDArray[np.float64]
 
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))

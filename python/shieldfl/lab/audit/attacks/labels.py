@@ -25,22 +25,6 @@ from shieldfl.lab.audit.views.view import KnownChange
 from shieldfl.learning.sgd import train_locally
 from shieldfl.models.torch_bridge import flatten
 
-__all__ = [
-    "ComputedLayer",
-    "Ilrg",
-    "LastLayer",
-    "by_class_sums",
-    "computed_last_layer",
-    "exposed_elsewhere",
-    "guesses",
-    "last_layer",
-    "logits_layer",
-    "whole_counts",
-    "with_last_exposed",
-    "with_own_expectation",
-    "with_zeros",
-]
-
 # One sample's logits may all be positive, so that a ReLU behind them would not show.
 _PROBES = 4
 

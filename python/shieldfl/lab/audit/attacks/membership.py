@@ -25,17 +25,6 @@ from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import outputs_of
 from shieldfl.methods.settings import MethodSettings
 
-__all__ = [
-    "MembershipAudit",
-    "MembershipFigures",
-    "Rate",
-    "Shadows",
-    "TrainShadow",
-    "confidence_scores",
-    "membership_figures",
-    "train_shadows",
-]
-
 Scores = NDArray[np.float64]
 
 TrainShadow = Callable[[torch.Tensor, int], nn.Module]

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import FederationAttack, UpdateAttack
 
-__all__ = ["BUILT_IN", "GROUP", "UsableAttacks", "usable_attacks"]
-
 GROUP = "shieldfl.attacks"
 BUILT_IN = {
     "ilrg": "shieldfl.lab.audit.attacks.labels:Ilrg",

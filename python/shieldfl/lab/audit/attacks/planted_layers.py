@@ -21,18 +21,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import ModelPlantingAttack, Recovered
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
-__all__ = [
-    "CuriousAbandonHonesty",
-    "RobbingTheFed",
-    "RowGradients",
-    "expected_share",
-    "in_front",
-    "means_of_known",
-    "missing_layer",
-    "recovered_samples",
-    "trap_rows",
-]
-
 _ROUNDING = 2.0**-24
 _UNCERTAIN = 4.0
 """So many roundings, or deviations of the noise, may lie between values that are the same."""

@@ -19,17 +19,6 @@ from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.learning.scores import batches_of
 
-__all__ = [
-    "Descent",
-    "Dlg",
-    "Idlg",
-    "Inverting",
-    "Least",
-    "SimulatedTraining",
-    "least_of_many",
-    "total_variation",
-]
-
 Parameters = Mapping[str, torch.Tensor]
 
 

@@ -19,16 +19,6 @@ from scipy.stats import binom
 
 from shieldfl.errors import ParameterError
 
-__all__ = [
-    "SHARES",
-    "EpsilonBound",
-    "Guesses",
-    "bound_from_one_run",
-    "count_guesses",
-    "guess_presence",
-    "one_run_p_value",
-]
-
 _LARGEST = 64.0
 """An epsilon at which guesses are never wrong, to the last digit of a float64."""
 

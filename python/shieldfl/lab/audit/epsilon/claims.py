@@ -33,16 +33,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import TrainingSettings, plain_settings, settings_of
 
-__all__ = [
-    "CanaryFederation",
-    "ClaimedEpsilon",
-    "EpsilonInterrupted",
-    "EpsilonResult",
-    "check_claims",
-    "clipped_to",
-    "measure_epsilons",
-]
-
 _TARGET = 100.0
 """What a canary's output is to be, in clipping norms: so far off that its gradient is clipped in every round."""
 _MOVED = 1.0

@@ -16,19 +16,6 @@ from numpy.typing import NDArray
 
 from shieldfl.encryption import ckks
 
-__all__ = [
-    "BatchFrame",
-    "ask_for_secret",
-    "drop_low_bits",
-    "from_digits",
-    "open_batch",
-    "read_sums",
-    "resealed",
-    "restore_low_bits",
-    "secret_from_sum",
-    "to_digits",
-]
-
 _HEAD = 48
 _LIMB_BITS = 26
 _CASTAGNOLI = 0x82F63B78

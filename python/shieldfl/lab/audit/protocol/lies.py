@@ -24,15 +24,6 @@ from shieldfl.learning.local_update import FloatVector, contraction
 from shieldfl.rounds.messages import OPENED
 from shieldfl.rounds.training_client import TrainingClient
 
-__all__ = [
-    "FewTotal",
-    "InventedClients",
-    "LateTotal",
-    "LoneTotal",
-    "SecondTotal",
-    "TamperedCiphertext",
-]
-
 
 class LoneTotal(ProtocolAttack):
     """Asks for the sum of the victim alone: its mean is the victim's update."""

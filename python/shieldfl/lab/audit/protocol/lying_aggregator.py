@@ -27,12 +27,6 @@ from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.reports import Note, Reporter
 from shieldfl.rounds.training_client import TrainingClient
 
-__all__ = [
-    "LyingAggregator",
-    "PlayedFederation",
-    "Question",
-]
-
 _SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
 """Where the model's three layers end."""
 _SHARED = bytes(range(32))

@@ -20,8 +20,6 @@ from shieldfl.learning.local_update import FloatVector
 from shieldfl.methods.discovery import method_class
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 
-__all__ = ["ProtocolAttack", "share_told"]
-
 _CLOSE = 0.01
 """Of the root mean square of an update: what is nearer to a value than this tells it."""
 _ALL = 0.9

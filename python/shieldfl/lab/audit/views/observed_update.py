@@ -15,7 +15,7 @@ from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.torch_bridge import parameter_layout
 from shieldfl.settings import TrainingSettings
 
-__all__ = ["FloatVector", "ObservedUpdate"]
+__all__ = ["ObservedUpdate"]
 
 FloatVector = NDArray[np.float32]
 

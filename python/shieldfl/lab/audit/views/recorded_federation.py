@@ -28,16 +28,6 @@ from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
-__all__ = [
-    "AGGREGATOR",
-    "AUTHORITY",
-    "Delivery",
-    "Record",
-    "RecordedFederation",
-    "client_name",
-    "kept_pair",
-]
-
 _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
 """By parameters and policy: a pair as it was made, before it opened anything."""
 

@@ -28,12 +28,11 @@ from shieldfl.learning.networks import build_model, default_model
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.model_adaptation import adapt_model
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.models.torch_bridge import ParameterLayout, load_flat, parameter_layout
+from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.torch_bridge import load_flat, parameter_layout
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
 from shieldfl.rounds.method import Method
 from shieldfl.settings import settings_of
-
-__all__ = ["Trial", "Truth", "drawn_anew", "model_kind", "private_batches", "recorded_run"]
 
 _MEASURED = 64
 """Test samples that a trial's models are measured on: nobody looks at their accuracy."""

@@ -16,8 +16,6 @@ from shieldfl.learning.local_update import FloatVector
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.reports import Disclosure
 
-__all__ = ["PARTIES", "PARTS_OF_VALUES", "KnownChange", "Party", "View", "party_named"]
-
 
 @dataclass(frozen=True)
 class Party:
