@@ -163,7 +163,7 @@ def test_run_names_the_extra_that_is_missing(package: str) -> None:
     assert done.returncode == (2 if package == "typer" else 1)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert f"package {package!r}: {how_to_install('simulation')}" in done.stderr
+    assert f"package {package!r}: {how_to_install('lab')}" in done.stderr
 
 
 def test_a_report_without_its_packages_is_refused_before_the_run(tmp_path: Path) -> None:
