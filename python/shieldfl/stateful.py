@@ -1,7 +1,10 @@
 """What of an object changes, declared by name and type, as bytes and back.
 
-A class says in ``changes`` which attributes its steps change and of what types they are; one codec (msgspec) does the
-rest. Everything else of an object comes from whoever makes it. What must stay where it was made has no copy at all.
+A class says in ``changes`` which attributes, or properties that can be set, its steps change and of what types they
+are; those of its bases come before them. A type is a plain one, a dataclass, a class that has ``changes`` itself, one
+with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these. One codec (msgspec) does the rest; then each class's
+``check_changed``, where it has one, raises WireFormatError for values, right in type, that no step leaves: bases' come
+first. Everything else of an object comes from whoever makes it. What must stay where it was made has no copy at all.
 """
 
 from __future__ import annotations
@@ -10,14 +13,15 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import isabstract
 from types import UnionType
-from typing import Any, ClassVar, NoReturn, Self, Union, get_args, get_origin
+from typing import Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
 from shieldfl.array_view import Buffer
 from shieldfl.errors import SecretCopyError, WireFormatError
+
+Own = TypeVar("Own")
 
 
 def refuse_unless(possible: bool) -> None:
@@ -26,46 +30,44 @@ def refuse_unless(possible: bool) -> None:
         raise WireFormatError("the state holds values that no step of this role leaves")
 
 
-class Stateful:
-    """Base of objects whose changing part is a record: plain values, and records of the parts that are stateful too."""
+def is_stateful(kind: Any) -> bool:
+    """Whether objects of a class are recorded by what changes of them, and are not plain values."""
+    return hasattr(kind, "changes")
 
-    changes: ClassVar[Mapping[str, Any]] = {}
-    """Attributes, or properties that can be set, and their types; those of base classes come before them. A type is a
-    plain one, a dataclass, a stateful class, one with ``to_bytes`` and ``from_bytes``, NDArray, or made up of these.
-    Where an attribute's is an abstract stateful class, or has one in it, what the object has decides."""
 
-    @classmethod
-    def all_changes(cls) -> dict[str, Any]:
-        """Return the changes of the class and its bases, by name."""
-        found: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            found |= vars(base).get("changes", {})
-        return found
+def changes_of(kind: type) -> dict[str, Any]:
+    """Return the changes of a class and its bases, by name."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        found |= vars(base).get("changes", {})
+    return found
 
-    def changed(self) -> dict[str, Any]:
-        """Return what has changed, by name; encoded before anything changes again."""
-        return {name: _recorded(getattr(self, name)) for name in self.all_changes()}
 
-    def take_changed(self, record: Mapping[str, Any]) -> None:
-        """Take what :func:`decode_record` read; where that raises, the object is of no use any more."""
-        for name, value in record.items():
-            setattr(self, name, _revived(partial(getattr, self, name), value))
-        self.check_changed()
+def changed(own: object) -> dict[str, Any]:
+    """Return what has changed of an object, by name; encoded before anything changes again."""
+    return {name: _recorded(getattr(own, name)) for name in changes_of(type(own))}
 
-    def check_changed(self) -> None:
-        """Raise WireFormatError for values, right in type, that no step leaves; bases' checks come first."""
 
-    def revived(self, record: Mapping[str, Any]) -> Self:
-        """Return an object like this one that has this record; this one stays as it is."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.take_changed(record)
-        return other
+def take_changed(own: object, record: Mapping[str, Any]) -> None:
+    """Have an object take what :func:`decode_record` read; where that raises, it is of no use any more."""
+    for name, value in record.items():
+        setattr(own, name, _revived(partial(getattr, own, name), value))
+    for base in reversed(type(own).__mro__):
+        if "check_changed" in vars(base):
+            vars(base)["check_changed"](own)
+
+
+def revived(own: Own, record: Mapping[str, Any], take: Callable[[Own, Any], None] = take_changed) -> Own:
+    """Return an object like this one that has this record; this one stays as it is."""
+    other = object.__new__(type(own))
+    other.__dict__.update(own.__dict__)
+    take(other, record)
+    return other
 
 
 def _recorded(value: Any) -> Any:
-    if isinstance(value, Stateful):
-        return value.changed()
+    if is_stateful(value):
+        return changed(value)
     if type(value) is dict:
         return {key: _recorded(entry) for key, entry in value.items()}
     return value
@@ -76,9 +78,9 @@ def _revived(current: Callable[[], Any], value: Any) -> Any:
 
     if isinstance(value, msgspec.Struct):
         part = current()
-        if not isinstance(part, Stateful):
+        if not is_stateful(part):
             raise WireFormatError("the state holds a part that this role does not have")
-        return part.revived(msgspec.structs.asdict(value))
+        return revived(part, msgspec.structs.asdict(value))
     if type(value) is dict and any(isinstance(entry, msgspec.Struct) for entry in value.values()):
         return {key: _revived(partial(current().get, key), entry) for key, entry in value.items()}
     return value
@@ -94,7 +96,7 @@ def encode_record(record: Mapping[str, Any], seconds: Mapping[str, float]) -> by
 
 
 def decode_record(
-    data: Buffer, own: Stateful, readers: Mapping[type, Callable[[bytes], Any]]
+    data: Buffer, own: object, readers: Mapping[type, Callable[[bytes], Any]]
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Read a record of an object like this one and the times beside it. Raises WireFormatError for what is none.
 
@@ -103,57 +105,43 @@ def decode_record(
     import msgspec
 
     try:
-        kind: Any = type(own)
-        form: Any = tuple.__class_getitem__((_struct_of(kind, _chosen(own)), dict[str, float]))
+        form: Any = tuple.__class_getitem__((_struct_of(*_shape(own)), dict[str, float]))
         record, seconds = msgspec.msgpack.decode(data, type=form, dec_hook=partial(_typed, readers))
         return msgspec.structs.asdict(record), seconds
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise WireFormatError("these bytes are no state of this kind of role") from error
 
 
-Chosen = tuple[tuple[str, Any], ...]
-"""The classes of attributes whose declared ones are abstract, each with what it chooses in turn."""
+Shape = tuple[type, tuple[tuple[str, Any], ...]]
+"""An object's class, and the shapes of its stateful parts by name: of those that it has, which may be a subclass's."""
 
 
-def _chosen(own: Stateful) -> Chosen:
-    found: list[tuple[str, Any]] = []
-    for name, kind in own.all_changes().items():
-        if _is_open(kind):
-            part = getattr(own, name)
-            found.append((name, None if part is None else (type(part), _chosen(part))))
-    return tuple(found)
+def _shape(own: object) -> Shape:
+    declared = changes_of(type(own)).items()
+    held = [(name, getattr(own, name)) for name, kind in declared if _may_be_part(kind)]
+    return type(own), tuple((name, _shape(part)) for name, part in held if part is not None)
 
 
-@functools.cache
-def _is_open(kind: Any) -> bool:
-    """Say whether a type, or one in it, is an abstract stateful class."""
-    if get_origin(kind) is UnionType:
-        return any(map(_is_open, get_args(kind)))
-    if not (isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, Stateful)):
-        return False
-    return isabstract(kind) or any(map(_is_open, kind.all_changes().values()))
+def _may_be_part(kind: Any) -> bool:
+    return any(map(is_stateful, get_args(kind) if get_origin(kind) is UnionType else (kind,)))
 
 
 @functools.cache
-def _struct_of(kind: Any, chosen: Chosen = ()) -> Any:
+def _struct_of(kind: type, parts: tuple[tuple[str, Shape], ...] = ()) -> Any:
     import msgspec
 
-    concrete = {name: None if part is None else _struct_of(*part) for name, part in chosen}
-    fields = [
-        (name, concrete[name] if name in concrete else _wire_type(of))
-        for name, of in kind.all_changes().items()
-    ]
+    shapes = dict(parts)
+    fields = [(name, _wire_type(of, shapes.get(name))) for name, of in changes_of(kind).items()]
     return msgspec.defstruct(kind.__name__, fields, forbid_unknown_fields=True)
 
 
-def _wire_type(kind: Any) -> Any:
+def _wire_type(kind: Any, shape: Shape | None = None) -> Any:
     """Return a type in which stateful classes are their records."""
-    declared: Any = kind
-    if isinstance(kind, type) and get_origin(kind) is None:
-        return _struct_of(declared) if issubclass(kind, Stateful) else kind
+    if is_stateful(kind):
+        return _struct_of(*(shape or (kind,)))
     origin, args = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return Union[tuple(map(_wire_type, args))]  # noqa: UP007  # of types that are known at run time alone
+        return Union[tuple(_wire_type(one, shape) for one in args)]  # noqa: UP007  # of types known at run time
     return dict.__class_getitem__((args[0], _wire_type(args[1]))) if origin is dict else kind
 
 

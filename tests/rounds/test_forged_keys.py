@@ -12,7 +12,7 @@ from rounds.forged_state import KEY, check_refused
 from shieldfl.authority.role_state import pack_state
 from shieldfl.encryption.enrolment import EnrolmentRequest
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
-from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.stateful import encode_record
 
 

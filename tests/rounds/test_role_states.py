@@ -17,11 +17,11 @@ from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
 from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator
 from shieldfl.methods.sense_crypt.roles import SenseCryptAggregator, SenseCryptClient
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.reports import Reporter
-from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
-from shieldfl.stateful import Stateful, encode_record
+from shieldfl.stateful import changed, changes_of, encode_record, is_stateful
 
 KEY = bytes(range(32))
 # By class: what holds a lock, what the factory gives, and what the next phase makes anew.
@@ -52,7 +52,7 @@ def opened(role: Reporter) -> bytes:
 
 
 def plain(value: object) -> bytes:
-    return bytes(encode_record({"": value.changed() if isinstance(value, Stateful) else value}, {}))
+    return bytes(encode_record({"": changed(value) if is_stateful(value) else value}, {}))
 
 
 @every_variant_and_twin
@@ -65,7 +65,7 @@ def test_everything_that_steps_change_is_declared(variant):
     if run.authority is not None:
         pairs.append((run.authority, run.new_authority()))
     for used, fresh in pairs:
-        declared = type(used).all_changes().keys() | set().union(
+        declared = changes_of(type(used)).keys() | set().union(
             *(names for kind, names in NOT_KEPT.items() if isinstance(used, kind))
         )
         for name in vars(used).keys() - declared:

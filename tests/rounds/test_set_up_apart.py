@@ -31,7 +31,7 @@ from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption import kahe
 from shieldfl.encryption.registry import REGISTRY
 from shieldfl.methods.discovery import BUILT_IN
-from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
 WEIGHTS = (10_007, 10_009, 10_037, 10_061)

@@ -15,7 +15,7 @@ from shieldfl.encryption.answers import open_total, read_answer
 from shieldfl.encryption.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
-from shieldfl.stateful import Stateful, Uncopied, refuse_unless
+from shieldfl.stateful import Uncopied, refuse_unless
 
 
 class AnswerOpener(TotalOpener[Any]):
@@ -93,7 +93,7 @@ _SECRET_DOMAIN = b"shieldfl shared secret 1\0"
 _NOT_GRANTED = "this role was granted no answers: have it enrolled, and take what comes back"
 
 
-class GrantRequest(Stateful, Uncopied):
+class GrantRequest(Uncopied):
     """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
 
     Each key authority has one of its own, sealed to it alone.
@@ -124,7 +124,6 @@ class GrantRequest(Stateful, Uncopied):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a request in another name, and for keys of other lengths."""
-        super().check_changed()
         count = len(self._check.identity.members)
         refuse_unless(len(self._grant_key) == SECRET_BYTES * count)
         pieces = piece_of_each(self.request, count)
@@ -148,7 +147,7 @@ class GrantRequest(Stateful, Uncopied):
         )
 
 
-class ClientKeys(Stateful, Uncopied):
+class ClientKeys(Uncopied):
     """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share.
 
     Parameters
@@ -190,7 +189,6 @@ class ClientKeys(Stateful, Uncopied):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for keys at different rounds."""
-        super().check_changed()
         refuse_unless(len({key.round for key in self._keys.values()}) == 1)
 
     @property
@@ -208,7 +206,7 @@ class ClientKeys(Stateful, Uncopied):
         return self._keys[purpose]
 
 
-class GrantedKeys(Stateful, Uncopied):
+class GrantedKeys(Uncopied):
     """Opens what the key authority has answered to one that it was granted to.
 
     Parameters
@@ -240,7 +238,6 @@ class GrantedKeys(Stateful, Uncopied):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for what opens no answers."""
-        super().check_changed()
         expected = SECRET_BYTES * len(self.check.identity.members)
         refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
 

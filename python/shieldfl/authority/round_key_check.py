@@ -23,7 +23,6 @@ from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
-from shieldfl.stateful import Stateful
 
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
@@ -257,7 +256,7 @@ class RoundKeyCheck:
         return key
 
 
-class RoundKeyReader(Stateful):
+class RoundKeyReader:
     """The keys of the round that a client or the aggregator is in; those of earlier rounds are not taken again."""
 
     changes: ClassVar = {"_round": int, "_frames": dict[str, bytes]}

@@ -28,10 +28,10 @@ from shieldfl.authority.total_opener import TotalOpener
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
-from shieldfl.stateful import Stateful, Uncopied, refuse_unless
+from shieldfl.stateful import Uncopied, refuse_unless
 
 
-class RoundSigner(Stateful, Uncopied, abc.ABC):
+class RoundSigner(Uncopied, abc.ABC):
     """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last.
 
     Parameters
@@ -40,7 +40,7 @@ class RoundSigner(Stateful, Uncopied, abc.ABC):
     check : what clients and aggregator hold of the federation.
     """
 
-    changes: ClassVar = {"_round": int}
+    changes: ClassVar[Mapping[str, Any]] = {"_round": int}
 
     def __init__(self, signing_key: Any, check: RoundKeyCheck) -> None:
         self._signing_key = signing_key
@@ -233,7 +233,6 @@ class RoundKeys(RoundSigner):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
-        super().check_changed()
         own = self.check.parameters
         for purpose, one in (self._made | self._lasting | self._authorities).items():
             policy = one.min_clients, one.weight_bounds, one.one_total_per_round

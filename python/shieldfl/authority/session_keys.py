@@ -168,7 +168,6 @@ class SessionKeys(RoundSigner):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
-        super().check_changed()
         refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
         refuse_unless(0 <= self._known <= self._held_store().position.rows)
         ended = {one.newest_closed_round for one in self._authorities.values()}

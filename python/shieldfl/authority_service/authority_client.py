@@ -23,7 +23,7 @@ from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.rounds.messages import ANSWERED_ROUND
 from shieldfl.rounds.public_setup import PublicSetup
-from shieldfl.rounds.steps import AuthoritySteps
+from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import Uncopied
 
 __all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority"]
@@ -166,7 +166,7 @@ def _read(response: httpx.Response) -> Message:
     raise kind(text)
 
 
-class RemoteAuthority(AuthoritySteps):
+class RemoteAuthority(Reporter):
     """A session of a served authority in the place of an embedded one, for whatever drives its rounds.
 
     Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer came.
@@ -179,8 +179,6 @@ class RemoteAuthority(AuthoritySteps):
 
     Raises KeyMismatchError for a set-up that the pinned key has not signed, WireFormatError.
     """
-
-    needs_sealing = False
 
     def __init__(self, connection: AuthorityConnection, session_id: bytes, signed: Message) -> None:
         super().__init__()

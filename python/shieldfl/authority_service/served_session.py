@@ -17,9 +17,9 @@ from shieldfl.authority_service.identity import ClientRegistry, ServiceKey, chec
 from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.public_setup import check_sizes
 from shieldfl.rounds.reports import Note
-from shieldfl.rounds.steps import AuthoritySteps
 
 T = TypeVar("T")
 

@@ -21,11 +21,11 @@ from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import FederationSettings
 from shieldfl.methods.registry import make_method, method_of
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import PublicSetup
-from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.settings import plain_settings
 
 _MOST_SKEW = 2.0
@@ -217,7 +217,7 @@ class BegunRun:
     setup: PublicSetup
     signed: Message
     """The set-up as clients get it."""
-    authority: AuthoritySteps | None
+    authority: AuthoritySteps | RemoteAuthority | None
     weights: list[int]
     idle: list[int]
     """Clients with no samples: they count for nothing, and so are in no round."""
@@ -243,7 +243,7 @@ class BegunRun:
         if len(idle) == settings.clients:
             raise ParameterError("no client has any samples: there is nothing to train on")
         method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
-        authority: AuthoritySteps | None
+        authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
             remote = connection.begin_session(SessionRequest(method, initial))
             setup, signed, authority = remote.setup, remote.signed_setup, remote
@@ -270,7 +270,7 @@ class BegunRun:
         method, threads = planned.same_method(method_of(setup), progress), planned.settings.threads
         first = Message.from_bytes(parts["initial"])
         initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
-        authority: AuthoritySteps | None = None
+        authority: AuthoritySteps | RemoteAuthority | None = None
         if method.purposes and progress.is_embedded:
             authority = method.authority_steps(setup, initial, threads=threads)
             authority.restore(parts["authority"], key)

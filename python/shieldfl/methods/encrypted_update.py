@@ -19,7 +19,6 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.rounds.opening_rule import RoundSums
-from shieldfl.stateful import Stateful
 
 __all__ = [
     "MixedSum",
@@ -72,7 +71,7 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
     return weight
 
 
-class MixedSum(Stateful):
+class MixedSum:
     """What is encrypted in the union of clients' masks, summed; outside of it, a weighted sum of plain numbers.
 
     Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
@@ -159,7 +158,6 @@ class MixedSum(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
-        super().check_changed()
         least, most = self._clients * min(self._weights), self._clients * max(self._weights)
         if (
             not 0 <= self._clients <= len(self._weights)

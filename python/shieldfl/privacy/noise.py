@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.privacy import draws
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 FloatVector = npt.NDArray[np.float32]
 
@@ -88,7 +88,7 @@ def clip_and_noise(
     return draws.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
 
 
-class AdaptiveClip(Stateful):
+class AdaptiveClip:
     """A clipping norm that follows a client's own updates: the median of their recent norms.
 
     This is NOT private: the norm is computed from the client's data without noise, and the noise that is
@@ -121,7 +121,6 @@ class AdaptiveClip(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for norms that :meth:`observe` refuses."""
-        super().check_changed()
         refuse_unless(all(0.0 <= norm < math.inf for norm in self._recent))
 
     def norm(self) -> float:

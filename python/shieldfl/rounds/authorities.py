@@ -32,8 +32,8 @@ from shieldfl.rounds.messages import (
 from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.steps import AuthoritySteps
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.rounds.reports import Reporter
+from shieldfl.stateful import refuse_unless
 
 
 def made_authority_keys(
@@ -85,7 +85,7 @@ def made_authority_keys(
     )
 
 
-class Invitations(Stateful):
+class Invitations:
     """At the key authority: the clients that are asked in the newest round, which stay those that they were.
 
     Parameters
@@ -103,7 +103,6 @@ class Invitations(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for clients or a round that the plan does not have."""
-        super().check_changed()
         refuse_unless(0 <= self._round <= self._plan.rounds and self._invited.size == self._plan.clients)
         fewest, most = self._plan.min_clients, self._plan.most_participants
         # Before the first round all are, however many may be asked in one.
@@ -163,8 +162,8 @@ class Invitations(Stateful):
             )
 
 
-class _SigningAuthority(AuthoritySteps):
-    """Begins rounds, each for those whom it invites, and shares with clients what they enrol by.
+class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
+    """The key authority: it invites clients, makes and signs what rounds begin with, and answers.
 
     Parameters
     ----------
@@ -173,6 +172,7 @@ class _SigningAuthority(AuthoritySteps):
     """
 
     changes: ClassVar = {"keys": RoundSigner, "_invitations": Invitations}
+    needs_sealing = True
 
     def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
         super().__init__()
@@ -182,12 +182,18 @@ class _SigningAuthority(AuthoritySteps):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds than the plan's."""
-        super().check_changed()
         self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
         refuse_unless(-1 <= self.keys.newest_round <= self.context.plan.rounds)
 
     def enrol(self, client: int, enrolment: Message) -> Message:
-        """Share with a client, from now on, what its request says; it gets what lets it open answers, where it does."""
+        """Take what :meth:`TrainingClient.enrolment` returned, and return what is for :meth:`TrainingClient.enrolled`.
+
+        Whoever calls this vouches that it is this client's. Clients come in any order, before the aggregator's
+        :meth:`grant` or after it: enrolment ends once all are there, and, where the aggregator opens, that was granted.
+
+        Raises KeyMismatchError, PolicyError for a client that was enrolled before, WireFormatError; ParameterError
+        where none enrols.
+        """
         number = as_unsigned(client, "client")
         if number >= self.context.plan.clients:
             raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
@@ -196,18 +202,45 @@ class _SigningAuthority(AuthoritySteps):
         return Message({"grant": grant}) if self.context.clients_open else Message()
 
     def revoke(self, client: int) -> None:
-        """Answer no list any more that has a client in it."""
+        """Answer no list any more that has a client in it; a second time changes nothing.
+
+        Raises ParameterError where none enrols.
+        """
         with self._lock:
             self.keys.revoke(client)
+
+    def grant(self, request: Message) -> Message:
+        """Take what :meth:`CollectingAggregator.enrolment` returned; return what its ``enrolled`` takes.
+
+        Whoever calls this vouches that it is the aggregator's. It may come before clients :meth:`enrol`, among them or
+        after them; the same request gets the same again. Raises ParameterError where the aggregator opens
+        nothing, KeyMismatchError, PolicyError for a second aggregator, WireFormatError.
+        """
+        if not self.context.aggregator_opens:
+            raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
+        with self._lock:
+            return Message({"grant": self.keys.grant_opener(request["enrolment"])})
 
     def close(self) -> None:
         """Give up the file of the authority's memory, where it has one."""
         self.keys.close()
 
+    @abc.abstractmethod
+    def newest_model(self) -> Message:
+        """Return what the next round starts from: the model, and what travels with it."""
+
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:
-        """Begin a round: sign what it begins with, and who is invited."""
+        """Begin a round, and return its first message, for the clients.
+
+        That is the newest model with the round's public keys and who is invited, signed; the aggregator gets the keys
+        alone. Where the aggregator opens sums it has the model, adds it, and gives its digest, ``model``. ``invited``
+        are the clients that are asked; None for all of the plan. Secrets of the round before are wiped. A round that is
+        begun again has the same first message, but, where clients open, for what was answered since. Raises
+        PolicyError for a round before the newest, one that was answered, one that the plan does not have, one with
+        fewer invited clients than ``min_clients`` or others than before, and for another model than may come now.
+        """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             asked = self._invitations.settled(number, invited)
@@ -230,8 +263,25 @@ class _SigningAuthority(AuthoritySteps):
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
         """Return the digest of what stays the same where a round is begun again."""
 
+    @abc.abstractmethod
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients.
 
-class RoundAuthority(_SigningAuthority):
+        The same message gets the same answer, so that a lost one can be asked for again. Raises PolicyError, and
+        ParameterError for a phase that the key authority does not answer.
+        """
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign, for an aggregator that opens, what a phase came to: return the part that goes with it.
+
+        Of several authorities, where clients open: what all of them have answered. ``digest`` is what
+        :func:`shieldfl.authority.round_key_check.digest_of_parts` returns of what :meth:`CollectingAggregator.open`
+        did, or of the answer. Raises PolicyError for a second one, ParameterError where nothing is signed.
+        """
+        raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
+
+
+class RoundAuthority(AuthoritySteps):
     """Opens totals itself, by a method's rule, and keeps the model: clients get it signed.
 
     Parameters
@@ -254,7 +304,6 @@ class RoundAuthority(_SigningAuthority):
     def _first(
         self, number: int, model: bytes
     ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
-        """Make the round's keys, and wipe those of the round before."""
         with self.clock.stage("open"):
             first, keys = self.opener.enter_round(number, self.keys)
         return first, self.opener.rule.digests(first), keys
@@ -292,35 +341,63 @@ class RoundAuthority(_SigningAuthority):
         self.record(OpenedSum(round_number))
 
 
-class ListAuthority(_SigningAuthority):
+class ListAuthority(AuthoritySteps):
     """The same for every method: it sees lists of participants and digests, no total and no model.
 
-    Its rounds' first message is what it signs: the number of the round, the digest of all that it has answered so far,
-    by which clients know that they have, and agree on, every opened sum, and the last round that it answered in each
-    phase.
+    Where clients open, it signs the number of the round, the digest of all that it has answered so far, by which
+    clients know that they have, and agree on, every opened sum, and the last round that it answered in each phase.
+
+    Where the aggregator opens, it signs digests of what that sends: one model between two answers. It cannot tell a
+    model that follows from a sum from one that the aggregator has made up, but there is one alone: between the answers
+    to two rounds' last phases every round begins with the same model, for all clients, and before the first of them
+    with the model that the set-up pins. The same goes for answers in between, which say what is encrypted. An authority
+    that was restored from a state before a round begins it with that model again. It may begin the next one instead,
+    also with another model; then nothing of the one before is answered.
 
     Parameters
     ----------
     context : what all roles of the federation know.
     keys : what it shares with the clients.
+    first_model : where the aggregator opens, the digest of what the first round begins with, 32 bytes.
     """
 
-    changes: ClassVar = {"_replies": Replies, "_signed_answers": Replies, "_history": bytes}
+    changes: ClassVar = {
+        "_replies": Replies,
+        "_signed_answers": Replies,
+        "_history": bytes,
+        "_model": bytes,
+        "_model_after": int,
+        "_for_the_run": dict[str, bytes],
+    }
 
-    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+    def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes = b"") -> None:
         super().__init__(context, keys)
         self._replies = Replies()
         self._signed_answers = Replies()
         self._history = bytes(HISTORY_BYTES)
+        self._model = self._first_model = first_model
+        self._model_after = -1
+        """The round that was answered last when the model was first signed."""
+        self._for_the_run: dict[str, bytes] = {}
+        """The digest of what the aggregator had signed, of each phase that is answered once in the whole run."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for other rounds or phases than the plan's."""
-        super().check_changed()
-        rounds, phases = self.context.plan.rounds, self.context.answered
-        refuse_unless(len(self._history) == HISTORY_BYTES)
-        refuse_unless(all(self._replies.newest(phase)[0] <= rounds for phase in phases))
-        refuse_unless(self._replies.phases <= set(phases))
-        refuse_unless(self._signed_answers.phases <= set(phases))
+        """Raise WireFormatError for other rounds or phases than the plan's, and signatures of what was not answered."""
+        context = self.context
+        refuse_unless(len(self._history) == HISTORY_BYTES and len(self._model) == len(self._first_model))
+        refuse_unless(
+            all(self._replies.newest(phase)[0] <= context.plan.rounds for phase in context.answered)
+        )
+        refuse_unless(self._replies.phases <= set(context.answered))
+        refuse_unless(-1 <= self._model_after <= self._last_round)
+        refuse_unless(self._model_after >= 0 or self._model == self._first_model)
+        signed = context.signed if context.aggregator_opens else tuple(context.answered)
+        once = set(context.answered_once) & set(context.signed) if context.aggregator_opens else set()
+        refuse_unless(self._signed_answers.phases <= set(signed))
+        for phase in signed:
+            last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
+            refuse_unless(self._signed_answers.newest(phase)[0] <= last)
+        refuse_unless(self._for_the_run.keys() <= once and all(map(is_digest, self._for_the_run.values())))
 
     def newest_model(self) -> Message:
         """Return what stands for the model: the digest of all answers that it comes of, and the rounds of the last."""
@@ -332,30 +409,46 @@ class ListAuthority(_SigningAuthority):
         rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
         return Message({HISTORY: self._history, **rounds})
 
-    def _first(
-        self, number: int, model: bytes
-    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
-        self.context.check_new_round(number, self._last_round)
-        keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
-        first, digest = self._signed_first(number, model)
-        return first, {None: digest}, keys
-
     @property
     def _last_round(self) -> int:
         """That was answered to its end; -1 before the first."""
         return self._replies.newest(self.context.phases[-1])[0]
 
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Sign who is invited, and what was answered, or the model that the aggregator brings."""
+        with self._lock:
+            after = self._last_round
+            first = super().begin_round(round_number, invited, model)
+            if self.context.aggregator_opens:
+                self._model, self._model_after = bytes(model), after
+            return first
+
+    def _first(
+        self, number: int, model: bytes
+    ) -> tuple[Message, Mapping[int | None, bytes], dict[str, bytes]]:
+        after, has_model = self._last_round, self.context.aggregator_opens
+        if has_model and not is_digest(model):
+            raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
+        if has_model and after == self._model_after and model != self._model:
+            raise PolicyError(
+                "no round was answered since another model was signed, or none at all: begin with that model, or "
+                "with the initial one"
+            )
+        self.context.check_new_round(number, after)
+        keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
+        if has_model:
+            return Message(), {None: model}, keys
+        first = Message({"round": Message.from_number(number), **self._newest()})
+        return first, {None: digest_of_parts(first)}, keys
+
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
         # What was answered before moves on in the round itself; that is kept reply by reply.
         return digest_of_parts(Message({INVITED: invited, "model": model}))
 
-    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
-        """Return what clients get of the authority beside who is invited, and the digest of what is signed."""
-        first = Message({"round": Message.from_number(number), **self._newest()})
-        return first, digest_of_parts(first)
-
     def answer(self, phase: str, message: Message) -> Message:
-        """Answer a list with what opens its total, sealed for clients; a repeated one gets its answer again."""
+        """Answer a list with what opens its total, sealed for whoever opens; a repeated one gets its answer again."""
         self.context.check_answered(phase)
         with self._lock, self.clock.stage("open"):
             number = message.number("round")
@@ -375,37 +468,6 @@ class ListAuthority(_SigningAuthority):
 
                 return self._replies.reply(phase, number, message, make, self)
 
-    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign, of several authorities, what all together have answered to a phase: one thing for all clients.
-
-        Each has answered for itself; a dishonest one could tell one client something else, which would then go on from
-        another model or mask, and be alone with it in the next sum. Raises PolicyError for a second thing, and what is
-        not answered; ParameterError.
-        """
-        if len(self.context.keys.identity.members) == 1:
-            return super().sign_answer(phase, round_number, digest)
-        self.context.check_answered(phase)
-        number = as_unsigned(round_number, "round_number")
-        with self._lock:
-            if not number == self.keys.newest_round == self._replies.newest(phase)[0]:
-                raise PolicyError(
-                    f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
-                )
-            return self._signed_once(phase, number, digest)
-
-    def _signed_once(self, phase: str, number: int, digest: bytes) -> Message:
-        if not is_digest(digest):
-            raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
-        with self.keys.replying(f"signature of {phase}", number) as keep:
-
-            def make() -> Message:
-                signature = self.keys.sign_answer(phase, digest)
-                keep(digest)
-                return Message(signature)
-
-            asked = Message({"digest": bytes(digest)})
-            return self._signed_answers.reply(phase, number, asked, make, self)
-
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
         purpose = self.context.answered[phase]
@@ -413,7 +475,12 @@ class ListAuthority(_SigningAuthority):
             raise ParameterError(
                 f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
             )
-        self._check_follows(number, message)
+        # One aggregator alone has all answers: it need not agree with others on what they were.
+        if self.context.clients_open and message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the request follows other answers than this authority has given: begin round {number} again from its "
+                "first message"
+            )
         asked = scheme_of(self.context.keys.parameters[purpose]).PublicKey.read_request(request)
         self._invitations.check_list(number, [client for client, _ in asked.participants])
         answer = self.keys.sum_key(number, purpose, request)
@@ -422,106 +489,41 @@ class ListAuthority(_SigningAuthority):
             {ANSWER: answer, ANSWERED_ROUND: Message.from_number(number), ANSWERED_PHASE: phase.encode()}
         )
 
-    def _check_follows(self, number: int, message: Message) -> None:
-        """Raise PolicyError for a request from another history than what was answered."""
-        if message[HISTORY] != self._history:
-            raise PolicyError(
-                f"the request follows other answers than this authority has given: begin round {number} again from its "
-                "first message"
-            )
-
-
-class ModelSigningAuthority(ListAuthority):
-    """Answers lists for the aggregator alone, and signs digests of what it sends: one model between two answers.
-
-    It cannot tell a model that follows from a sum from one that the aggregator has made up, but there is one alone:
-    between the answers to two rounds' last phases every round begins with the same model, for all clients, and before
-    the first of them with the model that the set-up pins. The same goes for answers in between, which say what is
-    encrypted. An authority that was restored from a state before a round begins it with that model again. It may begin
-    the next one instead, also with another model; then nothing of the one before is answered.
-
-    Parameters
-    ----------
-    context, keys : as for :class:`ListAuthority`.
-    first_model : the digest of what the first round begins with, 32 bytes.
-    """
-
-    changes: ClassVar = {
-        "_model": bytes,
-        "_model_after": int,
-        "_for_the_run": dict[str, bytes],
-    }
-
-    def __init__(self, context: RoleContext, keys: RoundSigner, first_model: bytes) -> None:
-        super().__init__(context, keys)
-        self._model = self._first_model = first_model
-        self._model_after = -1
-        """The round that was answered last when the model was first signed."""
-        self._for_the_run: dict[str, bytes] = {}
-        """The digest of what was signed, of each phase that is answered once in the whole run."""
-
-    def check_changed(self) -> None:
-        """Raise WireFormatError for a digest that is none, and signatures of what was not answered."""
-        super().check_changed()
-        refuse_unless(is_digest(self._model))
-        refuse_unless(-1 <= self._model_after <= self._last_round)
-        refuse_unless(self._model_after >= 0 or self._model == self._first_model)
-        refuse_unless(self._signed_answers.phases <= set(self.context.signed))
-        once = set(self.context.answered_once)
-        for phase in self.context.signed:
-            last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
-            refuse_unless(self._signed_answers.newest(phase)[0] <= last)
-        refuse_unless(self._for_the_run.keys() <= once & set(self.context.signed))
-        refuse_unless(all(map(is_digest, self._for_the_run.values())))
-
-    def grant(self, request: Message) -> Message:
-        """Let the aggregator open answers: one alone, whose request gets the same grant again."""
-        with self._lock:
-            return Message({"grant": self.keys.grant_opener(request["enrolment"])})
-
-    def begin_round(
-        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
-    ) -> Message:
-        """Sign the round: its number, who is invited, and the model whose digest the aggregator brings."""
-        with self._lock:
-            after = self._last_round
-            if not is_digest(model):
-                raise ParameterError("the aggregator begins rounds with a model: give its digest, 32 bytes")
-            if after == self._model_after and model != self._model:
-                raise PolicyError(
-                    "no round was answered since another model was signed, or none at all: begin with that model, or "
-                    "with the initial one"
-                )
-            first = super().begin_round(round_number, invited, model)
-            self._model, self._model_after = bytes(model), after
-            return first
-
-    def _signed_first(self, number: int, model: bytes) -> tuple[Message, bytes]:
-        return Message(), model
-
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what the aggregator says that a phase's total came to: once, since clients go on by it.
+        """Sign what a phase came to, once, since clients go on by it.
 
-        Of a phase that is answered once in the whole run it is the same in every round.
+        Where the aggregator opens it is what that says that the total came to; of a phase that is answered once in the
+        whole run the same in every round. Of several authorities, where clients open, it is what all have answered: a
+        dishonest one could tell one client something else, which would then go on from another model or mask, and be
+        alone with it in the next sum. Raises PolicyError for a second thing, and what is not answered; ParameterError.
         """
-        self.context.check_answered(phase)
+        context = self.context
+        if context.clients_open and len(context.keys.identity.members) == 1:
+            return super().sign_answer(phase, round_number, digest)
+        context.check_answered(phase)
         number = as_unsigned(round_number, "round_number")
-        if phase not in self.context.signed or not is_digest(digest):
+        if not is_digest(digest) or (context.aggregator_opens and phase not in context.signed):
             raise ParameterError(f"of phase {phase!r} no answer of this length is signed")
+        once = context.aggregator_opens and phase in context.answered_once
         with self._lock:
-            answered, once = self._replies.newest(phase)[0], phase in self.context.answered_once
+            answered = self._replies.newest(phase)[0]
             if number != self.keys.newest_round or not (
                 answered == number or (once and 0 <= answered < number)
             ):
                 raise PolicyError(
                     f"phase {phase!r} of round {number} does not run, or its list was not answered: nothing is signed"
                 )
-            if once and self._for_the_run.get(phase, digest) != digest:
+            if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
-            signature = self._signed_once(phase, number, digest)
+            with self.keys.replying(f"signature of {phase}", number) as keep:
+
+                def make() -> Message:
+                    signature = self.keys.sign_answer(phase, digest)
+                    keep(digest)
+                    return Message(signature)
+
+                asked = Message({"digest": bytes(digest)})
+                signed = self._signed_answers.reply(phase, number, asked, make, self)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
-            return signature
-
-    def _check_follows(self, number: int, message: Message) -> None:
-        """One opener alone has all answers: it need not agree with others on what they were."""
+            return signed

@@ -17,10 +17,10 @@ from shieldfl.rounds.opening import AggregatorOpening
 from shieldfl.rounds.opening_rule import OpeningRule
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Reporter
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 
-class MissedRounds(Stateful):
+class MissedRounds:
     """The ends of rounds that some client is not known to have; each is kept once.
 
     A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
@@ -49,7 +49,6 @@ class MissedRounds(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for clients that have been sent what there is not."""
-        super().check_changed()
         there = range(self._dropped, self._dropped + len(self._ends) + 1)
         refuse_unless(len(self.history) == HISTORY_BYTES)
         refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
@@ -86,7 +85,7 @@ class MissedRounds(Stateful):
         return self._dropped + len(self._ends)
 
 
-class CollectingAggregator(Reporter, abc.ABC):
+class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
 
     The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
@@ -130,7 +129,6 @@ class CollectingAggregator(Reporter, abc.ABC):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
-        super().check_changed()
         self._check_untold(self.context.plan.rounds, range(self._clients))
         known = self._phase is None or self._phase in self.context.phases
         if (

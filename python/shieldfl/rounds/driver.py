@@ -25,7 +25,7 @@ from shieldfl.rounds.messages import HISTORY
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import naming_own_method
 from shieldfl.rounds.plan import Phase
-from shieldfl.rounds.steps import AuthoritySteps, Clients
+from shieldfl.rounds.steps import Authority, Clients
 
 __all__ = ["RoundDriver", "RoundTraffic"]
 
@@ -63,7 +63,7 @@ class RoundDriver:
     def __init__(
         self,
         method: Method,
-        authority: AuthoritySteps | None,
+        authority: Authority | None,
         aggregator: CollectingAggregator,
         clients: Clients,
         account: Account,

@@ -11,6 +11,7 @@ from shieldfl.array_view import Buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.rounds.account import Account
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
@@ -19,7 +20,6 @@ from shieldfl.rounds.opening import OpenedTogether
 from shieldfl.rounds.plan import checked_weights
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Reporter
-from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
 Role = TypeVar("Role", bound=Reporter)

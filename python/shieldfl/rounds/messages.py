@@ -13,7 +13,6 @@ from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError
-from shieldfl.stateful import Stateful
 
 OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
@@ -79,7 +78,7 @@ def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Mes
     return first, [read(message[name]) for name in missed]
 
 
-class Replies(Stateful):
+class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
     A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role

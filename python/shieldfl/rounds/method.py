@@ -27,7 +27,6 @@ from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule
 from shieldfl.rounds.plan import TELL_OPENED, FederationPlan, Phase, SyntheticDemand, checked_weights
 from shieldfl.rounds.public_setup import PublicSetup, RoleContext, check_sizes
-from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import TrainingSettings, plain_settings
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from shieldfl.authority.authority_secrets import JointKeys
     from shieldfl.authority.round_keys import MakePair, RoundSigner
+    from shieldfl.rounds.authorities import AuthoritySteps
 
 __all__ = ["Method"]
 
@@ -50,7 +50,7 @@ _NO_SECRET = bytes(32)
 """In the place of the secret of a client that only enrols."""
 
 
-class Method(abc.ABC):
+class Method(metaclass=abc.ABCMeta):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
     Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
@@ -339,7 +339,7 @@ class Method(abc.ABC):
         else:
             rule = self._opening_rule(initial, context, shared_secret)
             if self.aggregator_opens:
-                steps = authorities.ModelSigningAuthority(context, keys, digest_of_parts(rule.first_model()))
+                steps = authorities.ListAuthority(context, keys, digest_of_parts(rule.first_model()))
             else:
                 steps, secret = authorities.RoundAuthority(rule, keys), self._bound_secret(shared_secret)
         steps.bind(setup.digest, "key authority", self.positions, secret)

@@ -31,13 +31,13 @@ from shieldfl.rounds.messages import (
 )
 from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
 from shieldfl.rounds.reports import Note, Reporter, Tally
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 _SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
 _OF_ANSWERS = {*_SIGNED, HISTORY}
 
 
-class _Opening(Stateful):
+class _Opening:
     """What opens rounds' totals by answers.
 
     Parameters
@@ -47,7 +47,7 @@ class _Opening(Stateful):
     role : who opens, and tells of it.
     """
 
-    changes: ClassVar = {"keys": GrantedKeys, "opener": RoundOpener}
+    changes: ClassVar[Mapping[str, Any]] = {"keys": GrantedKeys, "opener": RoundOpener}
 
     def __init__(self, rule: OpeningRule, keys: GrantedKeys, role: Reporter) -> None:
         self.keys = keys
@@ -57,7 +57,6 @@ class _Opening(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a round that the plan does not have."""
-        super().check_changed()
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def note(self, note: Note | Tally) -> None:
@@ -140,7 +139,6 @@ class ClientOpening(_Opening):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a history that is none."""
-        super().check_changed()
         refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
         refuse_unless(self._spoiled.keys() <= set(self._context.answered))
         refuse_unless(all(0 <= number <= self.keys.newest_round for number in self._spoiled.values()))

@@ -20,7 +20,7 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import Replies
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Note, Tally
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import changes_of, refuse_unless
 
 
 class KeySource(Protocol):
@@ -106,13 +106,16 @@ class RoundSums:
                 self._holder.tell_opened(self._number)
 
 
-class OpeningRule(Stateful, abc.ABC):
+class OpeningRule(metaclass=abc.ABCMeta):
     """How a method's opened sums move its model. It holds what they move, and no key.
 
     Parameters
     ----------
     context : what all roles of the federation know.
     """
+
+    changes: ClassVar[Mapping[str, Any]] = {}
+    """What answers change of it, see :mod:`shieldfl.stateful`."""
 
     def __init__(self, context: RoleContext) -> None:
         self.context = context
@@ -159,7 +162,7 @@ class OpeningRule(Stateful, abc.ABC):
         )
 
 
-class RoundOpener(Stateful):
+class RoundOpener:
     """Answers the phases of rounds by a rule, each once: the last with the new model.
 
     It takes no model from anybody: the aggregator, which passes its messages on, could bring one that it has chosen. So
@@ -175,7 +178,6 @@ class RoundOpener(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
-        super().check_changed()
         answered = self._context.answered
         refuse_unless(self._replies.phases <= set(answered))
         refuse_unless(all(self._replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
@@ -237,7 +239,7 @@ class RoundOpener(Stateful):
 
     def standing(self) -> dict[str, Any]:
         """Return what decides, beside keys, what a message is answered with: values, which no step changes."""
-        return {name: getattr(self.rule, name) for name in self.rule.all_changes()}
+        return {name: getattr(self.rule, name) for name in changes_of(type(self.rule))}
 
     def repeat(
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]

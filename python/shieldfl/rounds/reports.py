@@ -23,7 +23,14 @@ from shieldfl.errors import (
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent, SummedUploads
-from shieldfl.stateful import Stateful, decode_record, encode_record, refuse_unless
+from shieldfl.stateful import (
+    changed,
+    decode_record,
+    encode_record,
+    refuse_unless,
+    revived,
+    take_changed,
+)
 
 
 @dataclass(frozen=True)
@@ -161,8 +168,8 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[
         raise WireFormatError("a state holds an event that is of no kind") from error
 
 
-class Reporter(Stateful):
-    """A role's side: what it has not reported yet, and its state, with which a new object goes on in its place.
+class Reporter:
+    """Base of roles: what it has not reported yet, and its state, with which a new object goes on in its place.
 
     A state holds what the object has changed since it was made, with what it has not reported yet; who restores it has
     made an object of the same role first, from the same public set-up. It is as secret as what the role holds: a
@@ -203,6 +210,14 @@ class Reporter(Stateful):
         told = told_of(untold, _KINDS)
         self._notes = [one for one in told if isinstance(one, Note | Tally)]
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
+
+    def changed(self) -> dict[str, Any]:
+        """Return what has changed, by name; encoded before anything changes again."""
+        return changed(self)
+
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        """Take what a state has; where that raises, the object is of no use any more."""
+        take_changed(self, record)
 
     def _check_untold(self, rounds: int, clients: Collection[int]) -> None:
         """Raise WireFormatError for events of other rounds or clients, and tallies of more than there are."""
@@ -246,10 +261,8 @@ class Reporter(Stateful):
         with self._lock:
             content = unpack_state(self._bound(), state, key)
             try:
-                masks = partial(Mask.from_bytes, most_positions=self._positions)
-                changed, seconds = decode_record(content, self, {Mask: masks})
+                other, seconds = self._revived(content)
                 refuse_unless(all(0.0 <= spent < math.inf for spent in seconds.values()))
-                other = self.revived(changed)
             except (WireFormatError, KeyMismatchError, DataError):
                 raise
             except ShieldError as error:
@@ -261,13 +274,17 @@ class Reporter(Stateful):
     def go_on_from(self, other: Reporter) -> None:
         """Take what another object of the same kind has changed, whoever's states it gives: it is not used any more."""
         with self._lock:
-            masks = partial(Mask.from_bytes, most_positions=self._positions)
             record = encode_record(other.changed(), {})
             try:
-                changed, _ = decode_record(bytes(record), self, {Mask: masks})
+                again, _ = self._revived(bytes(record))
             finally:
                 record[:] = bytes(len(record))
-            self.__dict__.update(self.revived(changed).__dict__)
+            self.__dict__.update(again.__dict__)
+
+    def _revived(self, content: Buffer) -> tuple[Reporter, dict[str, float]]:
+        masks = partial(Mask.from_bytes, most_positions=self._positions)
+        record, seconds = decode_record(content, self, {Mask: masks})
+        return revived(self, record, type(self).take_changed), seconds
 
     def _bound(self) -> bytes:
         if self._owner is None:

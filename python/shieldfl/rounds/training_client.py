@@ -26,7 +26,7 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure, Reporter
 from shieldfl.stateful import refuse_unless
 
-__all__ = ["PUBLIC_PARTS", "LocalBuffers", "TrainingClient", "check_invited"]
+__all__ = ["PUBLIC_PARTS", "TrainingClient", "check_invited"]
 
 PUBLIC_PARTS = ("weight", "capability")
 """Message parts that are the same whatever the data hold: how many samples there are, and how fast the machine is."""
@@ -54,7 +54,7 @@ def check_invited(
         )
 
 
-class TrainingClient(Reporter, abc.ABC):
+class TrainingClient(Reporter, metaclass=abc.ABCMeta):
     """One client: its own data's update, its own model, the public keys; where clients enrol, its own keys.
 
     It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
@@ -86,10 +86,13 @@ class TrainingClient(Reporter, abc.ABC):
         "_begun": StartingPoint | None,
         "_begun_with": tuple[int, Message] | None,
         "_replies": Replies,
+        "_buffers": FloatVector | None,
     }
 
     merges_update: ClassVar[bool] = False
     """Whether the next round begins from something of the last update."""
+    keeps_buffers: ClassVar[bool] = False
+    """Whether it goes on from round to round with the buffers of its own training, beside the global parameters."""
     awaits_secret = False
     """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
 
@@ -129,10 +132,10 @@ class TrainingClient(Reporter, abc.ABC):
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
+        self._buffers = initial.buffers if self.keeps_buffers else None
 
     def check_changed(self) -> None:
         """Raise WireFormatError for keys, a round, sizes, scores or an update that no client of the plan has."""
-        super().check_changed()
         refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
         refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
         refuse_unless((self._opening is not None) == self.context.clients_open)
@@ -146,6 +149,9 @@ class TrainingClient(Reporter, abc.ABC):
             )
         except (ParameterError, RangeError) as error:
             raise WireFormatError("the state holds an update that the client cannot have trained") from error
+        own = self._buffers
+        refuse_unless((own is not None) == self.keeps_buffers)
+        refuse_unless(own is None or (own.size == self._buffer_count and bool(np.isfinite(own).all())))
         begun = self._begun
         models = (self.start,) if begun is None else (self.start, begun)
         if (
@@ -426,7 +432,9 @@ class TrainingClient(Reporter, abc.ABC):
                 self._end_round(opened)
 
     def _end_round(self, answer: Message) -> None:
-        """Nothing is kept from round to round."""
+        """Keep from round to round what of the last one is needed: the buffers, where these stay with the client."""
+        if self.keeps_buffers:
+            self._buffers = self.update.buffers
 
     def forget_round(self) -> None:
         """Let go of what only the round's messages need, where they have arrived and the next round will be another.
@@ -453,33 +461,8 @@ class TrainingClient(Reporter, abc.ABC):
             return self._merged_model(self._read_model(self.global_model(model)))
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
-        """The global model is everybody's."""
-        return current.starting_point()
+        """The global model, with the client's own buffers where it keeps them."""
+        return current.starting_point(self._buffers)
 
     def _read_model(self, model: Message) -> GlobalModel:
         return GlobalModel.from_message(model, self._size, self._buffer_count if self._shares_buffers else 0)
-
-
-class LocalBuffers(TrainingClient):
-    """Goes on from round to round with the buffers of its own training, beside the global parameters.
-
-    Whoever derives sets ``_buffers`` to those of the model before the first round.
-    """
-
-    changes: ClassVar = {"_buffers": FloatVector}
-
-    _buffers: FloatVector
-
-    def check_changed(self) -> None:
-        """Raise WireFormatError for buffers of another model, or that are not finite."""
-        super().check_changed()
-        refuse_unless(self._buffers.size == self._buffer_count and bool(np.isfinite(self._buffers).all()))
-
-    def _end_round(self, answer: Message) -> None:
-        """Go on with the buffers of this round's training."""
-        super()._end_round(answer)
-        self._buffers = self.update.buffers
-
-    def _merged_model(self, current: GlobalModel) -> StartingPoint:
-        """The global parameters with the client's own buffers."""
-        return current.starting_point(self._buffers)

@@ -14,13 +14,13 @@ from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.account import Account
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundDriver
 from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import ANSWERED_PHASE, HISTORY
 from shieldfl.rounds.plan import FederationPlan, Opener
-from shieldfl.rounds.steps import AuthoritySteps
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]

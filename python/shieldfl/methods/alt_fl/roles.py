@@ -68,7 +68,6 @@ class AltFlClient(AgreedMaskClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for another kind than the round's, and for noise that its training does not have."""
-        super().check_changed()
         kind = self._zones.rounds.kind(self.round) if self.round else RoundKind()
         refuse_unless(self._kind_of_round == kind)
         refuse_unless(self._dp_sgd.may_have(self._noise, kind, trained=self._has_trained))
@@ -133,7 +132,6 @@ class AltFlAggregator(AgreedMaskAggregator):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a mask of another size."""
-        super().check_changed()
         refuse_unless(self._agreed is None or self._agreed.size == self.context.plan.update_size)
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:

@@ -163,7 +163,6 @@ class BatchCryptAggregator(MaskedAverageAggregator):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for clip bounds of other layers, and for ranges that no clients here can have sent."""
-        super().check_changed()
         if self._bounds:
             self._quantisation.read_bounds(Message({"bounds": self._bounds}))
         refuse_unless(len(self._ranges) <= self._clients)

@@ -21,11 +21,10 @@ from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.global_model import GlobalModel, joined
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
-from shieldfl.rounds.training_client import LocalBuffers
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 
-class HeldBack(Stateful):
+class HeldBack:
     """Values of float32, one a position, in three parts.
 
     - The update of this round. Another training in the same round, before it is sent, replaces it.
@@ -56,7 +55,6 @@ class HeldBack(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for values that are not finite, of other sizes, or of rounds before the first."""
-        super().check_changed()
         parts = (self._unsent, self._update, self._uploaded)
         refuse_unless(all(one.size == self._size and np.isfinite(one).all() for one in parts))
         refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
@@ -163,7 +161,6 @@ class DictPflClient(MaskedAverageClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for active positions of another model."""
-        super().check_changed()
         refuse_unless(self._active.size == self._size)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
@@ -227,7 +224,7 @@ class DictPflClient(MaskedAverageClient):
         self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))
 
 
-class NoiseSharingDictPflClient(LocalBuffers, DictPflClient):
+class NoiseSharingDictPflClient(DictPflClient):
     """Clips what it has at the active positions as a whole, adds its share of the sum's noise, and keeps its buffers.
 
     Which positions are active, and how many, follows from the sums that were opened, all of which have noise, and from
@@ -242,6 +239,8 @@ class NoiseSharingDictPflClient(LocalBuffers, DictPflClient):
         charged for grows with the number of values.
     """
 
+    keeps_buffers = True
+
     def __init__(
         self,
         index: int,
@@ -252,7 +251,6 @@ class NoiseSharingDictPflClient(LocalBuffers, DictPflClient):
         noise: SumNoise,
     ) -> None:
         super().__init__(index, 1, initial, context, secret, settings, shares_buffers=False, noise=noise)
-        self._buffers = initial.buffers
 
     def _vector(self, answer: Message | None) -> NDArray[np.float64]:
         """Return whole numbers (n,) for the active positions' values."""

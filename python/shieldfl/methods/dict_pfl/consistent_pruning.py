@@ -24,13 +24,13 @@ from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.dict_pfl.settings import PruningSettings
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.settings import plain_settings
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 _SHORTEST_SECRET_BYTES = 16
 _REMEMBERED_ROUNDS = 64
 
 
-class PruningHistory(Stateful):
+class PruningHistory:
     """What all clients and the key authority know alike: each position's small rounds and its probability.
 
     A round's active positions are those that are not pruned, and every pruned position i with the probability p_i.
@@ -97,7 +97,6 @@ class PruningHistory(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for rounds, streaks or probabilities of other sizes or out of range."""
-        super().check_changed()
         rounds, chances = list(self._rounds), self._probabilities
         refuse_unless(len(rounds) == _REMEMBERED_ROUNDS and self._streaks.size == chances.size == self._size)
         refuse_unless(rounds[0] >= 0 and all(old < new or old == new == 0 for old, new in pairwise(rounds)))

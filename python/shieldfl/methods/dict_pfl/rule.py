@@ -52,7 +52,6 @@ class DictPflRule(OpeningRule):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a model unlike the first, and rounds that the plan does not have."""
-        super().check_changed()
         refuse_unless(self.model.is_like(self._initial))
         refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
 

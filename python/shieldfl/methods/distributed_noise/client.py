@@ -16,7 +16,6 @@ from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.stateful import refuse_unless
 
 CLIP_EXPONENT = "clip exponent"
@@ -38,7 +37,7 @@ def read_clip_exponent(model: Message) -> int:
     return exponent
 
 
-class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
+class NoiseSharingClient(MaskedAverageClient):
     """Encrypts the same parameters in every round, sends nothing else, and keeps its buffers.
 
     Parameters
@@ -48,13 +47,14 @@ class NoiseSharingClient(LocalBuffers, MaskedAverageClient):
     noise : the plan of it, for as many values.
     """
 
+    keeps_buffers = True
+
     def __init__(
         self, index: int, initial: GlobalModel, context: RoleContext, zone: Mask, noise: SumNoise
     ) -> None:
         super().__init__(
             index, 1, initial, context, zone, sends_rest=False, shares_buffers=False, noise=noise
         )
-        self._buffers = initial.buffers
         self._parameters = zone.resized(self._size)
 
     def _vector(self, answer: object) -> NDArray[np.float64]:
@@ -99,7 +99,6 @@ class AdaptiveClient(NoiseSharingClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a norm that no round has."""
-        super().check_changed()
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
 
     @property

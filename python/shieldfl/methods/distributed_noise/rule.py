@@ -80,7 +80,6 @@ class AdaptiveSumRule(MaskedAverageRule):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a norm that no round has."""
-        super().check_changed()
         refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
 
     @property

@@ -224,7 +224,6 @@ class MaskCryptClient(MaskedAverageClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for values of another model, or that are not finite."""
-        super().check_changed()
         refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))
 
     def _speak(self, phase: str) -> Message:
@@ -264,7 +263,6 @@ class MaskCryptAggregator(MaskedAverageAggregator):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for rankings of other sizes, of positions or of clients that there are not."""
-        super().check_changed()
         positions = range(self.context.plan.parameters)
         refuse_unless(self._rankings.keys() <= set(range(self.context.plan.clients)))
         for ranking in self._rankings.values():

@@ -65,7 +65,6 @@ class MaskedAverageRule(OpeningRule):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a model unlike the first, and a zone of another size or than is settled."""
-        super().check_changed()
         refuse_unless(self.model.is_like(self._initial))
         refuse_unless(self.zone is None or self.zone.size == self._size)
         refuse_unless(self._settled is None or self.zone == self._settled)

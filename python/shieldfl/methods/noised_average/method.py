@@ -26,12 +26,11 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.training_client import LocalBuffers
 from shieldfl.settings import TrainingSettings
 from shieldfl.stateful import refuse_unless
 
 
-class NoisedAverageClient(LocalBuffers, FedAvgClient):
+class NoisedAverageClient(FedAvgClient):
     """Sends the whole update of its parameters, noised; keeps its buffers, which are statistics without noise.
 
     Parameters
@@ -39,6 +38,8 @@ class NoisedAverageClient(LocalBuffers, FedAvgClient):
     index : its number.
     initial, weight, context : as for :class:`FedAvgClient`.
     """
+
+    keeps_buffers = True
 
     def __init__(
         self,
@@ -48,7 +49,6 @@ class NoisedAverageClient(LocalBuffers, FedAvgClient):
         context: RoleContext,
     ) -> None:
         super().__init__(index, initial, weight, context, shares_buffers=False)
-        self._buffers = initial.buffers
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         with self.clock.stage("encrypt"):
@@ -269,7 +269,6 @@ class DpSgdClient(NoisedAverageClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for another kind than the round's, and for noise that its training does not have."""
-        super().check_changed()
         kind = self._rounds.kind(self.round) if self.round else RoundKind()
         refuse_unless(self._kind == kind)
         refuse_unless(self._dp_sgd.may_have(self._noise, kind, trained=self._has_trained))

@@ -57,7 +57,6 @@ class SelectiveShieldRule(OpeningRule):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a model, tallies or a zone of other sizes, or of voters that there are not."""
-        super().check_changed()
         size, plan = self._initial.parameters.size, self.context.plan
         refuse_unless(self._model.is_like(self._initial) and self._encrypted_zone.size == size)
         refuse_unless(0 <= self._voters <= plan.most_participants and 0 <= self._voted_round <= plan.rounds)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.noise import as_float_vector, clip_and_noise
-from shieldfl.stateful import Stateful, refuse_unless
+from shieldfl.stateful import refuse_unless
 
 FloatVector = npt.NDArray[np.float32]
 FloatMatrix = npt.NDArray[np.float64]
@@ -305,7 +305,7 @@ def _one_cluster(
     return Clustering(np.zeros(len(distances), dtype=np.int64), centre, silhouette, converged, notes)
 
 
-class ClusterRegistry(Stateful):
+class ClusterRegistry:
     """What the aggregator knows of the clients: what they reported, and their clusters (SenseCrypt, section 3.1).
 
     Parameters
@@ -345,7 +345,6 @@ class ClusterRegistry(Stateful):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for clusters or reports of clients that there are not."""
-        super().check_changed()
         clients = self._clients
         refuse_unless(self._centres is None or len(self._centres) <= clients)
         refuse_unless(self._clusters.size == clients and self._capabilities.shape == (clients, 2))

@@ -104,7 +104,6 @@ class SenseCryptClient(TrainingClient):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for a selection or a sensitivity of another model, and a cluster that there is not."""
-        super().check_changed()
         refuse_unless(self.selection is None or self.selection.mask.size == self._size)
         refuse_unless(self._introduction is None or len(self._introduction) == 4 * self._size)
         refuse_unless(0 <= self._cluster < self._clients and 0 <= (self._introduced_in or 0) <= self.round)
@@ -253,7 +252,6 @@ class SenseCryptAggregator(CollectingAggregator):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for masks of another model or round, or of clients that are in no cluster."""
-        super().check_changed()
         known = {client for client in range(self._clients) if self._registry.knows(client)}
         refuse_unless(self._masks.keys() <= known and self._registry.is_of(self._size))
         refuse_unless(all(mask.size == self._size + self._buffers for mask in self._masks.values()))

@@ -44,7 +44,6 @@ class SenseCryptRule(OpeningRule):
 
     def check_changed(self) -> None:
         """Raise WireFormatError for models of other sizes, and for clusters or clients that there are not."""
-        super().check_changed()
         refuse_unless(self._clusters.size == self._clients)
         refuse_unless(self._clusters.min() >= -1 and self._clusters.max() < self._clients)
         refuse_unless(all(0 <= cluster < self._clients for cluster in self._models))

@@ -19,13 +19,13 @@ from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
 from shieldfl.methods.masked_average.method import MaskedAverageClient
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Disclosure
-from shieldfl.rounds.steps import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
 
 _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
