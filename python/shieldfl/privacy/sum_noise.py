@@ -220,12 +220,7 @@ def fewest_honest(min_clients: int, colluders: int) -> int:
     return min_clients - colluders
 
 
-def multiplier_for(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    planned: Callable[[float], SumNoise],
-) -> float:
+def multiplier_for(epsilon: float, delta: float, rounds: int, planned: Callable[[float], SumNoise]) -> float:
     """Find the least noise multiplier that keeps ``rounds`` opened sums within (epsilon, delta).
 
     ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
