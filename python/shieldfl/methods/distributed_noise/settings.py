@@ -12,7 +12,7 @@ from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, e
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.privacy.discrete_sums import Distribution
+from shieldfl.privacy.events import Distribution
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about
