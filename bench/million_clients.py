@@ -25,14 +25,14 @@ import numpy as np
 from peak_memory import with_extra_peak_bytes
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.store_journal import Keys
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
-from shieldfl.cli.bench.table import print_machine, print_targets
+from shieldfl.cli.bench.table import print_machine
 from shieldfl.cli.result_console import result_console
 from shieldfl.encryption import kahe
 from shieldfl.encryption.sum_keys import sum_key
 from shieldfl.lab.bench.comparison import describe_machine
-from shieldfl.lab.bench.target import Target, at_most
+from target import Target, at_most, print_targets
 
 NAME = "authority of kahe, N = 4096, one secret each"
 MOST_ENROLLED_AT_ONCE = 100_000

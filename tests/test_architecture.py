@@ -222,7 +222,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     assert naming(r"CkksDecryptor|PaillierDecryptor") == {
         f"encryption/{name}/opening.py" for name in with_pairs
     }
-    assert naming(r"sum_keys import") == {"authority/sum_key_authority.py", "lab/bench/own.py"}
+    assert naming(r"sum_keys import") == {"lab/bench/own.py"}
     importers = {f"encryption/{name}/scheme.py" for name in with_pairs} | {"authority/key_authority.py"}
     assert naming(r"shieldfl\.encryption\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.

@@ -14,7 +14,7 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from encryption.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl.authority import key_file, private_file
+from shieldfl.authority import authority_secrets, private_file
 from shieldfl.encryption.paillier import opening
 
 UPDATE = np.linspace(-1, 1, 100)
@@ -190,8 +190,8 @@ def test_each_key_file_opens_as_the_scheme_that_it_is_of(tmp_path, cheap_scrypt)
 
 def test_a_key_file_with_no_key_in_it(tmp_path, cheap_scrypt):
     path = tmp_path / "k"
-    contents = key_file.Contents(sf.Mask.full(3).to_bytes(), 1, True, {}, bytearray(256))
-    key_file.write(path, "pass", contents)
+    contents = authority_secrets.Contents(sf.Mask.full(3).to_bytes(), 1, True, {}, bytearray(256))
+    authority_secrets.write_key_file(path, "pass", contents)
     with pytest.raises(sf.WireFormatError, match="no scheme"):
         sf.KeyAuthority.load(path, "pass")
 

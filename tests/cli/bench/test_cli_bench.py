@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import shieldfl as sf
 from cli.run.terminal_run import run_on_terminal
 from shieldfl.cli.app import app
-from shieldfl.lab.bench.scheme import WrongSumError
+from shieldfl.lab.bench.measurement import WrongSumError
 
 ONE_CASE = ["--quick", "--share", "1", "--threads", "1"]
 
@@ -121,7 +121,7 @@ def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     def fail(*_: object, **__: object) -> None:
         raise WrongSumError("SEAL opened a wrong sum")
 
-    monkeypatch.setattr("shieldfl.lab.bench.scheme.Scheme.check", fail)
+    monkeypatch.setattr("shieldfl.lab.bench.measurement.Scheme.check", fail)
     result = invoke(*ONE_CASE)
     assert result.exit_code == 1
     assert result.stderr == "shieldfl: SEAL opened a wrong sum\n"

@@ -18,19 +18,12 @@ from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.setting_options import given_settings, is_given, where_not_given, with_options
 from shieldfl.encryption.interface import KeyBits
 from shieldfl.lab.bench.comparison import Case, PaillierCase, UpdateCase, UpdateScheme, Values, compare, grid
-from shieldfl.lab.bench.measurement import Ciphertexts, Effort
+from shieldfl.lab.bench.measurement import Effort
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
 _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
-QUICK = Effort(
-    0.0,
-    1,
-    1,
-    baseline_values=4096,
-    ciphertexts=Ciphertexts(fast=16, medium=8, slow=2),
-    mask_positions=100_000,
-)
+QUICK = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=16, medium_ciphertexts=8, slow_ciphertexts=2)
 _QUICK_GRID = {"values": (10_000,)}
 
 

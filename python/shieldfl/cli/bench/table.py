@@ -1,8 +1,8 @@
-"""The tables of ``shieldfl bench``: for each case one line for each scheme, and figures beside their targets."""
+"""The tables of ``shieldfl bench``: for each case one line for each scheme."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from rich.table import Table
 from shieldfl.cli.result_console import result_table
 from shieldfl.lab.bench.comparison import CaseResult, Comparison, UpdateCase
 from shieldfl.lab.bench.measurement import Figure
-from shieldfl.lab.bench.target import Target
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,6 @@ def print_comparison(comparison: Comparison[Any], console: Console) -> None:
     names = (f"{scheme}: {setting}" for setting, scheme in settings.items())
     for line in (*names, reading, *comparison.missing):
         console.print(line, soft_wrap=True)
-    if comparison.lines:
-        console.print()
-        print_targets(comparison.lines, console)
 
 
 def print_machine(machine: dict[str, Any], console: Console) -> None:
@@ -157,35 +153,3 @@ def _sampled(comparison: Comparison[Any]) -> str:
         if sampled
         else ""
     )
-
-
-def print_targets(targets: Sequence[Target], console: Console) -> None:
-    """Print one line for each figure, and the notes below; without columns that none of them fills."""
-    rows = [
-        (
-            target.figure,
-            "–" if target.measured is None else _number(target.measured, target.unit, "#.3g"),
-            *(_limit(target, limit) for limit in (target.target, target.stretch)),
-            target.verdict,
-        )
-        for target in targets
-    ]
-    heads = ("figure", "measured", "target", "stretch", "")
-    filled = [column for column in range(len(heads)) if any(row[column] for row in rows)]
-    console.print(
-        result_table(
-            [heads[column] for column in filled], [[row[column] for column in filled] for row in rows]
-        )
-    )
-    for target in targets:
-        if target.note:
-            console.print(f"{target.figure}: {target.note}", soft_wrap=True)
-
-
-def _limit(target: Target, limit: float | None) -> str:
-    return "" if limit is None else f"{'≥' if target.at_least else '≤'} {_number(limit, target.unit)}"
-
-
-def _number(value: float, unit: str, form: str = ".3g") -> str:
-    text = f"{value:,.0f}" if value >= 100 else f"{value:{form}}"
-    return f"{text} {unit}"

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.authority.key_authority import KeyAuthority
-from shieldfl.authority.key_file import Contents
+from shieldfl.authority.authority_secrets import Contents
+from shieldfl.authority.key_authority import KeyAuthority, KeyPairAuthority
 from shieldfl.build_info import build_info, cryptographic
 from shieldfl.encryption.answers import open_answered
 from shieldfl.encryption.interface import Scheme
@@ -204,8 +204,7 @@ def _slow_pairs() -> dict[str, Pair]:
     pairs = {}
     for scheme in REGISTRY.values():
         if scheme.is_slow:
-            authority: Any = KeyAuthority(_parameters(scheme))  # with a key pair, for slow schemes have one
-            contents = authority.contents()
+            contents = KeyPairAuthority(_parameters(scheme)).contents()
             pairs[scheme.name] = (contents.public_key.hex(), contents.secret.hex())
     return pairs
 
@@ -236,7 +235,7 @@ class _Trial:
             self._authority = KeyAuthority(_parameters(scheme), threads=1)
         else:
             public, secret = map(bytes.fromhex, pair)
-            self._authority = KeyAuthority.of_contents(
+            self._authority = KeyPairAuthority.of_contents(
                 Contents(public, _CLIENTS, True, {}, bytearray(secret))
             )
         self._public_key = self._authority.public_key
@@ -292,7 +291,7 @@ class _Trial:
             return open_answered(total, answered, self._keys[0], threads=threads)
         opener = self._authority
         if threads > 1:
-            opener = KeyAuthority.of_contents(self._authority.contents(), threads=threads)
+            opener = KeyPairAuthority.of_contents(self._authority.contents(), threads=threads)
         opened: NDArray[np.float64] = opener.open(total)
         return opened
 

@@ -62,7 +62,6 @@ class CalibrationSettings(Settings):
     batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
 
     def thread_counts(self) -> tuple[int, ...]:
-        """Return the numbers of threads, ascending, 1 among them."""
         asked = (build_info()["threads"],) if self.threads is None else self.threads
         return tuple(sorted({1, *asked}))
 
@@ -235,7 +234,6 @@ class _Bench:
         self._total: Any = None
 
     def take(self, values: NDArray[np.float32], threads: int) -> None:
-        """Go on with these values and so many threads."""
         self._encryptors = [self.scheme.Encryptor(key, threads=threads) for key in self._keys]
         self._values = values
         self._frames = [self._encrypted(client) for client in range(_FEW_CLIENTS)]
@@ -261,7 +259,6 @@ class _Bench:
         self._aggregator.add(self._frames[1])
 
     def _sum_up_anew(self, clients: int) -> None:
-        """Sum up another round of so many clients."""
         self._round += 1
         self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
         for client in range(clients):

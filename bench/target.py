@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+
+from rich.console import Console
+
+from shieldfl.cli.result_console import result_table
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,35 @@ def median_seconds_in_turns(
             seconds[name].append(clock() - begin)
             del result  # before the next one is timed: giving memory back is nobody's time but its own
     return {name: median(times) for name, times in seconds.items()}
+
+
+def print_targets(targets: Sequence[Target], console: Console) -> None:
+    """Print one line for each figure, and the notes below; without columns that none of them fills."""
+    rows = [
+        (
+            target.figure,
+            "–" if target.measured is None else _number(target.measured, target.unit, "#.3g"),
+            *(_limit(target, limit) for limit in (target.target, target.stretch)),
+            target.verdict,
+        )
+        for target in targets
+    ]
+    heads = ("figure", "measured", "target", "stretch", "")
+    filled = [column for column in range(len(heads)) if any(row[column] for row in rows)]
+    console.print(
+        result_table(
+            [heads[column] for column in filled], [[row[column] for column in filled] for row in rows]
+        )
+    )
+    for target in targets:
+        if target.note:
+            console.print(f"{target.figure}: {target.note}", soft_wrap=True)
+
+
+def _limit(target: Target, limit: float | None) -> str:
+    return "" if limit is None else f"{'≥' if target.at_least else '≤'} {_number(limit, target.unit)}"
+
+
+def _number(value: float, unit: str, form: str = ".3g") -> str:
+    text = f"{value:,.0f}" if value >= 100 else f"{value:{form}}"
+    return f"{text} {unit}"
