@@ -35,8 +35,8 @@ import torch
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.build_info import build_info
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole, result_table
 from shieldfl.encryption.enrolment import SECRET_BYTES
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.lab.bench.comparison import describe_machine
@@ -541,7 +541,7 @@ def observed_plan(
 
 def print_measured(one: Measured) -> None:
     """Print a line for each client and one for the round."""
-    console, facts = result_console(), one.to_json()
+    console, facts = ResultConsole(), one.to_json()
 
     def error(times: Mapping[str, Any]) -> str:
         return MISSING if times["error"] is None else f"{times['error']:+.1%}"
@@ -586,7 +586,7 @@ def main() -> None:
         profile = calibrate(
             CalibrationSettings(schemes=(given.scheme,), threads=threads, model=fleet.model.name)
         )
-    print_machine(describe_machine(), result_console())
+    print_machine(describe_machine(), ResultConsole())
     found = []
     for name in names:
         found.append(measure_method(name, fleet, profile, given.scheme, given.rounds))

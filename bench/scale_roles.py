@@ -13,7 +13,7 @@ import numpy as np
 from rich.table import Table
 
 from million_clients import request_of_all
-from shieldfl.cli.result_console import result_table
+from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.sum_keys import sum_key

@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from rich.console import Console
-
-from shieldfl.cli.result_console import result_table
+from shieldfl.cli.console import ResultConsole, result_table
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def median_seconds_in_turns(
     return {name: median(times) for name, times in seconds.items()}
 
 
-def print_targets(targets: Sequence[Target], console: Console) -> None:
+def print_targets(targets: Sequence[Target], console: ResultConsole) -> None:
     """Print one line for each figure, and the notes below; without columns that none of them fills."""
     rows = [
         (
@@ -108,9 +106,7 @@ def print_targets(targets: Sequence[Target], console: Console) -> None:
             [heads[column] for column in filled], [[row[column] for column in filled] for row in rows]
         )
     )
-    for target in targets:
-        if target.note:
-            console.print(f"{target.figure}: {target.note}", soft_wrap=True)
+    console.say(*(f"{target.figure}: {target.note}" for target in targets if target.note))
 
 
 def _limit(target: Target, limit: float | None) -> str:
