@@ -11,17 +11,17 @@ from shieldfl.lab.bench.lines import measure_authority
 from shieldfl.lab.bench.measurement import Figure
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
-from shieldfl.lab.bench.own import kahe_parameter_sets, own_kahe
+from shieldfl.lab.bench.own import enrolled_parameter_sets, own_enrolled
 from shieldfl.lab.bench.scheme import Scheme, select
 from shieldfl.lab.bench.target import Target, at_least, at_most
 from sizes import Sizes
 
-_FIRST = next(iter(kahe_parameter_sets()))
+_FIRST = next(iter(enrolled_parameter_sets("kahe")))
 
 
 def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
-    own: list[Scheme] = [*own_kahe(1)]
+    own: list[Scheme] = [*own_enrolled("kahe", 1)]
     tenseal = tenseal_baselines(1, sizes.baseline_values)[:1] if importlib.util.find_spec("tenseal") else []
     figures = measure_schemes([*own, *tenseal], select(sizes.dense, 1.0), effort_of(sizes))
     first = figures[0]
@@ -41,12 +41,12 @@ def measure(sizes: Sizes) -> Iterator[Target]:
 
 def _wire(figure: Figure, limit: float) -> Target:
     name = figure.scheme.removeprefix("shieldfl ")
-    whole = kahe_parameter_sets()[name].bytes_per_value
+    whole = enrolled_parameter_sets("kahe")[name].bytes_per_value
     note = f"{whole:.2f} where ciphertexts are full: the last one of {figure.values:,} values is not"
     return at_most(f"{name}: wire", figure.bytes_per_value, limit, unit="bytes/value", note=note)
 
 
 def _authority(sizes: Sizes) -> Iterator[Target]:
-    few = measure_authority(kahe_parameter_sets()[_FIRST], 64, 1, sizes.repetitions)
+    few = measure_authority(enrolled_parameter_sets("kahe")[_FIRST], 64, 1, sizes.repetitions)
     yield at_most(f"{NAME}: 64 clients", 1e3 * few.seconds, 1.0, unit="ms", note=few.note)
     yield from measure_sum(sizes.authority_clients, threads=(1,))

@@ -30,7 +30,7 @@ from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console
 from shieldfl.encryption import kahe
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.lab.bench.target import Target, at_most
 

@@ -11,7 +11,7 @@ import shieldfl as sf
 from encryption.paillier_keys import authority_for
 from encryption.wire_twin import reseal
 from shieldfl.encryption.frame_inspection import _READERS, inspect_frame
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 HEADER_BYTES = 48
 CKKS_KINDS = ("ckks public key", "ckks batch", "ckks total")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
@@ -12,10 +13,11 @@ import typer
 from typer.testing import CliRunner
 
 from shieldfl.cli.app import app
-from shieldfl.encryption.registry import KEY_SIZES, calibrations
+from shieldfl.encryption.registry import KeyBits, calibrations
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.learning import MODELS
 
+KEY_SIZES = get_args(KeyBits)
 KEY_BITS = "|".join(map(str, KEY_SIZES))
 # In capitals what it is, where it is not one of a few words.
 KNOWN = {

@@ -13,7 +13,7 @@ import pytest
 import shieldfl as sf
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 from shieldfl.errors import (
     CapacityError,
     DuplicateFrameError,

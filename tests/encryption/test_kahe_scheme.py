@@ -13,13 +13,14 @@ import shieldfl as sf
 from encryption.wire_twin import reseal
 from reference.enrolled import total_digest
 from shieldfl import _core
-from shieldfl.encryption import frame_inspection, kahe
+from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.ckks.scheme import SCHEME as CKKS
+from shieldfl.encryption.ckks import SCHEME as CKKS
 from shieldfl.encryption.encryption import UnionMask
-from shieldfl.encryption.kahe.scheme import SCHEME
+from shieldfl.encryption.frame_inspection import inspect_frame
+from shieldfl.encryption.kahe import SCHEME
+from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.parameters import SumNeeds
-from shieldfl.encryption.sum_keys import sum_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 
 BODY = 48
@@ -27,13 +28,6 @@ COEFFICIENTS = BODY + 80
 KINDS = ("kahe public key", "kahe batch", "kahe total", "kahe sum request", "kahe sum key")
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), bytes(range(16)), 3
 MASK = sf.Mask.from_indices(np.arange(0, 900, 3), 1000)
-
-
-@pytest.fixture
-def inspect(monkeypatch):
-    """Inspection that knows this scheme's frames."""
-    monkeypatch.setattr(frame_inspection, "_READERS", frame_inspection._READERS | SCHEME.frame_readers)
-    return frame_inspection.inspect_frame
 
 
 def client_keys(public_key, clients, round=0):
@@ -63,17 +57,16 @@ def frames():
     }
 
 
-def test_it_reads_all_its_kinds_and_is_in_no_registry():
-    assert tuple(SCHEME.frame_readers) == KINDS
+def test_its_facts():
     assert (SCHEME.name, SCHEME.encryptions, SCHEME.calibrations) == ("kahe", ("kahe",), ("kahe",))
     for settled in (SCHEME.check_key_bits(1), SCHEME.key_sizes, SCHEME.has_pool, SCHEME.integer_weights):
         assert not settled
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_intact_frames_are_known(inspect, kind):
+def test_intact_frames_are_known(kind):
     frame = frames()[kind]
-    report = inspect(frame)
+    report = inspect_frame(frame)
     assert (report.kind, report.intact, report.problem) == (kind, True, "")
     assert report.size_bytes == report.declared_bytes == len(frame)
     public_key = kahe.PublicKey.from_bytes(frames()["kahe public key"])
@@ -82,8 +75,8 @@ def test_intact_frames_are_known(inspect, kind):
     assert all(isinstance(fact, int | str) for fact in [*report.counts.values(), *report.parameters.values()])
 
 
-def test_frames_tell_what_they_are_for(inspect):
-    reports = {kind: inspect(frame) for kind, frame in frames().items()}
+def test_frames_tell_what_they_are_for():
+    reports = {kind: inspect_frame(frame) for kind, frame in frames().items()}
     assert reports["kahe public key"].counts == {
         "epoch": EPOCH,
         "authority": AUTHORITY.hex(),
@@ -114,10 +107,10 @@ def test_a_request_names_the_digest_of_the_total_and_of_what_is_sent_beside_it(b
     assert request.total_digest == total_digest(total.to_bytes(), beside)
 
 
-def test_frames_with_parameters_describe_them(inspect):
+def test_frames_with_parameters_describe_them():
     parameters = kahe.Parameters(max_clients=8)
     for kind in ("kahe public key", "kahe batch", "kahe total"):
-        report = inspect(frames()[kind])
+        report = inspect_frame(frames()[kind])
         assert report.description == parameters.describe()
         facts = {
             name.replace("_", " "): value for name, value in parameters._facts.items() if name != "primes"
@@ -127,25 +120,25 @@ def test_frames_with_parameters_describe_them(inspect):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_altered_and_truncated_frames_are_noticed(inspect, kind):
+def test_altered_and_truncated_frames_are_noticed(kind):
     frame = frames()[kind]
     for length in (len(frame) - 1, BODY + 4):
-        assert "truncated" in inspect(frame[:length]).problem
+        assert "truncated" in inspect_frame(frame[:length]).problem
     for bit in np.random.default_rng(5).integers(0, len(frame) * 8, 40).tolist():
         altered = bytearray(frame)
         altered[bit // 8] ^= 1 << (bit % 8)
-        assert not inspect(altered).intact, bit
+        assert not inspect_frame(altered).intact, bit
 
 
-def test_a_report_of_a_sum_key_shows_nothing_of_its_coefficients(inspect):
+def test_a_report_of_a_sum_key_shows_nothing_of_its_coefficients():
     """Whatever they are, the report is the same, and so are those of frames that are refused."""
     frame = frames()["kahe sum key"]
     others = np.random.default_rng(1).bytes(len(frame) - COEFFICIENTS - 4)
     altered = reseal(frame[:COEFFICIENTS] + others + frame[-4:])
     assert altered != frame
-    assert inspect(altered) == inspect(frame)
+    assert inspect_frame(altered) == inspect_frame(frame)
     refused = [
-        inspect(reseal(one[:BODY] + struct.pack("<I", 0) + one[BODY + 4 :])) for one in (frame, altered)
+        inspect_frame(reseal(one[:BODY] + struct.pack("<I", 0) + one[BODY + 4 :])) for one in (frame, altered)
     ]
     assert refused[0] == refused[1]
     assert not refused[0].intact
@@ -166,10 +159,10 @@ def test_a_report_of_a_sum_key_shows_nothing_of_its_coefficients(inspect):
         (8, struct.pack("<Q", 2**64 - 4096)),
     ],
 )
-def test_sum_keys_that_state_what_none_has_are_refused_as_where_they_are_used(inspect, offset, replacement):
+def test_sum_keys_that_state_what_none_has_are_refused_as_where_they_are_used(offset, replacement):
     frame, start = frames()["kahe sum key"], BODY + offset
     altered = reseal(frame[:start] + replacement + frame[start + len(replacement) :])
-    report = inspect(altered)
+    report = inspect_frame(altered)
     assert report.checksum_ok
     assert not report.intact
     assert "altered" in report.problem
@@ -178,11 +171,11 @@ def test_sum_keys_that_state_what_none_has_are_refused_as_where_they_are_used(in
         open_total(public_key, kahe.Total.from_bytes(frames()["kahe total"]), altered)
 
 
-def test_a_sum_key_without_a_body_is_refused(inspect):
+def test_a_sum_key_without_a_body_is_refused():
     frame = frames()["kahe sum key"]
     for body in (b"", frame[BODY : COEFFICIENTS - 1]):
         cut = frame[:8] + struct.pack("<Q", len(body)) + frame[16:BODY] + body + bytes(4)
-        report = inspect(reseal(cut))
+        report = inspect_frame(reseal(cut))
         assert report.checksum_ok
         assert "ends before its fields do" in report.problem
 

@@ -9,9 +9,9 @@ import pytest
 
 import shieldfl as sf
 from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import scheme_named
-from shieldfl.encryption.sum_keys import sum_key
 
 CLIENTS, VALUE_BITS, SUM_BITS = 100, 13, 16
 SETTINGS = {"max_clients": CLIENTS, "value_bits": VALUE_BITS, "fraction_bits": 0}

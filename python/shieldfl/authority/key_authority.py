@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -24,10 +23,10 @@ from shieldfl.authority.total_opener import (
     checked_weight_bounds,
 )
 from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.interface import Scheme
 from shieldfl.encryption.keys import EnrolledPublicKey
+from shieldfl.encryption.opening import DECRYPTORS
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import REGISTRY, scheme_of
+from shieldfl.encryption.registry import REGISTRY, Scheme, scheme_of
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 
 __all__ = ["KeyAuthority"]
@@ -122,7 +121,7 @@ class _OfKeyPair(TotalOpener[Key]):
         scheme = scheme_of(params)
         min_clients = checked_min_clients(params, min_clients)
         checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
-        decryptor = import_module(scheme.opening).Decryptor(params._handle)
+        decryptor = DECRYPTORS[scheme.PublicKey._core_class](params._handle)
         self._set_up(
             scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=weight_bounds
         )
@@ -218,7 +217,7 @@ class KeyAuthority(_OfKeyPair[Key]):
 
     def _answer(self, total: Total) -> Answer:
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
-        coefficients = import_module(self._scheme.opening).opened_coefficients(total)
+        coefficients = self._scheme.opened_coefficients(total)
         with self._lock:
             answer = self._opened.find(total.round, digest) if self.one_total_per_round else None
             if answer is None:
@@ -305,9 +304,8 @@ class KeyAuthority(_OfKeyPair[Key]):
         """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
-            opening = import_module(scheme.opening)
-            public_key = opening.KeyPair.from_bytes(contents.public_key)
-            decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
+            pair = scheme.PublicKey._core_class
+            decryptor = DECRYPTORS[pair].import_secret(pair.from_bytes(contents.public_key), contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
         authority: KeyAuthority = object.__new__(cls)

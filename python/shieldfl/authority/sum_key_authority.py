@@ -38,9 +38,9 @@ from shieldfl.encryption.enrolment import (
     grant_key,
     sealed_grant,
 )
+from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.encryption.sum_keys import sum_key as computed_sum_key
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 __all__ = ["SumKeyAuthority", "reopened_authority"]
@@ -111,7 +111,7 @@ class SumKeyAuthority(TotalOpener[Key]):
                 )
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
-            kept = scheme_of(params).rounds_answers_are_kept
+            kept = 1 if scheme_of(params).long_answers else 2  # of the newest rounds' answers
             rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
             self._store.add_session(public_key.id, rules)
         except BaseException:

@@ -12,19 +12,16 @@ import shieldfl as sf
 from documentation_pages import ROOT
 from shieldfl.lab.bench import Effort, UpdateCase, compare, grid
 from shieldfl.lab.bench.lines import (
-    kahe_authority_lines,
+    authority_lines,
     measure_authorities,
     measure_authority,
-    pads_authority_lines,
 )
 from shieldfl.lab.bench.measurement import STAGES, measure
 from shieldfl.lab.bench.own import (
     EnrolledScheme,
     EnrolledSession,
-    kahe_parameter_sets,
-    own_kahe,
-    own_pads,
-    pads_parameter_sets,
+    enrolled_parameter_sets,
+    own_enrolled,
 )
 from shieldfl.lab.bench.scheme import WrongSumError, select
 
@@ -32,18 +29,18 @@ ONCE = Effort(0.0, 1, 1, baseline_values=4096, mask_positions=2000)
 
 
 def test_the_parameter_sets_are_what_their_names_say():
-    for name, parameters in kahe_parameter_sets().items():
+    for name, parameters in enrolled_parameter_sets("kahe").items():
         bits, clients = map(int, name.removeprefix("kahe ").partition(",")[0].split("/"))
         assert (parameters._facts["value_bits"], parameters.max_clients) == (bits, clients)
         assert parameters.ring_degree == (8192 if "8192" in name else 4096)
-    assert next(iter(kahe_parameter_sets().values())) == sf.kahe.Parameters()
+    assert next(iter(enrolled_parameter_sets("kahe").values())) == sf.kahe.Parameters()
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_figures_are_those_of_real_frames_and_every_stage_has_one(share):
     selection = select(5000, share)
-    ours = [*own_kahe(1), *own_pads(1)]
-    for scheme, figure in zip(ours, measure([*own_kahe(1), *own_pads(1)], selection, ONCE), strict=True):
+    ours = [*own_enrolled("kahe", 1), *own_enrolled("pads", 1)]
+    for scheme, figure in zip(ours, measure(ours, selection, ONCE), strict=True):
         frame = scheme.serialise(scheme.encrypt(selection))
         assert figure.own
         assert figure.scheme == scheme.name
@@ -58,9 +55,9 @@ def opened(scheme: EnrolledScheme, selection, times: int):
     return scheme.open(scheme.answer(scheme.close(total)))
 
 
-@pytest.mark.parametrize("own", [own_kahe, own_pads])
+@pytest.mark.parametrize("own", ["kahe", "pads"])
 def test_the_check_is_exact(own):
-    scheme, selection = own(1)[0], select(100, 1.0)
+    scheme, selection = own_enrolled(own, 1)[0], select(100, 1.0)
     sums = opened(scheme, selection, times=2)
     scheme.check(sums, selection.values, times=2)
     sums[7] += 2.0**-20
@@ -68,9 +65,9 @@ def test_the_check_is_exact(own):
         scheme.check(sums, selection.values, times=2)
 
 
-@pytest.mark.parametrize("own", [own_kahe, own_pads])
+@pytest.mark.parametrize("own", ["kahe", "pads"])
 def test_nothing_opens_without_the_authority_s_answer(own):
-    scheme, selection = own(1)[0], select(100, 1.0)
+    scheme, selection = own_enrolled(own, 1)[0], select(100, 1.0)
     total, _ = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     other = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     _, key_of_other = scheme.answer(other)
@@ -135,8 +132,8 @@ def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
 
 
 def test_a_line_for_each_parameter_set_with_all_its_clients():
-    lines = list(kahe_authority_lines(1, 1))
-    sets = kahe_parameter_sets()
+    lines = list(authority_lines("kahe", 1, 1))
+    sets = enrolled_parameter_sets("kahe")
     assert [line.figure for line in lines] == [
         f"authority of {name}: answer for {parameters.max_clients:,} clients with 100 values, 1 thread"
         for name, parameters in sets.items()
@@ -145,10 +142,10 @@ def test_a_line_for_each_parameter_set_with_all_its_clients():
 
 
 def test_under_pads_the_authority_is_measured_by_clients_and_values():
-    first = next(iter(pads_parameter_sets().values()))
+    first = next(iter(enrolled_parameter_sets("pads").values()))
     few, many = (measure_authority(first, 3, 1, 1, values) for values in (1_000, 5_000))
     assert many.answer_bytes > 4.5 * few.answer_bytes > 4.5 * 3.7 * 1_000
-    lines = list(pads_authority_lines(1, 1))
+    lines = list(authority_lines("pads", 1, 1))
     assert ["for 4 clients with 1,000,000" in line.figure for line in lines] == [True, False]
     assert all(line.measured > 0.0 and line.verdict == "" for line in lines)
 
@@ -163,7 +160,7 @@ def test_a_case_measures_the_schemes_that_it_names_and_an_authority_where_one_ha
         assert (of[0] if of[0] in ("kahe", "pads") else "ckks") == schemes[0]
     figures = [line.figure for line in comparison.lines]
     authorities = [figure for figure in figures if figure.startswith("authority")]
-    expected = len(kahe_parameter_sets()) * ("kahe" in schemes) + 2 * ("pads" in schemes)
+    expected = len(enrolled_parameter_sets("kahe")) * ("kahe" in schemes) + 2 * ("pads" in schemes)
     assert len(authorities) == expected
     assert figures[len(authorities) :] == ["negotiate 20 masks of 2,000, over reading them once"]
     assert comparison.to_json()["lines"][-1]["target"] == 1.25

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from click import Choice
 from msgspec import Meta
 
 from shieldfl.build_info import build_info
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.cli.setting_options import given_settings, is_given, where_not_given, with_options
-from shieldfl.encryption.interface import KeyBits
-from shieldfl.lab.bench.comparison import Case, PaillierCase, UpdateCase, UpdateScheme, Values, compare, grid
+from shieldfl.encryption.registry import KeyBits
+from shieldfl.lab.bench.comparison import (
+    UPDATE_SCHEMES,
+    Case,
+    PaillierCase,
+    UpdateCase,
+    Values,
+    compare,
+    grid,
+)
 from shieldfl.lab.bench.measurement import Ciphertexts, Effort
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
@@ -58,7 +66,7 @@ class UpdateGrid(_ThreadCounts):
 
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
-    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe", "pads")
+    schemes: tuple[str, ...] = UPDATE_SCHEMES
 
     def cases(self) -> list[UpdateCase]:
         """Return them, by values first."""
@@ -85,15 +93,8 @@ Quick = Annotated[
 ]
 
 
-class SchemeName(StrEnum):
-    """What is measured."""
-
-    CKKS = "ckks"
-    KAHE = "kahe"
-    PADS = "pads"
-    PAILLIER = "paillier"
-
-
+_PAILLIER = "paillier"
+_SCHEMES = (*UPDATE_SCHEMES, _PAILLIER)
 # Options that mean nothing for Paillier, and those that mean something for it alone.
 _FOR_UPDATES, _FOR_PAILLIER = ("values", "share"), ("key_bits",)
 
@@ -103,10 +104,11 @@ def bench(
     context: typer.Context,
     *,
     scheme: Annotated[
-        SchemeName | None,
+        str | None,
         typer.Option(
-            metavar="|".join(SchemeName),
-            help="Which encryption is measured; by default ckks, kahe and pads side by side.",
+            click_type=Choice(_SCHEMES),
+            metavar="|".join(_SCHEMES),
+            help=f"Which encryption is measured; by default {', '.join(UPDATE_SCHEMES)} side by side.",
         ),
     ] = None,
     baselines: Annotated[
@@ -125,18 +127,16 @@ def bench(
 
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
-    paillier = scheme == SchemeName.PAILLIER
+    paillier = scheme == _PAILLIER
     for option in _FOR_UPDATES if paillier else _FOR_PAILLIER:
         if is_given(context, option):
             name = option.replace("_", "-")
-            raise typer.BadParameter(
-                f"--{name} is {'not ' if paillier else ''}for --scheme {SchemeName.PAILLIER}"
-            )
+            raise typer.BadParameter(f"--{name} is {'not ' if paillier else ''}for --scheme {_PAILLIER}")
     effort = QUICK if quick else _SHORT
     if paillier:
         run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
     else:
-        named = {} if scheme is None else {"schemes": (scheme.value,)}
+        named = {} if scheme is None else {"schemes": (scheme,)}
         run_bench(given_grid(context, settings | named, quick).cases(), baselines, effort, json_file)
 
 

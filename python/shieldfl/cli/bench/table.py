@@ -47,7 +47,7 @@ _UPDATES = _Layout(
     cores=False,
     small=lambda value: f"{value:.2f}" if value < 9.95 else f"{value:.1f}",
     reading='"both" is from float32 values to bytes, "add" from bytes into a sum, "close" from a sum to the bytes that '
-    'leave the aggregator (kahe and pads: with the request for its key), "open" from a sum to values; '
+    'leave the aggregator (where clients enrol, with the request for its key), "open" from a sum to values; '
     '"× time" compares "both" with that of {first}. '
     "shieldfl makes its frame while it encrypts, so serialising is nothing more. Every opened sum was checked.",
 )

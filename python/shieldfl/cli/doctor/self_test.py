@@ -22,9 +22,8 @@ from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.authority.key_file import Contents
 from shieldfl.build_info import build_info, cryptographic
 from shieldfl.encryption.answers import open_answered
-from shieldfl.encryption.interface import Scheme
 from shieldfl.encryption.parameters import SumNeeds
-from shieldfl.encryption.registry import REGISTRY
+from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import metadata
 from itertools import product
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import REGISTRY, KeyBits
 from shieldfl.lab.bench import others
-from shieldfl.lab.bench.lines import kahe_authority_lines, negotiation_over_reading, pads_authority_lines
+from shieldfl.lab.bench.lines import authority_lines, negotiation_over_reading
 from shieldfl.lab.bench.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
 from shieldfl.lab.bench.others import Peer
-from shieldfl.lab.bench.own import OwnScheme, authority_of, own_ckks, own_kahe, own_pads, paillier_parameters
+from shieldfl.lab.bench.own import OwnScheme, authority_of, own_ckks, own_enrolled, paillier_parameters
 from shieldfl.lab.bench.scheme import Scheme, select
 from shieldfl.lab.bench.target import Target
-from shieldfl.settings import Settings, Share, Threads
+from shieldfl.settings import Settings, Share, Threads, about
 
 Values = Annotated[int, Meta(ge=1, le=2**31)]
 """Of an update: as many as a mask has positions."""
@@ -29,21 +30,14 @@ Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
 
 
-UpdateScheme = Literal["ckks", "kahe", "pads"]
-"""Of ours, that encrypts whole updates."""
-
-
-_SCHEMES: dict[UpdateScheme, Callable[[int], Sequence[Scheme]]] = {
+_ENROLLING = tuple(name for name, scheme in REGISTRY.items() if scheme.enrols)
+_SCHEMES: dict[str, Callable[[int], Sequence[Scheme]]] = {
     "ckks": own_ckks,
-    "kahe": own_kahe,
-    "pads": own_pads,
+    **{name: partial(own_enrolled, name) for name in _ENROLLING},
 }
 """Of ours, with so many threads; the first one is its default parameters."""
-_LINES: dict[UpdateScheme, Callable[[int, int], Iterable[Target]]] = {
-    "kahe": kahe_authority_lines,
-    "pads": pads_authority_lines,
-}
-"""What its authority takes, with so many threads, so many times."""
+UPDATE_SCHEMES = tuple(_SCHEMES)
+"""Of ours, that encrypt whole updates."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,9 @@ class UpdateCase(Settings):
     values: Values
     share: Share
     threads: Threads
-    schemes: Annotated[tuple[UpdateScheme, ...], Meta(min_length=1)] = ("ckks", "kahe", "pads")
+    schemes: Annotated[tuple[str, ...], Meta(min_length=1), about("Of ours.", choices=UPDATE_SCHEMES)] = (
+        UPDATE_SCHEMES
+    )
 
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
@@ -82,8 +78,8 @@ class UpdateCase(Settings):
             *(
                 line
                 for name, threads in named
-                if name in _LINES
-                for line in _LINES[name](threads, repetitions)
+                if name in _ENROLLING
+                for line in authority_lines(name, threads, repetitions)
             ),
             negotiation_over_reading(effort.mask_positions, repetitions),
         ]

@@ -1,6 +1,6 @@
 """What is measured once for all cases: an authority's answers where clients enrol, and the negotiation of masks.
 
-Under kahe the authority's time grows with clients, hardly with values; under pads with both.
+The authority's time grows with clients, and where answers are long with values too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.encryption.answers import open_total
-from shieldfl.lab.bench.own import EnrolledSession, kahe_parameter_sets, pads_parameter_sets
+from shieldfl.encryption.registry import REGISTRY
+from shieldfl.lab.bench.own import EnrolledSession, enrolled_parameter_sets
 from shieldfl.lab.bench.scheme import WrongSumError, from_fixed_point, select, to_fixed_point
 from shieldfl.lab.bench.target import Target, at_most, median_seconds_in_turns
 from shieldfl.masks import Mask, negotiate
@@ -28,9 +29,9 @@ _READERS = {"sum": np.add.reduce, "XOR": np.bitwise_xor.reduce, "maximum": np.ma
 _EVICTING_TIMES = 8
 
 _ONE_SECRET = 100
-"""Values of an update: under kahe one ciphertext, and so one secret of each client, as up to 32 ciphertexts have."""
+"""Values of an update: one ciphertext, and so one secret of each client, as up to 32 ciphertexts of kahe have."""
 _MANY = 1_000_000
-"""Values of an update under pads, where each costs the authority."""
+"""Values of an update where each costs the authority."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,17 @@ class _AskedSum:
             raise WrongSumError(f"the key of {self._clients:,} clients opened a wrong sum")
 
 
-def kahe_authority_lines(threads: int, repetitions: int) -> Iterator[Target]:
-    """Yield a line for each parameter set, with as many clients as it is for; nothing is asked of them."""
-    for name, parameters in kahe_parameter_sets().items():
-        yield _line(name, parameters, parameters.max_clients, threads, repetitions, _ONE_SECRET)
+def authority_lines(scheme: str, threads: int, repetitions: int) -> Iterator[Target]:
+    """Yield a line for each parameter set, with as many clients as it is for; nothing is asked of them.
 
-
-def pads_authority_lines(threads: int, repetitions: int) -> Iterator[Target]:
-    """Yield a line for some numbers of clients, each with many values."""
-    name, parameters = next(iter(pads_parameter_sets().items()))
+    Where answers are long, for some numbers of clients, each with many values.
+    """
+    sets = enrolled_parameter_sets(scheme)
+    if not REGISTRY[scheme].long_answers:
+        for name, parameters in sets.items():
+            yield _line(name, parameters, parameters.max_clients, threads, repetitions, _ONE_SECRET)
+        return
+    name, parameters = next(iter(sets.items()))
     for clients in (4, parameters.max_clients):
         yield _line(name, parameters, clients, threads, repetitions, _MANY)
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.authority.key_authority import KeyAuthority
-from shieldfl.encryption import ckks, kahe, pads, paillier
+from shieldfl.encryption import ckks, paillier
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.registry import scheme_of
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
+from shieldfl.encryption.registry import REGISTRY, scheme_of
 from shieldfl.lab.bench.scheme import FRACTION_BITS, VALUE_BITS, Scheme, Selection
 
 Packing = Literal["single", "dense"]
@@ -68,41 +68,24 @@ def own_ckks(threads: int) -> list[OwnScheme]:
     ]
 
 
-def kahe_parameter_sets() -> dict[str, kahe.Parameters]:
-    """Return what of key-additive encryption is compared, by name: bits of a value and clients of a sum."""
-    return {
-        "kahe 24/64": kahe.Parameters(max_clients=64, value_bits=24, fraction_bits=20),
-        "kahe 16/32": kahe.Parameters(max_clients=32, value_bits=16, fraction_bits=12),
-        "kahe 16/1000": kahe.Parameters(max_clients=1000, value_bits=16, fraction_bits=12),
-        "kahe 24/64, N = 8192": kahe.Parameters(
-            max_clients=64, value_bits=24, fraction_bits=20, ring_degree=8192
-        ),
+def enrolled_parameter_sets(name: str) -> dict[str, Any]:
+    """Return what of a scheme in which clients enrol is compared, by name: bits of a value and clients of a sum."""
+    make = REGISTRY[name].Parameters
+    sets = {
+        f"{name} {value_bits}/{clients}": make(
+            max_clients=clients, value_bits=value_bits, fraction_bits=fraction_bits
+        )
+        for value_bits, fraction_bits, clients in ((24, 20, 64), (16, 12, 32), (16, 12, 1000))
     }
+    with_ring = "ring_degree" in make._SETTINGS
+    return sets | ({f"{name} 24/64, N = 8192": make(ring_degree=8192)} if with_ring else {})
 
 
-def pads_parameter_sets() -> dict[str, pads.Parameters]:
-    """Return the same of one-time pads."""
-    return {
-        "pads 24/64": pads.Parameters(max_clients=64, value_bits=24, fraction_bits=20),
-        "pads 16/32": pads.Parameters(max_clients=32, value_bits=16, fraction_bits=12),
-        "pads 16/1000": pads.Parameters(max_clients=1000, value_bits=16, fraction_bits=12),
-    }
-
-
-def own_kahe(threads: int) -> list[Scheme]:
-    """Return a scheme for each parameter set, 24-bit values of 64 clients first."""
-    return _enrolled(kahe_parameter_sets(), threads)
-
-
-def own_pads(threads: int) -> list[Scheme]:
-    """Return the same of one-time pads."""
-    return _enrolled(pads_parameter_sets(), threads)
-
-
-def _enrolled(parameter_sets: dict[str, Any], threads: int) -> list[Scheme]:
+def own_enrolled(name: str, threads: int) -> list[Scheme]:
+    """Return a scheme for each of these parameter sets, 24-bit values of 64 clients first."""
     return [
         EnrolledScheme(name, EnrolledSession(parameters, clients=2), threads)
-        for name, parameters in parameter_sets.items()
+        for name, parameters in enrolled_parameter_sets(name).items()
     ]
 
 
