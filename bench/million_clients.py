@@ -30,7 +30,7 @@ from shieldfl.authority.store_journal import Keys
 from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import ResultConsole
 from shieldfl.encryption import kahe
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 from shieldfl.lab.bench.comparison import describe_machine
 from target import Target, at_most, print_targets
 

@@ -12,9 +12,9 @@ import torch
 
 import shieldfl as sf
 from shieldfl.authority.key_authority import SumKeyAuthority
-from shieldfl.encryption.ckks.scheme import PublicKey as CkksPublicKey
-from shieldfl.encryption.kahe.scheme import PublicKey as KahePublicKey
-from shieldfl.encryption.paillier.scheme import PublicKey as PaillierPublicKey
+from shieldfl.encryption.ckks import PublicKey as CkksPublicKey
+from shieldfl.encryption.kahe import PublicKey as KahePublicKey
+from shieldfl.encryption.paillier import PublicKey as PaillierPublicKey
 
 authority = sf.KeyAuthority(sf.ckks.Parameters())
 assert_type(authority.public_key, CkksPublicKey)

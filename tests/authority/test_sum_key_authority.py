@@ -241,7 +241,7 @@ def test_nothing_changes_where_computing_fails(session, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("shieldfl.encryption.sum_keys.sum_key", fail)
+        patch.setattr("shieldfl.authority.key_authority.computed_sum_key", fail)
         with pytest.raises(MemoryError):
             session.authority.sum_key(total.request())
     assert not session.authority.has_opened(total)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib import invalidate_caches
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -24,13 +25,14 @@ from cli.terminal_run import run_on_terminal
 from shieldfl.build_info import how_to_install
 from shieldfl.cli.app import app
 from shieldfl.cli.console import ResultConsole
-from shieldfl.encryption.registry import KEY_SIZES, calibrations
+from shieldfl.encryption.registry import KeyBits, calibrations
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.learning import MODELS
 from shieldfl.methods import discovery
 from shieldfl.methods.discovery import BUILT_IN, GROUP, named_method
 from warm_python import WarmPython
 
+KEY_SIZES = get_args(KeyBits)
 KEY_BITS = "|".join(map(str, KEY_SIZES))
 # In capitals what it is, where it is not one of a few words.
 KNOWN = {

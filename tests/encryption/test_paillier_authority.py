@@ -15,7 +15,7 @@ import shieldfl as sf
 import shieldfl._core as _core
 from encryption.paillier_keys import authority_for, factors_of, public_key_frame
 from shieldfl.authority import authority_secrets, private_file
-from shieldfl.encryption.paillier import opening
+from shieldfl.encryption import opening
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -24,7 +24,7 @@ UPDATE = np.linspace(-1, 1, 100)
 def searched_for():
     """Keys are made anew here, whatever tests before these have put in the place of the search."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "Decryptor", _core.PaillierDecryptor)
+        patch.setitem(opening.DECRYPTORS, _core.PaillierPublicKey, _core.PaillierDecryptor)
         yield
 
 
@@ -149,9 +149,7 @@ def test_keys_of_the_other_scheme():
 
 def test_bad_parameters_objects():
     for params in ({"key_bits": 2048}, None, sf.paillier.Parameters):
-        with pytest.raises(
-            sf.ParameterError, match=r"ckks\.Parameters or kahe\.Parameters or paillier\.Parameters"
-        ):
+        with pytest.raises(sf.ParameterError, match=r"ckks\.Parameters or .* or paillier\.Parameters"):
             sf.KeyAuthority(params)
 
 

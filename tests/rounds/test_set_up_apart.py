@@ -28,7 +28,6 @@ from shieldfl.authority.granted_keys import ClientKeys
 from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption import kahe
-from shieldfl.encryption.registry import REGISTRY
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
@@ -59,7 +58,7 @@ HOLDERS = (
     "shieldfl.rounds.authorities",
     "shieldfl.authority.authority_secrets",
     "shieldfl.authority.authority_store",
-    *(scheme.opening for scheme in REGISTRY.values()),
+    "shieldfl.encryption.opening",
 )
 
 

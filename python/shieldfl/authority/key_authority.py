@@ -10,7 +10,6 @@ import secrets
 import struct
 import threading
 from collections.abc import Sequence
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
@@ -47,10 +46,11 @@ from shieldfl.encryption.enrolment import (
     grant_key,
     sealed_grant,
 )
-from shieldfl.encryption.interface import Scheme
 from shieldfl.encryption.keys import EnrolledPublicKey
+from shieldfl.encryption.opening import DECRYPTORS
+from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import REGISTRY, scheme_of
+from shieldfl.encryption.registry import REGISTRY, Scheme, scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 __all__ = ["KeyAuthority", "SumKeyAuthority"]
@@ -205,7 +205,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
         scheme = scheme_of(params)
         min_clients = checked_min_clients(params, min_clients)
         checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
-        decryptor = import_module(scheme.opening).Decryptor(params._handle)
+        decryptor = DECRYPTORS[scheme.PublicKey._core_class](params._handle)
         self._begin(scheme, decryptor, min_clients, weight_bounds, threads)
         self.one_total_per_round = bool(one_total_per_round)
 
@@ -232,9 +232,8 @@ class KeyPairAuthority(KeyAuthority[Key]):
         """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
-            opening = import_module(scheme.opening)
-            public_key = opening.KeyPair.from_bytes(contents.public_key)
-            decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
+            pair = scheme.PublicKey._core_class
+            decryptor = DECRYPTORS[pair].import_secret(pair.from_bytes(contents.public_key), contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
         authority: KeyPairAuthority = object.__new__(cls)
@@ -246,7 +245,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
 
     def _answer(self, total: SchemeTotal) -> Answer:
         digest = hashlib.sha256(total.to_bytes()).hexdigest()
-        more = import_module(self._scheme.opening).opened_coefficients(total)
+        more = self._scheme.opened_coefficients(total)
         with self._lock:
             before = self._opened.get(total.round)
             if self.one_total_per_round:
@@ -388,7 +387,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
                 )
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
-            kept = scheme_of(params).rounds_answers_are_kept
+            kept = 1 if scheme_of(params).long_answers else 2  # of the newest rounds' answers
             rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
             self._store.add_session(public_key.id, rules)
         except BaseException:
@@ -525,8 +524,8 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
-        compute = import_module(self._scheme.opening).sum_key
-        sum_key = compute(self._public_key, frame, keys, threads=self._threads or None)
+        public_key: Any = self._public_key
+        sum_key = computed_sum_key(public_key, frame, keys, threads=self._threads or None)
         answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
         return answer, {key.client: _stored(key) for key in keys}

@@ -17,7 +17,7 @@ from shieldfl.build_info import build_info
 from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, progress_bar, result_table, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.options import given_settings, is_given, where_not_given, with_options
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench.comparison import (
     Case,
     CaseResult,

@@ -30,9 +30,8 @@ from shieldfl.build_info import (
 from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.encryption.answers import open_answered
-from shieldfl.encryption.interface import Scheme
 from shieldfl.encryption.parameters import SumNeeds
-from shieldfl.encryption.registry import REGISTRY
+from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ShieldError
 from shieldfl.masks import Mask
 

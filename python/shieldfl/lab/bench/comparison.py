@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import Meta
 
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, measure, run_on_cores, select
 from shieldfl.lab.bench.others import Peer

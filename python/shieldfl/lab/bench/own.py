@@ -14,8 +14,8 @@ import shieldfl._core as _core
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.encryption.sum_keys import sum_key
 from shieldfl.lab.bench.measurement import FRACTION_BITS, VALUE_BITS, Scheme, Selection
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.encryption.interface import POOLED, KeyBits, Scheme
-from shieldfl.encryption.registry import DEFAULT_KEY_BITS, calibrations, scheme_named
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS, POOLED, KeyBits, Scheme, calibrations, scheme_named
 from shieldfl.errors import RangeError
 from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.learning import MODELS

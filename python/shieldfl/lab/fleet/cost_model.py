@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from shieldfl.encryption.interface import POOLED
+from shieldfl.encryption.registry import POOLED
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.settings import read_text

@@ -7,8 +7,13 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
-from shieldfl.encryption.interface import KeyBits
-from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.encryption.registry import (
+    DEFAULT_ENCRYPTION,
+    DEFAULT_KEY_BITS,
+    KeyBits,
+    encryptions,
+    scheme_named,
+)
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings

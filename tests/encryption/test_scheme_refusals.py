@@ -1,11 +1,18 @@
-"""What every encryption scheme refuses, with a message that says what to do; nothing is lost."""
+"""What every encryption scheme refuses, with a message that says what to do; and what some refuse beside."""
 
 from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
+from encryption.enrolled_clients import KnownSession
+from encryption.paillier_keys import authority_for, base_for, primes, public_key_frame
+from encryption.test_scheme_conformance import client_of
 from encryption.wire_twin import reseal
 
 SIZE = 200
@@ -31,30 +38,35 @@ values_out_of_range = pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf,
 
 
 class SchemeRefusals:
-    """Subclass it with the scheme and ``make_authority(**parameters)``; ``max_clients`` is 3 unless it is given."""
+    """Subclass it with the scheme and what makes an authority of parameters."""
 
     scheme = sf.ckks
+    make_authority = staticmethod(partial(sf.KeyAuthority, min_clients=1, one_total_per_round=False))
+    settings: ClassVar = {}
 
-    @staticmethod
-    def make_authority(**parameters):
-        raise NotImplementedError
+    @classmethod
+    def another(cls, **settings):
+        return cls.make_authority(cls.scheme.Parameters(**{"max_clients": 3} | cls.settings | settings))
 
     @pytest.fixture(scope="class")
     @classmethod
     def authority(cls):
-        return cls.make_authority()
+        return cls.another()
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def encryptor(cls, authority):
-        return cls.scheme.Encryptor(authority.public_key)
-
-    @pytest.fixture
-    def batch(self, encryptor):
-        return encryptor.encrypt(UPDATE, round=1)
+    def client(self, authority):
+        """Another client each time, where they enrol."""
+        return self.scheme.Encryptor(client_of(authority))
 
     @pytest.fixture
-    def aggregator(self, authority, encryptor, batch):
+    def encryptor(self, authority):
+        return self.client(authority)
+
+    @pytest.fixture
+    def batch(self, authority):
+        return self.client(authority).encrypt(UPDATE, round=1)
+
+    @pytest.fixture
+    def aggregator(self, authority, batch):
         """One that holds a batch; whatever a test gives it, it holds that batch alone afterwards."""
         aggregator = self.scheme.Aggregator(authority.public_key)
         aggregator.add(batch)
@@ -62,7 +74,7 @@ class SchemeRefusals:
         yield aggregator
         assert aggregator.clients == 1
         assert aggregator.total().to_bytes() == before
-        aggregator.add(encryptor.encrypt(UPDATE, round=1))
+        aggregator.add(self.client(authority).encrypt(UPDATE, round=1))
         np.testing.assert_array_equal(authority.open(aggregator.total()), 2 * SUM)
 
     @pytest.fixture
@@ -84,7 +96,7 @@ class SchemeRefusals:
             encryptor.encrypt([floats, np.zeros(3, np.int64)])
         with pytest.raises(sf.ArrayTypeError, match="several dtypes"):
             encryptor.encrypt([floats, np.zeros(3)])
-        for empty in ([], [floats[:0], floats[:0]]):
+        for empty in ([], [floats[:0], floats[:0]], floats[:0]):
             with pytest.raises(sf.ParameterError, match="no values"):
                 encryptor.encrypt(empty)
         with pytest.raises(sf.RangeError, match="at position 4 "):
@@ -98,10 +110,6 @@ class SchemeRefusals:
             encryptor.encrypt(unaligned)
         with pytest.raises(sf.ArrayTypeError, match="masked"):
             encryptor.encrypt(np.ma.masked_array(np.zeros(3), [True, False, False]))
-
-    def test_update_without_values(self, encryptor):
-        with pytest.raises(sf.ParameterError, match="at least one"):
-            encryptor.encrypt(np.zeros(0))
 
     @values_out_of_range
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -156,9 +164,10 @@ class SchemeRefusals:
 
     @pytest.mark.parametrize("threads", [0, -1, 5000, 1.5])
     def test_bad_threads(self, authority, threads):
-        for make in (self.scheme.Encryptor, self.scheme.Aggregator):
+        key = client_of(authority)
+        for make, given in ((self.scheme.Encryptor, key), (self.scheme.Aggregator, authority.public_key)):
             with pytest.raises(sf.ParameterError, match="threads"):
-                make(authority.public_key, threads=threads)
+                make(given, threads=threads)
 
     def test_things_that_are_no_public_key(self, authority):
         for make in (self.scheme.Encryptor, self.scheme.Aggregator):
@@ -178,9 +187,8 @@ class SchemeRefusals:
             aggregator.add(encryptor.encrypt(UPDATE, round=2))
 
     def test_foreign_parameters(self, aggregator):
-        other = self.make_authority(max_clients=4)
         with pytest.raises(sf.ParameterError):
-            aggregator.add(self.scheme.Encryptor(other.public_key).encrypt(UPDATE, round=1))
+            aggregator.add(self.client(self.another(max_clients=4)).encrypt(UPDATE, round=1))
 
     def test_other_positions_and_weights(self, aggregator, encryptor):
         mask = sf.Mask.from_indices(np.arange(SIZE), SIZE + 1)
@@ -221,7 +229,7 @@ class SchemeRefusals:
     def test_more_than_max_clients(self, authority, encryptor):
         full = self.scheme.Aggregator(authority.public_key)
         for _ in range(3):
-            full.add(encryptor.encrypt(UPDATE))
+            full.add(self.client(authority).encrypt(UPDATE))
         with pytest.raises(sf.CapacityError):
             full.add(encryptor.encrypt(UPDATE))
         np.testing.assert_array_equal(authority.open(full.total()), 3 * SUM)
@@ -229,13 +237,6 @@ class SchemeRefusals:
     def test_total_of_nothing(self, authority):
         with pytest.raises(sf.ParameterError, match="at least one"):
             self.scheme.Aggregator(authority.public_key).total()
-
-    def test_tampered_ciphertext_does_not_open_to_plausible_sums(self, authority, total):
-        """A checksum can be made to fit by whoever alters a frame; the range check of the sums catches this one."""
-        frame = bytearray(total.to_bytes())
-        frame[-400] ^= 0x55
-        with pytest.raises(sf.WireFormatError, match="sums of values in range"):
-            authority.open(reseal(bytes(frame)))
 
     @pytest.mark.parametrize("thing", [None, 10**15, "frame", np.zeros(4)])
     def test_frames_are_bytes(self, thing):
@@ -251,3 +252,176 @@ class SchemeRefusals:
         aggregator = self.scheme.Aggregator(authority.public_key)
         aggregator.add(read)
         np.testing.assert_array_equal(authority.open(aggregator.total()), SUM)
+
+
+class OfKeyPairs(SchemeRefusals):
+    def test_tampered_ciphertext_does_not_open_to_plausible_sums(self, authority, total):
+        """A checksum can be made to fit by whoever alters a frame; the range check of the sums catches this one."""
+        frame = bytearray(total.to_bytes())
+        frame[-400] ^= 0x55
+        with pytest.raises(sf.WireFormatError, match="sums of values in range"):
+            authority.open(reseal(bytes(frame)))
+
+
+class TestKahe(SchemeRefusals):
+    scheme = sf.kahe
+    make_authority = KnownSession
+
+
+class TestPads(TestKahe):
+    scheme = sf.pads
+
+
+class TestCkks(OfKeyPairs):
+    def test_foreign_key(self, aggregator):
+        with pytest.raises(sf.KeyMismatchError):
+            aggregator.add(self.client(self.another()).encrypt(UPDATE, round=1))
+
+    @pytest.mark.parametrize("wrap", [bytearray, lambda frame: memoryview(bytearray(frame))])
+    def test_a_buffer_that_changes_while_it_is_added_spoils_that_sum_at_worst(
+        self, authority, encryptor, wrap
+    ):
+        """Whoever writes to it breaks the contract: the frame is refused or the sum is wrong, and no more than that."""
+        frame = encryptor.encrypt(np.zeros(300_000, dtype=np.float32), round=1).to_bytes()
+        stop = threading.Event()
+        buffer = wrap(frame)
+
+        def scribble():
+            while not stop.is_set():
+                buffer[len(frame) // 2 :] = b"\xff" * (len(frame) - len(frame) // 2)
+                buffer[:] = frame
+
+        writer = threading.Thread(target=scribble)
+        writer.start()
+        try:
+            for _ in range(20):
+                aggregator = sf.ckks.Aggregator(authority.public_key)
+                try:
+                    aggregator.add(buffer)
+                except sf.WireFormatError:
+                    assert aggregator.clients == 0
+                else:
+                    assert aggregator.clients == 1
+        finally:
+            stop.set()
+            writer.join()
+        buffer[:] = frame
+        aggregator = sf.ckks.Aggregator(authority.public_key)
+        aggregator.add(buffer)
+        assert not authority.open(aggregator.total()).any()
+
+
+class TestPaillier(OfKeyPairs):
+    """An update fills three ciphertexts."""
+
+    scheme = sf.paillier
+    make_authority = staticmethod(authority_for)
+    settings: ClassVar = {"key_bits": 2048, "max_weight": 2}
+
+    def test_foreign_key(self, aggregator, authority):
+        parameters = authority.public_key.parameters
+        p, q = primes(parameters.key_bits)
+        other_base = base_for(parameters, p * q) * 9 % (p * q)
+        key = sf.paillier.PublicKey.from_bytes(public_key_frame(parameters, p * q, other_base))
+        with pytest.raises(sf.KeyMismatchError):
+            aggregator.add(sf.paillier.Encryptor(key).encrypt(UPDATE, round=1))
+
+    @wrong_arrays
+    def test_wrong_arrays_in_a_union(self, encryptor, update):
+        order = sf.paillier.UnionOrder.from_masks([sf.Mask.full(10)])
+        with pytest.raises(sf.ArrayTypeError):
+            encryptor.encrypt_in_union(update, order, sf.Mask.full(10))
+        with pytest.raises(sf.ArrayTypeError):
+            order.clear_fields(update, sf.Mask.full(10))
+
+    @values_out_of_range
+    def test_first_bad_position_in_a_union_is_named(self, encryptor, value):
+        update = np.full(500, 0.25)
+        update[[300, 400]] = value
+        mask = sf.Mask.from_indices([5, 300], 500)
+        order = sf.paillier.UnionOrder.from_masks([mask, sf.Mask.from_indices([7], 500)])
+        with pytest.raises(sf.RangeError, match="position 300"):
+            encryptor.encrypt_in_union(update, order, mask)
+
+    def test_a_batch_in_a_union_among_others(self, aggregator, encryptor):
+        order = sf.paillier.UnionOrder.from_masks([sf.Mask.full(SIZE)])
+        with pytest.raises(sf.ParameterError):
+            aggregator.add(encryptor.encrypt_in_union(UPDATE, order, sf.Mask.full(SIZE), round=1))
+
+    @pytest.mark.parametrize("weight", [0, 3, 2**32 + 1, 2**70, -1, 1.5, None])
+    def test_bad_integer_weights(self, aggregator, encryptor, weight):
+        with pytest.raises(sf.ParameterError, match="weight"):
+            aggregator.add(encryptor.encrypt(UPDATE, round=1), weight=weight)
+
+    def test_a_batch_with_an_encrypted_weight_takes_no_other(self, authority, encryptor):
+        aggregator = sf.paillier.Aggregator(authority.public_key)
+        with pytest.raises(sf.ParameterError, match="weight"):
+            aggregator.add(encryptor.encrypt(UPDATE, weight=1.0), weight=2)
+        aggregator.add(encryptor.encrypt(UPDATE, weight=1.0))
+
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            lambda encryptor: encryptor.precompute(-1),
+            lambda encryptor: encryptor.precompute(2**24 + 1),
+            lambda encryptor: encryptor.ciphertexts_for(-1),
+            lambda encryptor: encryptor.encrypt_in_union(UPDATE, None, sf.Mask.full(SIZE)),
+        ],
+    )
+    def test_bad_settings(self, encryptor, ask):
+        with pytest.raises(sf.ParameterError):
+            ask(encryptor)
+
+    def test_residues_that_are_none_under_a_fitting_checksum(self, aggregator, encryptor):
+        """Above n^2, zero, and with a factor in common with n, which only whoever knows it can send."""
+        p, q = primes(2048)
+        frame = encryptor.encrypt(UPDATE, round=1).to_bytes()
+        for residue in ((p * q) ** 2, 2**4096 - 1, 0, p, q * q, p * q, 12345 * p):
+            for block in range(3):
+                altered = bytearray(frame)
+                begin = len(frame) - 4 - (3 - block) * 512
+                altered[begin : begin + 512] = residue.to_bytes(512, "big")
+                with pytest.raises(sf.WireFormatError, match=rf"\b{block}\b"):
+                    aggregator.add(reseal(bytes(altered)))
+
+    def test_frames_of_the_other_scheme(self, aggregator):
+        other = sf.KeyAuthority(sf.ckks.Parameters(max_clients=3))
+        batch = sf.ckks.Encryptor(other.public_key).encrypt(UPDATE, round=1)
+        read = sf.ckks.CiphertextBatch.from_bytes(batch.to_bytes())
+        for source in (batch, batch.to_bytes(), read):
+            with pytest.raises(sf.WireFormatError, match="ckks batch"):
+                aggregator.add(source)
+            with pytest.raises(sf.WireFormatError, match="ckks batch"):
+                aggregator.add(source, clear=np.zeros(SIZE))
+
+    @pytest.mark.parametrize(
+        ("clear", "error"),
+        [
+            (np.zeros(SIZE - 1), sf.ParameterError),
+            (np.zeros(0), sf.ParameterError),
+            (np.zeros(SIZE, dtype=np.int64), sf.ArrayTypeError),
+            ([0.0] * SIZE, sf.ArrayTypeError),
+            (np.full(SIZE, 8.0), sf.RangeError),
+            (np.full(SIZE, np.nan, dtype=np.float32), sf.RangeError),
+        ],
+        ids=["too few", "none", "integers", "list", "too large", "nan"],
+    )
+    def test_bad_clear_fields(self, aggregator, encryptor, clear, error):
+        batch = encryptor.encrypt(UPDATE, round=1)
+        for source in (batch.to_bytes(), sf.paillier.CiphertextBatch.from_bytes(batch.to_bytes())):
+            with pytest.raises(error):
+                aggregator.add(source, clear=clear)
+
+    def test_a_forged_weight_does_not_pass(self, authority, total):
+        """Clients and weight stand in the frame: more weight than clients can have is refused when it is read."""
+        frame = total.to_bytes()
+        offset = 48 + 16 + 8 + 16 + 8 + 4 + 4
+        assert frame[offset : offset + 8] == (1).to_bytes(8, "little")
+        for weight in (0, 3, 2**63):
+            with pytest.raises(sf.WireFormatError, match="weights"):
+                authority.open(reseal(frame[:offset] + weight.to_bytes(8, "little") + frame[offset + 8 :]))
+
+    @pytest.mark.parametrize("thing", [None, 10**15, "frame", np.zeros(4)])
+    def test_an_order_is_read_from_bytes(self, thing):
+        with pytest.raises(sf.WireFormatError):
+            sf.paillier.UnionOrder.from_bytes(thing)

@@ -1,20 +1,36 @@
-"""Key-additive encryption: its parameters, its frames, and what the registry knows of it."""
+"""Key-additive encryption: an encrypted update as small as a plain one, and lies about a sum that open to noise.
+
+Each client shares a key of its own with the key authority, and hides each update with a one-time secret from it.
+Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the authority sees
+neither ciphertexts nor what they open to. See ``docs/kahe.md``.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
+from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import Fact, Scheme
-from shieldfl.encryption.keys import EnrolledPublicKey
+from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, SumNeeds, core_number
+from shieldfl.encryption.registry import Fact, Scheme, register
+
+__all__ = [
+    "Aggregator",
+    "CiphertextBatch",
+    "ClientKey",
+    "Encryptor",
+    "Parameters",
+    "PublicKey",
+    "Total",
+    "open",
+]
 
 
-@dataclass(frozen=True)
-class AttackCosts:
+class AttackCosts(NamedTuple):
     """Bits of work of the cheaper of two attacks, primal and dual, by three ways to count, rounded down."""
 
     modulus_bits: int
@@ -26,13 +42,6 @@ class AttackCosts:
     """By classical core-SVP: one call of a sieve, 0.292 bits for each dimension."""
     core_svp_quantum: int
     """By core-SVP on a quantum computer, 0.257 bits: the lower of the figures in use."""
-
-    def describe(self) -> str:
-        """Say them in a line, the most cautious last."""
-        return (
-            f"2^{self.standard} by the standard's cost model, 2^{self.core_svp} by core-SVP, 2^{self.core_svp_quantum} "
-            "by that on a quantum computer"
-        )
 
 
 ATTACK_COSTS = {
@@ -109,14 +118,15 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
-        facts = self._facts
+        facts, costs = self._facts, self.attack_costs
         return self._describe_as(
             f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption standard's "
             "table",
             f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
             f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
             f"a chance of 2^-{self.failure_bits:.0f} for each coefficient",
-            f"  attacks     at least {self.attack_costs.describe()}",
+            f"  attacks     at least 2^{costs.standard} by the standard's cost model, 2^{costs.core_svp} by core-SVP, "
+            f"2^{costs.core_svp_quantum} by that on a quantum computer",
             "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
             "              at least two honest clients in every sum",
             *self._describe_narrow_sums(),
@@ -176,8 +186,8 @@ class Kahe(Scheme):
         """Return the most that there can be where the count is not known: rings differ by more than four to one."""
         return needs.most_count if needs.count is None else needs.count
 
-    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+    def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
         return {"ring degree": unit, "secret polynomials": count // unit}
 
 
-SCHEME = Kahe(PublicKey)
+SCHEME = register(Kahe(PublicKey, Encryptor, Aggregator))

@@ -1,17 +1,23 @@
-"""CKKS: its parameters, its frames, and what the registry knows of it."""
+"""RLWE encryption of model updates: pack, encrypt, sum, serialise.
+
+Two packings. ``exact`` puts fixed-point integers into polynomial coefficients; a total opens to the integer
+sum, bit for bit. ``slots`` is the canonical embedding of the CKKS scheme; its totals are approximate and are
+flooded with noise when they are opened. See ``docs/packings.md``.
+
+Only :class:`shieldfl.KeyAuthority` holds a secret key.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import Fact, Scheme
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
+from shieldfl.encryption.registry import Scheme, register
 from shieldfl.errors import ParameterError
+
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]
 
 
 class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
@@ -122,14 +128,11 @@ class Aggregator(encryption.Aggregator):
 class Ckks(Scheme):
     """Its pairs live for one round: one client that tampers with its ciphertexts learns the key from the opened sum."""
 
-    opening = "shieldfl.encryption.ckks.opening"
     encryptions = ("ckks",)
     keys_last = False
 
-    def _named(self, facts: Mapping[str, Any]) -> dict[str, Fact]:
-        named = super()._named({name: value for name, value in facts.items() if name != "dropped_bits"})
-        named["dropped bits of c0"], named["dropped bits of c1"] = facts["dropped_bits"]
-        return named
+    def opened_coefficients(self, total: SchemeTotal) -> int:
+        return int(total.parsed.facts["ring_degree"]) * total.parsed.ciphertexts
 
 
-SCHEME = Ckks(PublicKey)
+SCHEME = register(Ckks(PublicKey, Encryptor, Aggregator))

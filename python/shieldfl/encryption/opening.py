@@ -1,11 +1,19 @@
-"""What a key authority alone imports: the sum of participants' one-time secrets, which opens a total."""
+"""What a key authority alone imports: secret keys, and the sum of participants' one-time secrets that opens a total."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_threads
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
+
+DECRYPTORS: dict[type, Any] = {
+    _core.CkksPublicKey: _core.CkksDecryptor,
+    _core.PaillierPublicKey: _core.PaillierDecryptor,
+}
+"""What holds the secret key of a pair, by the core's class of the public one."""
 
 
 def sum_key(
@@ -31,13 +39,7 @@ def sum_key(
     Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others, or of
     another session or round.
     """
-    computed: bytearray = (
-        checked_key(public_key, EnrolledPublicKey)
-        .read_request(request)
-        .sum_key(
-            public_key._core,
-            [core for key in client_keys for core in key._cores],
-            as_threads(threads),
-        )
-    )
+    asked = checked_key(public_key, EnrolledPublicKey).read_request(request)
+    cores = [core for key in client_keys for core in key._cores]
+    computed: bytearray = asked.sum_key(public_key._core, cores, as_threads(threads))
     return computed

@@ -1,107 +1,39 @@
-"""One-time pads: their parameters, also beside those of ``kahe``, their frames, and what the registry knows of them."""
+"""One-time pads: the simplest additively homomorphic cipher, under the same trust, enrolment and answers as ``kahe``.
+
+Each client adds a key stream that it shares with the key authority; the sum of the streams of those who are in a total
+opens it, and nothing else. No lattice assumption; the price is an authority whose work grows with clients and values,
+and an answer as long as the total. See ``docs/pads.md``.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import shieldfl._core as _core
 from shieldfl.array_view import as_unsigned
 from shieldfl.encryption import encryption
+from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
-from shieldfl.encryption.interface import Fact, Scheme
-from shieldfl.encryption.keys import EnrolledPublicKey
+from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
+from shieldfl.encryption.registry import Fact, Scheme, register
 
-# Values that stand for many.
-_MANY = 1_000_000
+__all__ = [
+    "Aggregator",
+    "CiphertextBatch",
+    "ClientKey",
+    "Encryptor",
+    "Parameters",
+    "PublicKey",
+    "Total",
+    "open",
+]
+
 # kFrameHeaderBytes and kFrameTrailerBytes of cpp/common/wire.h, SumKeyHead::kBytes of cpp/enrolled/sum_key_head.h.
 _ANSWER_HEAD_BYTES = 48 + 4 + 80
 # The default ring of kahe, kMaxSample of cpp/kahe/frame_secret.h.
 _RING_DEGREE = 4096
 _LARGEST_COEFFICIENT = 42
-# Of key stream, on average, for a client's secret. An authority takes as long for a byte of it, sampling included, as
-# for one that pads are: bench/pads_beside_kahe.py measures that, docs/pads.md has what it printed.
-_SECRET_STREAM_BYTES = 32 * _RING_DEGREE / 3
-
-
-@dataclass(frozen=True)
-class BesideKahe:
-    """An authority of one-time pads beside one of ``kahe``, default ring, for sums of the same clients and values."""
-
-    clients: int
-    block_values: int
-    block_bytes: int
-    """Of a block in an answer."""
-    block_stream_bytes: int
-    """Of key stream, for a block of one client."""
-    secret_values: int
-    """Values of ``kahe``'s ciphertexts that share a secret."""
-
-    @classmethod
-    def of(
-        cls, core: _core.KaheParameters, *, block_values: int, block_bytes: int, block_stream_bytes: int
-    ) -> BesideKahe:
-        """Compare with what key-additive encryption takes for these parameters of it."""
-        facts = core.facts
-        secret_values = core.ciphertexts_per_secret * int(facts["values_per_ciphertext"])
-        return cls(int(facts["max_clients"]), block_values, block_bytes, block_stream_bytes, secret_values)
-
-    @property
-    def _secret_bytes(self) -> int:
-        return _RING_DEGREE * (2 * _LARGEST_COEFFICIENT * self.clients).bit_length() // 8
-
-    def _blocks(self, count: int) -> int:
-        return math.ceil(count / self.block_values)
-
-    def _secrets(self, count: int) -> int:
-        return math.ceil(count / self.secret_values)
-
-    def kahe_answer_bytes(self, count: int) -> int:
-        """Return how long the other's answer to a sum of all clients is."""
-        return _ANSWER_HEAD_BYTES + self._secrets(count) * self._secret_bytes
-
-    def kahe_is_shorter(self, count: int) -> bool:
-        """Say whether the other's answer is the shorter one."""
-        return self._secrets(count) * self._secret_bytes < self._blocks(count) * self.block_bytes
-
-    def kahe_is_quicker(self, count: int) -> bool:
-        """Say whether the other's authority takes less time, which does not depend on how many clients there are."""
-        return self._secrets(count) * _SECRET_STREAM_BYTES < self._blocks(count) * self.block_stream_bytes
-
-    @property
-    def kahe_shorter_from(self) -> int:
-        """The fewest values from which on ``kahe_is_shorter``."""
-        return self._secret_bytes // self.block_bytes * self.block_values + 1
-
-    @property
-    def kahe_quicker_from(self) -> int:
-        """The fewest values from which on ``kahe_is_quicker``."""
-        return math.floor(_SECRET_STREAM_BYTES / self.block_stream_bytes) * self.block_values + 1
-
-    def describe(self, count: int | None) -> tuple[str, ...]:
-        """Say in lines which one is better for so many values, None for many, and from where on it is ``kahe``."""
-        return (
-            f"  beside kahe {self._verdict(count)};",
-            f"              kahe has the shorter answer from {self.kahe_shorter_from:,} values on, the quicker "
-            f"authority from about {_about(self.kahe_quicker_from):,} on",
-        )
-
-    def _verdict(self, count: int | None) -> str:
-        if count is None:
-            return "for many values kahe is better, by the answer's bytes and the authority's time"
-        shorter = "kahe" if self.kahe_is_shorter(count) else "pads"
-        quicker = "kahe" if self.kahe_is_quicker(count) else "pads"
-        answer = f"answer (kahe's: {self.kahe_answer_bytes(count):,} bytes)"
-        if shorter == quicker:
-            return f"for {count:,} values {shorter} is better, by the {answer} and the authority's time"
-        return f"for {count:,} values {shorter} is better by the {answer}, {quicker} by the authority's time"
-
-
-def _about(count: int) -> int:
-    """Return two digits of it."""
-    step = int(10 ** max(math.floor(math.log10(count)) - 1, 0))
-    return round(count / step) * step
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
@@ -157,20 +89,25 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         return as_unsigned(clients, "clients") * self._blocks(count) * self._block_stream_bytes
 
     @property
-    def beside_kahe(self) -> BesideKahe:
-        """The authority's answer and time beside those of ``kahe``: from how many values on that is better."""
-        settings = (self.max_clients, self.value_bits, self.fraction_bits)
-        return BesideKahe.of(
-            _core.KaheParameters(*settings, None, int(self._facts["sum_bits"])),
-            block_values=self.values_per_ciphertext,
-            block_bytes=int(self._facts["total_ciphertext_bytes"]),
-            block_stream_bytes=self._block_stream_bytes,
-        )
+    def kahe_is_shorter_from(self) -> int:
+        """The fewest values for which an authority of ``kahe``, default ring, has the shorter answer to all clients."""
+        answer = _RING_DEGREE * (2 * _LARGEST_COEFFICIENT * self.max_clients).bit_length() // 8
+        return answer // int(self._facts["total_ciphertext_bytes"]) * self.values_per_ciphertext + 1
+
+    @property
+    def kahe_is_quicker_from(self) -> int:
+        """The fewest values for which an authority of ``kahe``, default ring, takes less time, whatever the clients.
+
+        It draws so much key stream for a client's secret, on average. It takes as long for a byte of that, sampling
+        included, as for one that pads are: bench/pads_beside_kahe.py measures that, docs/pads.md has what it printed.
+        """
+        drawn = 32 * _RING_DEGREE / 3
+        return math.floor(drawn / self._block_stream_bytes) * self.values_per_ciphertext + 1
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are, what a round costs authority and network, and under ``kahe``."""
         facts = self._facts
-        count = _MANY if self._count is None else self._count
+        count = 1_000_000 if self._count is None else self._count  # which stands for many
         stream = self.key_stream_bytes(self.max_clients, count)
         return "\n".join(
             (
@@ -181,7 +118,8 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
                 f"{self.bytes_per_value:.2f} bytes a value",
                 f"  authority   for {self.max_clients:,} clients with {count:,} values each: {stream:,} bytes of key "
                 f"stream, and an answer of {self.answer_bytes(count):,} bytes",
-                *self.beside_kahe.describe(self._count),
+                f"  kahe has    the shorter answer from {self.kahe_is_shorter_from:,} values on, the quicker "
+                f"authority from about {_about(self.kahe_is_quicker_from):,} on",
                 "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
                 "clients in every sum",
                 *self._describe_narrow_sums(),
@@ -194,6 +132,12 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
     def _blocks(self, count: int) -> int:
         return math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
+
+
+def _about(count: int) -> int:
+    """Return two digits of it."""
+    step = int(10 ** max(math.floor(math.log10(count)) - 1, 0))
+    return round(count / step) * step
 
 
 class CiphertextBatch(SchemeBatch):
@@ -244,13 +188,13 @@ class Pads(Scheme):
 
     encryptions = ("pads",)
     keys_last = True
-    rounds_answers_are_kept = 1
+    long_answers = True
 
     def _planned_count(self, needs: SumNeeds) -> None:
         """Return None: there is no ring to choose."""
 
-    def _sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+    def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
         return {"bits of a word": unit, "words": count}
 
 
-SCHEME = Pads(PublicKey)
+SCHEME = register(Pads(PublicKey, Encryptor, Aggregator))

@@ -1,10 +1,19 @@
-"""What Paillier has beside all schemes' encryption: randomisers made ahead, integer weights, and unions of masks."""
+"""Paillier encryption of model updates, with one value in a plaintext or as many as it holds.
+
+The verbs are those of :mod:`shieldfl.encryption.ckks`, and sums are exact. On top of them, batches can be multiplied by
+integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different masks can
+share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
+
+Only :class:`shieldfl.KeyAuthority` holds a secret key.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +30,168 @@ from shieldfl.array_view import (
     as_vector,
 )
 from shieldfl.encryption import encryption
-from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch
+from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch, SchemeTotal, Vector
 from shieldfl.encryption.keys import SchemePublicKey, checked_key
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
+from shieldfl.encryption.registry import KeyBits, Scheme, register
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of
+
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]
+
+_LOGGER = logging.getLogger("shieldfl")
+_CHOICES = {"packing": ("dense", "single"), "randomizer": ("short-exponent", "classical")}
+# The widths of the core's fields: what is above one is above every limit, and refused as the largest number is.
+_WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
+
+
+class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
+    """What a federation agrees on before its first round. Immutable; equal when everything is.
+
+    Parameters
+    ----------
+    key_bits : length of the modulus n: 2048, 3072 or 4096. 2048 bits give 112 bits of security, and are logged.
+    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in SenseCrypt.
+    max_clients : the most updates that a total can hold, up to 2**20.
+    value_bits : bits of a quantised value, sign included, 2 to 40.
+    fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
+        to even, and must stay below 2**(value_bits - 1) in magnitude.
+    max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small: weights
+        that differ much let one sum tell single updates apart (docs/threat-model.md).
+    randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick (Damgard,
+        Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
+
+    Raises ParameterError when a setting is out of range.
+    """
+
+    __slots__ = ()
+    _SETTINGS = (
+        "key_bits",
+        "packing",
+        "max_clients",
+        "value_bits",
+        "fraction_bits",
+        "max_weight",
+        "randomizer",
+    )
+
+    def __init__(
+        self,
+        *,
+        key_bits: int = 3072,
+        packing: str = "dense",
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        max_weight: int = 1,
+        randomizer: str = "short-exponent",
+    ) -> None:
+        settings = {
+            "key_bits": key_bits,
+            "packing": packing,
+            "max_clients": max_clients,
+            "value_bits": value_bits,
+        }
+        settings |= {"fraction_bits": fraction_bits, "max_weight": max_weight, "randomizer": randomizer}
+        self._adopt(_core_of(settings))
+        if self.security_bits < 128:
+            _LOGGER.warning(
+                "Paillier with a key of %d bits has %d-bit security: use 3072 bits or more for 128",
+                self.key_bits,
+                self.security_bits,
+            )
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of the modulus n; a ciphertext has twice as many."""
+        return int(self._facts["key_bits"])
+
+    @property
+    def max_weight(self) -> int:
+        """The largest integer weight of a batch."""
+        return int(self._facts["max_weight"])
+
+    @property
+    def randomizer(self) -> str:
+        """``"short-exponent"`` or ``"classical"``."""
+        return str(self._facts["randomizer"])
+
+    def describe(self) -> str:
+        """Say in a few lines what the parameters are and what follows from them."""
+        facts = self._facts
+        weights = f", weights up to {self.max_weight:,}" if self.max_weight > 1 else ""
+        if self.randomizer == "short-exponent":
+            randomizer = f"powers of one base, secret exponents of {facts['exponent_bits']:,} bits"
+        else:
+            randomizer = "r^n with r random below n"
+        values = "1 value" if self.values_per_ciphertext == 1 else f"{self.values_per_ciphertext:,} values"
+        return "\n".join(
+            (
+                f"Paillier, {self.packing} packing, {self.security_bits}-bit security",
+                self._describe_values(),
+                self._describe_clients(weights),
+                f"  key         n of {self.key_bits:,} bits",
+                f"  ciphertext  {values} in {facts['ciphertext_bytes']:,} bytes: "
+                f"{self.bytes_per_value:.2f} bytes a value",
+                f"  randomiser  {randomizer}",
+                "  error       none: sums of quantised values are exact",
+            )
+        )
+
+    @classmethod
+    def _unlogged(cls, settings: dict[str, Any]) -> Self:
+        defaults: dict[str, Any] = cls.__init__.__kwdefaults__ or {}
+        return cls._wrap(_core_of(defaults | settings))
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"spare_bits": self._facts["spare_bits"]}
+
+
+def _core_of(settings: dict[str, Any]) -> _core.PaillierParameters:
+    """Make the core's object. Raises ParameterError for what is of another kind."""
+    for name, choices in _CHOICES.items():
+        if settings[name] not in choices:
+            raise ParameterError(f"{name} must be {' or '.join(map(repr, choices))}, not {settings[name]!r}")
+    numbers = {name: core_number(settings[name], name, width) for name, width in _WIDTHS.items()}
+    return _core.PaillierParameters(**settings | numbers)
+
+
+class CiphertextBatch(SchemeBatch):
+    """One client's encrypted update.
+
+    Reading one checks every field, on one thread. Residues cannot be checked without n, which does not travel with
+    them: the aggregator does, before it adds any.
+    """
+
+    __slots__ = ()
+    _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.batch(frame))
+
+
+class Total(SchemeTotal):
+    """The encrypted sum of a round, for the key authority, which checks its residues before it opens it."""
+
+    __slots__ = ()
+    _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.total(frame))
+
+    @property
+    def total_weight(self) -> int:
+        """The sum of the integer weights of its batches: ``clients`` where all of them are 1."""
+        return self.parsed.total_weight
+
+
+class PublicKey(SchemePublicKey):
+    """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
+
+    __slots__ = ()
+    parameters: Parameters
+    _scheme = "paillier"
+    _parameters_class = Parameters
+    _core_class = _core.PaillierPublicKey
+    _core_ciphertext = _core.PaillierCiphertext
+    _core_encryptor = _core.PaillierEncryptor
+    _core_aggregator = _core.PaillierAggregator
+    _batch_class = CiphertextBatch
+    _total_class = Total
 
 
 class UnionOrder:
@@ -173,7 +340,7 @@ class Encryptor(encryption.Encryptor):
         engine, whose look-ups cost next to nothing, ignores it.
     """
 
-    _of_one_scheme = True
+    _keys = PublicKey
 
     def __init__(
         self, public_key: SchemePublicKey, threads: int | None = None, *, lookups_vartime: bool = False
@@ -213,18 +380,14 @@ class Encryptor(encryption.Encryptor):
         mask : this client's positions; ParameterError for one with a position outside of the union.
         """
         number, values = as_unsigned(round, "round"), as_update(update)
-        with self._locating(values.size):
+        positions, bits, own = UnionOrder.core_of(order), bits_of(mask), (self._lookups_vartime, self._pool)
+        try:
             encrypted = self._core.encrypt_in_union(
-                values,
-                UnionOrder.core_of(order),
-                bits_of(mask),
-                number,
-                bool(clip),
-                self._threads,
-                self._lookups_vartime,
-                self._pool,
+                values, positions, bits, number, bool(clip), self._threads, *own
             )
-        return self._make_batch(encrypted, number)
+        except RangeError as error:
+            raise self._located(error, values.size) from None
+        return self._batch(encrypted, number)
 
     def ciphertexts_for(self, count: int, weighted: bool = False) -> int:
         """Say how many ciphertexts, and so randomisers, ``count`` values take, with or without a weight."""
@@ -247,9 +410,6 @@ class Encryptor(encryption.Encryptor):
     def precomputed(self) -> int:
         """How many randomisers are ready to be used."""
         return self._pool.available
-
-
-_MOST_WEIGHT = 2**32 - 1  # above every max_weight, and refused as such
 
 
 class Aggregator(encryption.Aggregator):
@@ -277,7 +437,7 @@ class Aggregator(encryption.Aggregator):
     ) -> None:
         number = None if round is None else as_unsigned(round, "round")
         union = None if order is None else UnionOrder.core_of(order)
-        self._set_up(checked_key(public_key, SchemePublicKey, True), number, as_threads(threads), union)
+        self._make_core(checked_key(public_key, PublicKey), number, as_threads(threads), union)
 
     def add(  # type: ignore[override]  # what a scheme with integer weights adds
         self, batch: SchemeBatch | FrameSource, weight: int = 1, clear: Any = None
@@ -297,17 +457,90 @@ class Aggregator(encryption.Aggregator):
 
         Raises OSError for a file that cannot be read.
         """
-        number = min(as_unsigned(weight, "weight"), _MOST_WEIGHT)
+        number = min(as_unsigned(weight, "weight"), 2**32 - 1)  # above every max_weight, and refused as such
         if clear is None:
-            self._add(
-                batch,
-                lambda parsed: self._core.add_parsed(parsed, number),
-                lambda frame: self._core.add_bytes(frame, number),
-            )
+            self._add(batch, self._core.add_parsed, self._core.add_bytes, number)
         else:
             fields = as_vector(clear, (np.float32, np.float64), "what was sent in the clear")
-            self._add(
-                batch,
-                lambda parsed: self._core.add_parsed_mixed(parsed, fields, number),
-                lambda frame: self._core.add_bytes_mixed(frame, fields, number),
-            )
+            self._add(batch, self._core.add_parsed_mixed, self._core.add_bytes_mixed, fields, number)
+
+
+def _order_body(frame: bytes) -> dict[str, Any]:
+    order = UnionOrder.from_bytes(frame)
+    return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
+
+
+class Paillier(Scheme):
+    """Its pairs take seconds to make, and no honest or forged ciphertext tells anything of them: they serve all rounds.
+
+    Clients with different masks share ciphertexts in a :class:`UnionOrder`.
+    """
+
+    encryptions = ("paillier-dense", "paillier-single")
+    key_sizes = get_args(KeyBits)
+    keys_last = True
+    adds_clear_values = True
+    integer_weights = True
+    has_pool = True
+    is_slow = True
+    positions_part = "order"
+    frame_readers = MappingProxyType({"union order": _order_body})
+
+    def opened_coefficients(self, total: SchemeTotal) -> int:
+        return total.count + total.weighted
+
+    def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
+        return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
+
+    def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
+        # Nobody can see whether a client encrypts where it also sends a plain number: fields have room for both.
+        self.check_key_bits(needs.key_bits)
+        return self.Parameters(
+            key_bits=needs.key_bits,
+            packing=_packing(encryption),
+            max_clients=2 * needs.clients if needs.takes_clear_values else needs.clients,
+            value_bits=needs.value_bits,
+            fraction_bits=needs.fraction_bits,
+            max_weight=needs.most_weight,
+        )
+
+    def positions_of(self, masks: list[Mask], threads: int | None) -> UnionOrder:
+        return UnionOrder.from_masks(masks, threads)
+
+    def read_positions(self, frame: Buffer, size: int) -> UnionOrder:
+        return UnionOrder.from_bytes(frame, size)
+
+    def encrypt(
+        self,
+        encryptor: Any,
+        update: Vector,
+        own: Mask,
+        positions: Any,
+        weight: float | None,
+        round_number: int,
+    ) -> tuple[bytes, Mask]:
+        return encryptor.encrypt_in_union(update, positions, own, round_number).to_bytes(), own
+
+    def aggregator(
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Any,
+        *,
+        weighted: bool,
+        purpose: str,
+    ) -> Any:
+        return self.Aggregator(key, threads, round=round_number, order=positions)
+
+    def add(
+        self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None
+    ) -> None:
+        aggregator.add(frame, weight, clear if clear is not None and clear.any() else None)
+
+
+def _packing(encryption: str) -> str:
+    return encryption.removeprefix("paillier-")
+
+
+SCHEME = register(Paillier(PublicKey, Encryptor, Aggregator))
