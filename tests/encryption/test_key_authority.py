@@ -1,32 +1,50 @@
-"""What the authority opens, refuses, saves and never shows."""
+"""What an authority with a key pair opens, refuses, saves and never shows, under CKKS and under Paillier."""
 
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import stat
+import threading
+import time
 from types import SimpleNamespace
 
+import gmpy2
 import numpy as np
 import pytest
 
 import shieldfl as sf
+import shieldfl._core as _core
+from encryption.paillier_keys import authority_for, factors_of, public_key_frame
 from shieldfl.authority import authority_secrets, key_authority, private_file
+from shieldfl.encryption import opening
+from shieldfl.encryption.registry import scheme_of
 
 UPDATE = np.linspace(-1, 1, 100)
+CKKS = sf.ckks.Parameters(max_clients=8)
+PAILLIER = sf.paillier.Parameters(key_bits=2048, max_clients=8, max_weight=4)
+copied = pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 
 
-@pytest.fixture(scope="module")
-def parameters():
-    return sf.ckks.Parameters(max_clients=8)
+def make(parameters=CKKS, min_clients=2, **options):
+    if isinstance(parameters, sf.paillier.Parameters):
+        authority = authority_for(parameters, min_clients=min_clients)
+        authority.one_total_per_round = True
+        return authority
+    return sf.KeyAuthority(parameters, min_clients, **options)
 
 
-def total_of(authority, clients, round_number=0):
-    encryptor = sf.ckks.Encryptor(authority.public_key)
-    aggregator = sf.ckks.Aggregator(authority.public_key)
-    for _ in range(clients):
-        aggregator.add(encryptor.encrypt(UPDATE, round=round_number))
+def total_of(authority, clients, round_number=0, weights=None, **options):
+    scheme = scheme_of(authority.public_key)
+    encryptor, aggregator = scheme.Encryptor(authority.public_key), scheme.Aggregator(authority.public_key)
+    for client in range(clients):
+        weight = None if weights is None else weights[client]
+        aggregator.add(encryptor.encrypt(UPDATE, weight=weight, round=round_number), **options)
     return aggregator.total()
+
+
+each_pair = pytest.mark.parametrize("parameters", [CKKS, PAILLIER], ids=["ckks", "paillier"])
 
 
 @pytest.fixture
@@ -34,15 +52,24 @@ def cheap_scrypt(monkeypatch):
     monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
 
 
-def test_too_few_clients(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=3)
+@each_pair
+def test_the_policy_is_that_of_every_scheme(parameters):
+    authority = make(parameters, min_clients=3)
     with pytest.raises(sf.PolicyError, match="min_clients = 3"):
-        authority.open(total_of(authority, 2))
-    authority.open(total_of(authority, 3))
+        authority.open(total_of(authority, 2, 4))
+    first = total_of(authority, 3, 4)  # what was refused has not used up the round
+    opened = authority.open(first)
+    with pytest.raises(sf.PolicyError, match="round 4"):
+        authority.open(total_of(authority, 4, 4))
+    np.testing.assert_array_equal(authority.open(first.to_bytes()), opened)
+    np.testing.assert_array_equal(authority.open_mean(first.to_bytes()), opened / 3)
+    authority.open(total_of(authority, 3, 5))
+    authority.one_total_per_round = False
+    authority.open(total_of(authority, 4, 4))
 
 
-def test_by_default_no_client_learns_another_ones_update_from_a_total_of_two(parameters):
-    authority = sf.KeyAuthority(parameters)
+def test_by_default_no_client_learns_another_ones_update_from_a_total_of_two():
+    authority = sf.KeyAuthority(CKKS)
     assert authority.min_clients == 3
     encryptor, aggregator = sf.ckks.Encryptor(authority.public_key), sf.ckks.Aggregator(authority.public_key)
     own, other = UPDATE, np.sin(UPDATE)
@@ -53,24 +80,18 @@ def test_by_default_no_client_learns_another_ones_update_from_a_total_of_two(par
     # What it is about: the difference is the other one's.
     authority.min_clients = 2
     np.testing.assert_allclose(authority.open(aggregator.total()) - own, other, atol=2.0**-19)
-
-
-def test_parameters_for_two_clients_need_a_word(parameters):
     with pytest.raises(sf.ParameterError, match=r"each learns the other's update.*min_clients"):
         sf.KeyAuthority(sf.ckks.Parameters(max_clients=2))
     assert sf.KeyAuthority(sf.ckks.Parameters(max_clients=2), min_clients=2).min_clients == 2
 
 
-def test_a_total_that_is_asked_for_again_is_not_computed_again(parameters, monkeypatch):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    totals = [total_of(authority, 2, round_number=number) for number in (1, 2)]
+def test_a_total_that_is_asked_for_again_is_not_computed_again(monkeypatch):
+    authority = make()
+    totals = [total_of(authority, 2, number) for number in (1, 2)]
     answers = [authority.open(total) for total in totals]
     decryptor, opened = authority._decryptor, []
-    monkeypatch.setattr(
-        authority,
-        "_decryptor",
-        SimpleNamespace(open=lambda *given: opened.append(1) or decryptor.open(*given)),
-    )
+    counted = SimpleNamespace(open=lambda *given: opened.append(1) or decryptor.open(*given))
+    monkeypatch.setattr(authority, "_decryptor", counted)
     # The newest one's answer is kept, and is nobody else's to change.
     first = authority.open(totals[1])
     np.testing.assert_array_equal(first, answers[1])
@@ -81,13 +102,13 @@ def test_a_total_that_is_asked_for_again_is_not_computed_again(parameters, monke
     assert len(opened) == 1
 
 
-def test_opened_coefficients_are_counted_and_end_somewhere(parameters, monkeypatch, tmp_path, cheap_scrypt):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    totals = [total_of(authority, 2, round_number=number) for number in range(3)]
-    degree = parameters._facts["ring_degree"]
+def test_opened_coefficients_are_counted_and_end_somewhere(monkeypatch, tmp_path, cheap_scrypt):
+    assert key_authority.MOST_OPENED_COEFFICIENTS == 2**32  # what the proof is for
+    authority = make()
+    totals = [total_of(authority, 2, number) for number in range(3)]
+    degree = CKKS.ring_degree
     monkeypatch.setattr(key_authority, "MOST_OPENED_COEFFICIENTS", 2 * degree)
     opened = [authority.open(total) for total in totals[:2]]
-    assert authority.opened_coefficients == 2 * degree
     authority.save(tmp_path / "k", "pass")
     for each in (authority, sf.KeyAuthority.load(tmp_path / "k", "pass")):
         assert each.opened_coefficients == 2 * degree
@@ -97,228 +118,200 @@ def test_opened_coefficients_are_counted_and_end_somewhere(parameters, monkeypat
         for total, values in zip(totals[:2], opened, strict=True):
             np.testing.assert_array_equal(each.open(total), values)
         assert each.opened_coefficients == 2 * degree
+    paillier = make(PAILLIER)
+    paillier.open(total_of(paillier, 2))
+    assert paillier.opened_coefficients == UPDATE.size
 
 
-def test_the_budget_is_the_one_that_the_proof_is_for():
-    assert key_authority.MOST_OPENED_COEFFICIENTS == 2**32
-
-
-def test_second_different_total_of_a_round(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    first = total_of(authority, 3, round_number=4)
-    opened = authority.open(first)
-    with pytest.raises(sf.PolicyError, match="round 4"):
-        authority.open(total_of(authority, 2, round_number=4))
-    np.testing.assert_array_equal(authority.open(first), opened)
-    np.testing.assert_array_equal(authority.open_mean(first.to_bytes()), opened / 3)
-    authority.open(total_of(authority, 2, round_number=5))
-
-
-def test_refused_totals_do_not_use_up_a_round(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    with pytest.raises(sf.PolicyError):
-        authority.open(total_of(authority, 1))
-    foreign = sf.KeyAuthority(parameters, min_clients=2)
-    with pytest.raises(sf.KeyMismatchError):
-        authority.open(total_of(foreign, 2))
-    authority.open(total_of(authority, 2))
-
-
-def test_one_total_per_round_can_be_given_up(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2, one_total_per_round=False)
-    authority.open(total_of(authority, 2))
-    authority.open(total_of(authority, 3))
-
-
-def test_a_batch_is_never_opened(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=1)
-    batch = sf.ckks.Encryptor(authority.public_key).encrypt(UPDATE)
-    with pytest.raises(sf.PolicyError):
-        authority.open(batch)
-    with pytest.raises(sf.WireFormatError, match="batch"):
-        authority.open(batch.to_bytes())
-
-
-def test_foreign_parameters(parameters):
-    other = sf.KeyAuthority(sf.ckks.Parameters(max_clients=9))
-    with pytest.raises(sf.ParameterError):
-        sf.KeyAuthority(parameters, min_clients=2).open(total_of(other, 2))
+@each_pair
+def test_what_is_no_total_of_its_own_is_not_opened(parameters):
+    authority = make(parameters, min_clients=1)
+    scheme = scheme_of(authority.public_key)
+    batch = scheme.Encryptor(authority.public_key).encrypt(UPDATE)
+    other = make(PAILLIER if parameters is CKKS else CKKS, min_clients=1)
+    of_other = total_of(other, 2)
+    foreign = (
+        sf.ckks.Parameters(max_clients=9) if parameters is CKKS else sf.paillier.Parameters(key_bits=2048)
+    )
+    for opened in (authority.open, authority.open_mean):
+        with pytest.raises(sf.PolicyError, match="batch"):
+            opened(batch)
+        with pytest.raises(sf.WireFormatError, match="batch"):
+            opened(batch.to_bytes())
+        with pytest.raises(sf.ParameterError, match="another encryption scheme"):
+            opened(of_other)
+        with pytest.raises(sf.WireFormatError, match="total"):
+            opened(of_other.to_bytes())
+        with pytest.raises(sf.ParameterError):
+            opened(total_of(make(foreign), 2))
+    if parameters is CKKS:
+        with pytest.raises(sf.KeyMismatchError):
+            authority.open(total_of(make(), 2))
+    authority.open(total_of(authority, 1))
 
 
 @pytest.mark.parametrize("min_clients", [0, 9, -1, 1.5, None])
-def test_bad_min_clients(parameters, min_clients):
+def test_bad_min_clients(min_clients):
     with pytest.raises(sf.ParameterError):
-        sf.KeyAuthority(parameters, min_clients=min_clients)
+        sf.KeyAuthority(CKKS, min_clients=min_clients)
 
 
-def test_bad_parameters_object():
-    with pytest.raises(sf.ParameterError):
-        sf.KeyAuthority({"max_clients": 4})
+@pytest.mark.parametrize("parameters", [{"max_clients": 4}, None, sf.paillier.Parameters], ids=str)
+def test_bad_parameters_objects(parameters):
+    with pytest.raises(sf.ParameterError, match=r"ckks\.Parameters or .* or paillier\.Parameters"):
+        sf.KeyAuthority(parameters)
 
 
-@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_secret_is_not_copied(parameters, attempt):
+@each_pair
+@copied
+def test_what_holds_secrets_is_not_copied(parameters, attempt):
+    authority = make(parameters)
     with pytest.raises(
         sf.SecretCopyError, match=r"KeyPairAuthority holds a secret key .*: use save\(\)"
     ) as caught:
-        attempt(sf.KeyAuthority(parameters, min_clients=2))
+        attempt(authority)
     assert isinstance(caught.value, TypeError)
-
-
-@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_what_a_key_file_holds_is_not_copied(attempt):
+    encryptor = scheme_of(parameters).Encryptor(authority.public_key)
+    with pytest.raises(sf.SecretCopyError, match="make another from it"):
+        attempt(encryptor)
+    for held in (authority._decryptor, *([encryptor._pool] if parameters is PAILLIER else [])):
+        with pytest.raises(TypeError):
+            attempt(held)
     with pytest.raises(sf.SecretCopyError, match="secret key"):
         attempt(authority_secrets.Contents(b"", 2, True, {}, bytearray(b"secret")))
 
 
-@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_encryptors_are_not_copied(parameters, attempt):
-    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(parameters, min_clients=2).public_key)
-    with pytest.raises(sf.SecretCopyError, match="make another from it"):
-        attempt(encryptor)
-
-
-def test_core_objects_with_secrets_are_not_copied(parameters):
-    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(TypeError):
-            attempt(sf.KeyAuthority(parameters, min_clients=2)._decryptor)
-
-
-def test_repr_shows_no_secret(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
+@each_pair
+def test_nothing_shows_the_secret_and_public_halves_can_be_pickled(parameters):
+    authority = make(parameters)
     secret = bytes(authority._decryptor.export_secret())
     shown = repr(authority) + repr(authority._decryptor) + repr(authority.public_key)
     assert secret.hex()[:32] not in shown
-    assert len(shown) < 500
-
-
-def test_public_halves_can_be_pickled(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    batch = sf.ckks.Encryptor(authority.public_key).encrypt(UPDATE)
-    for thing in (authority.public_key, authority.public_key.parameters, sf.Mask.full(9)):
+    assert len(shown) < 700
+    if parameters is PAILLIER:
+        for prime in factors_of(authority):
+            assert str(prime)[:20] not in shown
+            assert f"{prime:x}"[:20] not in shown
+    for thing in (authority.public_key, authority.public_key.parameters):
         assert pickle.loads(pickle.dumps(thing)) == thing
-    assert pickle.loads(pickle.dumps(batch)).to_bytes() == batch.to_bytes()
+    for frame in (
+        scheme_of(parameters).Encryptor(authority.public_key).encrypt(UPDATE),
+        total_of(authority, 2),
+    ):
+        again = pickle.loads(pickle.dumps(frame))
+        assert (type(again), again.to_bytes()) == (type(frame), frame.to_bytes())
 
 
-@pytest.mark.parametrize("packing", ["exact", "slots"])
-def test_saved_key_opens_the_same_totals_with_the_same_values(tmp_path, packing, cheap_scrypt):
-    authority = sf.KeyAuthority(sf.ckks.Parameters(packing=packing, max_clients=8), min_clients=2)
-    total = total_of(authority, 2, round_number=1)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        CKKS,
+        sf.ckks.Parameters(packing="slots", max_clients=8),
+        PAILLIER,
+        sf.paillier.Parameters(key_bits=2048, max_clients=8, randomizer="classical", packing="single"),
+    ],
+    ids=["exact", "slots", "dense", "classical"],
+)
+def test_saved_key_opens_the_same_totals_with_the_same_values(tmp_path, parameters, cheap_scrypt):
+    authority = make(parameters)
+    total = total_of(authority, 2, 1)
     opened = authority.open(total)
     path = tmp_path / "authority.key"
     authority.save(path, "correct horse")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert bytes(authority._decryptor.export_secret())[:64] not in path.read_bytes()
     again = sf.KeyAuthority.load(path, "correct horse")
+    assert type(again.public_key) is type(authority.public_key)
     assert again.public_key == authority.public_key
+    assert again.public_key.parameters == parameters
     np.testing.assert_array_equal(again.open(total), opened)
     with pytest.raises(sf.PolicyError, match="round 1"):
-        again.open(total_of(authority, 3, round_number=1))
+        again.open(total_of(authority, 3, 1))
+    # Saving replaces in one step.
+    other = make(CKKS)
+    other.save(path, "two")
+    assert sf.KeyAuthority.load(path, "two").public_key == other.public_key
+    assert [entry.name for entry in tmp_path.iterdir()] == ["authority.key"]
 
 
-def test_secret_is_not_in_the_file(tmp_path, parameters, cheap_scrypt):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    authority.save(tmp_path / "k", "pass")
-    assert bytes(authority._decryptor.export_secret())[:64] not in (tmp_path / "k").read_bytes()
-
-
-def test_saving_replaces_in_one_step(tmp_path, parameters, cheap_scrypt):
+def test_wrong_passphrase_and_altered_files(tmp_path, cheap_scrypt):
     path = tmp_path / "k"
-    sf.KeyAuthority(parameters, min_clients=2).save(path, "one")
-    second = sf.KeyAuthority(parameters, min_clients=2)
-    second.save(path, "two")
-    assert sf.KeyAuthority.load(path, "two").public_key == second.public_key
-    assert [entry.name for entry in tmp_path.iterdir()] == ["k"]
-
-
-def test_wrong_passphrase_and_altered_files(tmp_path, parameters, cheap_scrypt):
-    path = tmp_path / "k"
-    sf.KeyAuthority(parameters, min_clients=2).save(path, "pass")
+    make().save(path, "pass")
     with pytest.raises(sf.KeyMismatchError, match="passphrase"):
         sf.KeyAuthority.load(path, "word")
     whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"min_clients": 2', b'"min_clients": 1'))
-    with pytest.raises(sf.KeyMismatchError):
-        sf.KeyAuthority.load(path, "pass")
+    for altered in (whole.replace(b'"min_clients": 2', b'"min_clients": 1'), whole[:-1]):
+        path.write_bytes(altered)
+        with pytest.raises(sf.KeyMismatchError):
+            sf.KeyAuthority.load(path, "pass")
     for bad in (b"", whole[:30], b"x" + whole, whole.replace(b'"salt"', b'"malt"'), b"\0" * 100):
         path.write_bytes(bad)
         with pytest.raises(sf.WireFormatError):
             sf.KeyAuthority.load(path, "pass")
-    path.write_bytes(whole[:-1])
-    with pytest.raises(sf.KeyMismatchError):
+    contents = authority_secrets.Contents(sf.Mask.full(3).to_bytes(), 1, True, {}, bytearray(256))
+    authority_secrets.write_key_file(path, "pass", contents)
+    with pytest.raises(sf.WireFormatError, match="no scheme"):
         sf.KeyAuthority.load(path, "pass")
 
 
-def test_empty_passphrase(tmp_path, parameters):
-    with pytest.raises(sf.ParameterError, match="passphrase"):
-        sf.KeyAuthority(parameters, min_clients=2).save(tmp_path / "k", "")
+@pytest.mark.parametrize(("passphrase", "said"), [("", "passphrase"), (b"bytes", "str")])
+def test_a_passphrase_is_text_that_is_dear_to_guess(tmp_path, passphrase, said):
+    with pytest.raises(sf.ParameterError, match=said):
+        make().save(tmp_path / "k", passphrase)
     assert not list(tmp_path.iterdir())
-
-
-def test_default_cost_of_a_guess_is_the_documented_one():
     assert private_file._SCRYPT_COST == 2**17
-
-
-def test_passphrase_must_be_text(tmp_path, parameters):
-    with pytest.raises(sf.ParameterError, match="str"):
-        sf.KeyAuthority(parameters, min_clients=2).save(tmp_path / "k", b"bytes")
-
-
-def weighted_total(authority, weights, round_number=0):
-    encryptor = sf.ckks.Encryptor(authority.public_key)
-    aggregator = sf.ckks.Aggregator(authority.public_key)
-    for weight in weights:
-        aggregator.add(encryptor.encrypt(UPDATE, weight=weight, round=round_number))
-    return aggregator.total()
 
 
 @pytest.mark.parametrize("packing", ["exact", "slots"])
 def test_weights_within_their_bounds_give_a_mean_and_others_none(packing):
-    parameters = sf.ckks.Parameters(packing=packing, max_clients=8, fraction_bits=16)
-    authority = sf.KeyAuthority(parameters, min_clients=2, weight_bounds=(0.1, 0.5))
+    authority = make(
+        sf.ckks.Parameters(packing=packing, max_clients=8, fraction_bits=16), weight_bounds=(0.1, 0.5)
+    )
     for number, weights in enumerate(((0.1, 0.1), (0.5, 0.5, 0.5), (0.1, 0.3))):
-        total = weighted_total(authority, weights, number)
+        total = total_of(authority, len(weights), number, weights)
         for given in (total, total.to_bytes()):
             mean = authority.open_mean(given, stated_weight=sum(weights))
             np.testing.assert_allclose(mean, UPDATE, atol=1e-3)
     for number, weights in enumerate(((0.09, 0.1), (0.5, 0.5, 0.51)), start=3):
         with pytest.raises(sf.RangeError, match="weight_bounds"):
-            authority.open_mean(weighted_total(authority, weights, number))
+            authority.open_mean(total_of(authority, len(weights), number, weights))
     # Two steps are more than rounding one weight can be off.
-    total = weighted_total(authority, (0.3, 0.3), 5)
+    total = total_of(authority, 2, 5, (0.3, 0.3))
     for wrong in (0.6 + 2.0**-12, 0.6 - 2.0**-12, float("nan"), 0.0, -0.6):
         with pytest.raises(sf.RangeError, match="stated"):
             authority.open_mean(total, stated_weight=wrong)
     np.testing.assert_allclose(authority.open_mean(total, stated_weight=0.6), UPDATE, atol=1e-3)
 
 
-def test_rounding_of_many_weights_is_no_forgery():
-    parameters = sf.ckks.Parameters(max_clients=64, value_bits=10, fraction_bits=8)
-    authority = sf.KeyAuthority(parameters, min_clients=2)
+def test_rounding_of_many_weights_is_no_forgery_and_without_weights_clients_count():
+    authority = make(sf.ckks.Parameters(max_clients=64, value_bits=10, fraction_bits=8))
     # Each is rounded by as much as there can be, all in one direction.
     weights = [0.5 + 2.0**-9 - 2.0**-20] * 64
-    authority.open_mean(weighted_total(authority, weights), stated_weight=sum(weights))
-
-
-def test_without_encrypted_weights_the_number_of_clients_is_compared(parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
-    total = total_of(authority, 3)
+    authority.open_mean(total_of(authority, 64, 1, weights), stated_weight=sum(weights))
+    total = total_of(authority, 3, 2)
     with pytest.raises(sf.RangeError, match="stated"):
         authority.open_mean(total, stated_weight=4)
     authority.open_mean(total, stated_weight=3)
 
 
+def test_a_mean_divides_by_integer_weights():
+    authority = make(PAILLIER)
+    total = total_of(authority, 3, weight=4)
+    assert (total.total_weight, total_of(authority, 3).total_weight) == (12, 3)
+    np.testing.assert_allclose(authority.open_mean(total), np.rint(UPDATE * 2**20) / 2**20, rtol=1e-15)
+
+
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)])
-def test_bounds_of_weights_are_checked(parameters, bounds):
+def test_bounds_of_weights_are_checked(bounds):
     with pytest.raises(sf.ParameterError, match="weight_bounds"):
-        sf.KeyAuthority(parameters, min_clients=2, weight_bounds=bounds)
+        make(weight_bounds=bounds)
 
 
 def test_bounds_of_weights_are_stored_and_older_files_have_the_default(tmp_path, cheap_scrypt, monkeypatch):
-    authority = sf.KeyAuthority(sf.ckks.Parameters(max_clients=8), weight_bounds=(0.25, 0.75))
-    path = tmp_path / "k"
+    authority, path = make(weight_bounds=(0.25, 0.75)), tmp_path / "k"
     authority.save(path, "pass")
     assert sf.KeyAuthority.load(path, "pass").weight_bounds == (0.25, 0.75)
-    dumps = authority_secrets.json.dumps
+    dumps = json.dumps
     older = lambda header: dumps({k: v for k, v in header.items() if k != "weight_bounds"})  # noqa: E731
     monkeypatch.setattr(authority_secrets.json, "dumps", older)
     authority.save(path, "pass")
@@ -326,8 +319,8 @@ def test_bounds_of_weights_are_stored_and_older_files_have_the_default(tmp_path,
     assert sf.KeyAuthority.load(path, "pass").weight_bounds == (2.0**-6, 1.0)
 
 
-def test_a_wiped_key_opens_and_saves_nothing(tmp_path, parameters):
-    authority = sf.KeyAuthority(parameters, min_clients=2)
+def test_a_wiped_key_opens_and_saves_nothing(tmp_path):
+    authority = make()
     total = total_of(authority, 3)
     authority.open(total)
     authority.wipe()
@@ -337,3 +330,55 @@ def test_a_wiped_key_opens_and_saves_nothing(tmp_path, parameters):
             use()
     assert not list(tmp_path.iterdir())
     assert authority.public_key.to_bytes()
+
+
+class TestMadeKeys:
+    """Keys of Paillier that are searched for, whatever tests before these have put in the place of the search."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def searched_for(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(opening.DECRYPTORS, _core.PaillierPublicKey, _core.PaillierDecryptor)
+            yield
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def made(cls):
+        return sf.KeyAuthority(PAILLIER, min_clients=2)
+
+    def test_primes_are_safe_and_of_half_the_length(self, made):
+        p, q = factors_of(made)
+        assert p != q
+        for prime in (p, q):
+            assert prime.bit_length() == 1024
+            assert gmpy2.is_prime(prime)
+            assert gmpy2.is_prime((prime - 1) // 2)
+        assert (p * q).bit_length() == 2048
+        frame = made.public_key.to_bytes()
+        n, h = (int.from_bytes(frame[at : at + 256], "big") for at in (64, 320))
+        assert n == p * q
+        assert frame == public_key_frame(PAILLIER, n, h)
+        # -x^2 for some x: a non-residue modulo both primes whose Jacobi symbol is 1.
+        assert gmpy2.legendre(h, p) == gmpy2.legendre(h, q) == -1
+
+    def test_another_key_is_another_and_the_interpreter_runs_while_it_is_searched_for(self, made):
+        others = []
+        searcher = threading.Thread(target=lambda: others.append(sf.KeyAuthority(PAILLIER, min_clients=2)))
+        begin = time.perf_counter()
+        searcher.start()
+        ticks = 0
+        while searcher.is_alive():
+            ticks += 1
+            time.sleep(0.001)
+        assert ticks >= min(5, (time.perf_counter() - begin) / 0.02)
+        (other,) = others
+        assert other.public_key != made.public_key
+        assert not set(factors_of(other)) & set(factors_of(made))
+        with pytest.raises(sf.KeyMismatchError):
+            other.open(total_of(made, 2))
+        secret = made._decryptor.export_secret()
+        assert isinstance(secret, bytearray)
+        with pytest.raises(sf.KeyMismatchError):
+            _core.PaillierDecryptor.import_secret(other.public_key._core, secret)
+        assert _core.PaillierDecryptor.import_secret(made.public_key._core, secret).export_secret() == secret

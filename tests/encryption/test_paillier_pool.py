@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 import threading
 import time
 
@@ -65,28 +63,6 @@ def test_encryption_uses_up_what_is_there_and_then_makes_its_own(authority, look
     assert encryptor.precomputed == 0
     batches.append(encryptor.encrypt(update))
     np.testing.assert_array_equal(open_sum(authority, *batches), 3 * np.rint(update * STEP) / STEP)
-
-
-def test_no_randomiser_is_used_twice(authority):
-    """Encryptions of zero are the randomisers themselves."""
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    encryptor.precompute(30)
-    encryptor.wait()
-    batches = [encryptor.encrypt(np.zeros(20)) for _ in range(3)]
-    residues = [residue for batch in batches for residue in ciphertexts_of(batch)]
-    assert len(set(residues)) == 60
-
-
-def test_a_refused_update_costs_no_correctness(authority):
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    encryptor.precompute(20)
-    encryptor.wait()
-    with pytest.raises(sf.RangeError):
-        encryptor.encrypt(np.append(np.zeros(30), np.nan))
-    update = np.linspace(-1, 1, 25)
-    np.testing.assert_array_equal(
-        open_sum(authority, encryptor.encrypt(update)) * STEP, np.rint(update * STEP)
-    )
 
 
 def test_unions_take_from_the_pool_what_they_send(authority):
@@ -218,17 +194,3 @@ def test_interpreter_exits_while_pools_are_filled(authority, tmp_path, when):
     (tmp_path / "key").write_bytes(authority.public_key.to_bytes())
     ended = run_python("-c", EXIT_WHILE_WORKING, str(tmp_path / "key"), when)
     assert (ended.returncode, ended.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_what_holds_secrets_is_not_copied(authority, attempt):
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    with pytest.raises(TypeError):
-        attempt(encryptor._pool)
-    with pytest.raises(TypeError):
-        attempt(authority._decryptor)
-    if attempt is not copy.copy:
-        with pytest.raises(TypeError):
-            attempt(encryptor)
-    with pytest.raises(sf.PolicyError, match="secret"):
-        attempt(authority)

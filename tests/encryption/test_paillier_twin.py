@@ -254,23 +254,6 @@ def test_totals_are_the_twins_products(parameters, engine):
 
 
 @each_engine
-def test_totals_of_totals_are_the_twins_products(parameters, engine):
-    authority, update = authority_of(parameters, engine), update_for(parameters)
-    key, _ = twin_of(authority)
-    encryptor = encryptor_of(parameters, engine)
-    whole = sf.paillier.Aggregator(authority.public_key)
-    products = None
-    for weight in (2, 1):
-        part = sf.paillier.Aggregator(authority.public_key)
-        part.add(encryptor.encrypt(update), weight=weight)
-        frame = part.total().to_bytes()
-        whole.add_total(frame)
-        residues = contents_of(frame, parameters).residues
-        products = residues if products is None else list(map(key.add, products, residues))
-    assert contents_of(whole.total().to_bytes(), parameters).residues == products
-
-
-@each_engine
 def test_totals_with_clear_values_are_the_twins_products(parameters, masks, engine):
     """A batch counts as (c (1 + k n))^w, and what it left out as an encryption of zero with randomiser 1."""
     authority, update = authority_of(parameters, engine), update_for(parameters)

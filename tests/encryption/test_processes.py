@@ -69,29 +69,6 @@ def test_noise_differs_after_a_fork():
     os.close(writer)
 
 
-def test_many_threads_share_encryptor_aggregator_and_votes(authority):
-    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
-    aggregator = sf.ckks.Aggregator(authority.public_key, threads=1)
-    votes = sf.Votes(len(UPDATE))
-    mask = sf.Mask.from_bool(UPDATE > 0)
-
-    def work():
-        for _ in range(4):
-            aggregator.add(encryptor.encrypt(UPDATE, round=2).to_bytes())
-            votes.add(mask)
-
-    workers = [threading.Thread(target=work) for _ in range(8)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert aggregator.clients == votes.voters == 32
-    np.testing.assert_array_equal(votes.counts(), np.where(UPDATE > 0, 32, 0))
-    step = 2.0**20
-    opened = authority.open(aggregator.total())
-    np.testing.assert_array_equal(opened, 32 * np.rint(UPDATE * step) / step)
-
-
 def test_interpreter_runs_while_the_core_works(authority):
     """A thread that only counts must get on while another one encrypts for a while."""
     encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
@@ -149,33 +126,6 @@ def test_clients_are_read_while_others_add(authority):
     assert aggregator.clients == 48
     step = 2.0**20
     np.testing.assert_array_equal(authority.open(aggregator.total()), 48 * np.rint(UPDATE * step) / step)
-
-
-def test_two_encryptions_run_at_the_same_time(authority):
-    """Both threads are inside the core at once, with an update that the other one reads too."""
-    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
-    update = np.linspace(-1, 1, 400_000, dtype=np.float32)
-    spans = [[], []]
-    together = threading.Barrier(2)
-
-    def work(spans):
-        together.wait(timeout=60)
-        for _ in range(5):
-            begin = time.perf_counter()
-            encryptor.encrypt(update, round=4)
-            spans.append((begin, time.perf_counter()))
-
-    workers = [threading.Thread(target=work, args=(part,)) for part in spans]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=60)
-        assert not worker.is_alive()
-    first, second = spans
-    # One call that held the interpreter would let no other begin before it ended.
-    assert any(begin < other_begin < end for begin, end in first for other_begin, _ in second) or any(
-        begin < other_begin < end for begin, end in second for other_begin, _ in first
-    )
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
