@@ -285,9 +285,3 @@ def test_gradients_are_read_one_by_one_where_other_things_than_steps_move_weight
     np.testing.assert_allclose(
         accumulator.scores(), torch.stack(read).mean(0).square().numpy(), rtol=1e-4, atol=1e-12
     )
-
-
-def test_sums_of_gradients_of_a_model_without_trained_parameters_are_refused() -> None:
-    module = model()
-    with pytest.raises(ParameterError, match="no parameter that is trained"):
-        FisherAccumulator(parameter_layout(module)).take(module, {}, 3)

@@ -53,21 +53,10 @@ _IMAGE_AXES = 3  # channels, height, width
 
 
 class VisionTransformer(nn.Module):
-    """Float32 images (N, *image_shape) to (N, classes) logits.
+    """Float32 images (N, channels, height, width) to (N, classes) logits, from patches of ``patch`` pixels a side.
 
-    Parameters
-    ----------
-    image_shape : (channels, height, width); height and width are multiples of ``patch``.
-    classes : number of classes.
-    patch : side of a square patch, in pixels.
-    width : numbers that describe a patch between blocks; a multiple of ``heads``.
-    depth : number of blocks.
-    heads : attention heads of a block.
-
-    Raises
-    ------
-    ParameterError
-        For a shape that is not cut into whole patches.
+    ``width`` numbers, a multiple of ``heads``, describe a patch between ``depth`` blocks. Raises
+    ParameterError for a shape that is not cut into whole patches.
     """
 
     def __init__(
@@ -94,7 +83,6 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Cut into patches, mix them, average, classify."""
         tokens = self.patches(images).flatten(2).transpose(1, 2) + self.positions
         logits: torch.Tensor = self.head(self.norm(self.blocks(tokens)).mean(dim=1))
         return logits

@@ -94,7 +94,6 @@ def encrypted_mean(
 
 
 def _shares(weights: Sequence[float], count: int, step: float) -> list[float]:
-    """Return weights over the largest, in whole steps."""
     numbers = [as_real(weight, "a weight") for weight in weights] if isinstance(weights, Iterable) else []
     if len(numbers) != count or not all(0.0 < weight < math.inf for weight in numbers):
         raise ParameterError(f"give each of the {count} updates a finite weight above 0")
@@ -113,7 +112,6 @@ def _as_float64(leaf: Any) -> NDArray[np.float64]:
 def _structured(
     tree: Mapping[str, Any], found: Mapping[str, NDArray[np.float64]], head: str = ""
 ) -> dict[str, Any]:
-    """Return a tree like this one of the arrays that were found, and copies of what was not averaged."""
     made: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):

@@ -57,7 +57,6 @@ class Disclosure:
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:
-        """Nothing has left yet."""
         nothing = Mask.empty(size)
         return cls(nothing, nothing, nothing)
 
@@ -74,8 +73,7 @@ class Disclosure:
     ) -> Disclosure:
         """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
 
-        ``rest`` is what became of the other positions. Buffers count as encrypted if all are. ``noise`` is what all
-        parameters have, wherever they are.
+        ``rest`` is what became of the other positions. Buffers count as encrypted if all are.
         """
         encrypted, nothing = zone.resized(size), Mask.empty(size)
         all_buffers = zone.count - encrypted.count == zone.size - size
@@ -92,11 +90,9 @@ class Disclosure:
 
     @property
     def kept(self) -> Mask:
-        """What stayed with the client."""
         return ~(self.encrypted | self.noised | self.clear)
 
     def is_of(self, size: int) -> bool:
-        """Say whether its masks are of ``size`` positions, and disjoint."""
         masks = (self.encrypted, self.noised, self.clear)
         if any(one.size != size for one in masks):
             return False
@@ -137,8 +133,6 @@ class Tally:
 
 @dataclass(frozen=True)
 class Report:
-    """What a role has to tell since its last report."""
-
     events: tuple[PrivacyEvent, ...] = ()
     """What has left it, or was opened by it, in that order."""
     notes: tuple[Note | Tally, ...] = ()
@@ -154,7 +148,6 @@ _KINDS: dict[str, Any] = {
 
 
 def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
-    """Return events and remarks, each after the name of its kind."""
     return [(type(one).__name__, one) for one in told]
 
 
@@ -195,7 +188,6 @@ class Reporter:
         self._notes: list[Note | Tally] = []
 
     def report(self) -> Report:
-        """Return what there is to tell since the last report."""
         with self._lock:
             events, self._events = self._events, []
             notes, self._notes = self._notes, []
@@ -212,15 +204,12 @@ class Reporter:
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
 
     def changed(self) -> dict[str, Any]:
-        """Return what has changed, by name; encoded before anything changes again."""
         return changed(self)
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
-        """Take what a state has; where that raises, the object is of no use any more."""
         take_changed(self, record)
 
     def _check_untold(self, rounds: int, clients: Collection[int]) -> None:
-        """Raise WireFormatError for events of other rounds or clients, and tallies of more than there are."""
         for event in self._events:
             number = getattr(event, "round", None)
             refuse_unless(number is None or 1 <= number <= rounds)
@@ -232,9 +221,8 @@ class Reporter:
     def bind(
         self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
     ) -> None:
-        """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
+        """Say whose states the object's are: of which set-up and role, with which weights and secret.
 
-        Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
         ``positions`` is how many an update has: no mask in a state has more.
         """
         self._positions = positions
@@ -292,23 +280,18 @@ class Reporter:
         return self._owner
 
     def pending(self) -> tuple[int, int]:
-        """Say how much the next report tells already."""
         return len(self._events), len(self._notes)
 
     def remarks_after(self, count: int) -> tuple[Note | Tally, ...]:
-        """Return the remarks of the next report but for the first ``count``."""
         return tuple(self._notes[count:])
 
     def take_back(self, pending: tuple[int, int]) -> None:
-        """Tell no more than at that time: what came since has not happened."""
         events, notes = pending
         del self._events[events:]
         del self._notes[notes:]
 
     def record(self, event: PrivacyEvent) -> None:
-        """Have the next report tell that something became readable, or was opened."""
         self._events.append(event)
 
     def note(self, note: Note | Tally) -> None:
-        """Have the next report tell a remark."""
         self._notes.append(note)
