@@ -104,9 +104,9 @@ def _name_of(dtype: Any) -> str:
 
 
 def is_float(name: str, leaf: Any) -> bool:
-    """Say whether it is of floats that can be encrypted; integers, truth values and extra state are not.
+    """Say whether it is of floats that can be encrypted.
 
-    Raises ArrayTypeError, by its name, for every other dtype, and for floats that are no plain memory of numbers.
+    Raises ArrayTypeError, by its name, for every other dtype.
     """
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
@@ -138,9 +138,9 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves have in common where they are the same numbers in the same memory; None for no memory.
+    """Return what two leaves have in common where they are the same numbers in the same memory.
 
-    What it returns is to be compared only while the leaves are there.
+    None for no memory.
     """
     if not _is_array(leaf) or _obstacle(leaf):
         return None

@@ -267,10 +267,9 @@ class ModelLayout:
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
-        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
-        for arrays that are missing, unknown or of another shape, and for names of one tensor that have other values
-        each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
-        float32 cannot hold. Each names it.
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises
+        ParameterError for other arrays, shapes or values under names of one tensor; ArrayTypeError for what
+        are no floats, or have no values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
         vector = np.empty(self.size, self.vector_dtype)
         leaves = self.arrays_of(model)
@@ -304,17 +303,10 @@ class ModelLayout:
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
 
-        Parameters
-        ----------
-        model : of this layout: where it is not encrypted, or not chosen, its values stay.
-        values : (P,), or one for each position of the mask, as decryption gives them; divided already where they are to
-            be a mean.
-        mask : that the values were encrypted under.
-
-        Returns new arrays, or tensors, of the model's dtypes and devices, in its order: what stays apart is copied, so
-        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit.
-        ``module.load_state_dict`` takes them. Raises as :meth:`flatten`, and ParameterError for another number of
-        values.
+        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
+        mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
+        with it; what the mask did not choose stays bit for bit. ``module.load_state_dict`` takes them. Raises
+        as :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
@@ -381,10 +373,10 @@ class ModelLayout:
         check_apart((name, array) for name, array in arrays.items() if name in placed)
 
     def mask(self, *patterns: Pattern) -> Mask:
-        """Choose all positions of the arrays that are called so: names, globs or compiled regular expressions.
+        """Choose all positions of the arrays that are called so.
 
-        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError for
-        a pattern that no encrypted array's name matches, and where there is none.
+        Names, globs or compiled regular expressions. Masks by position mix with it: ``layout.mask("head.*") |
+        sf.Mask.from_bool(...)``. Raises ParameterError.
         """
         names = {name: place for place in self.places for name in place.names}
         chosen = {names[name] for name in _matching(names, patterns)}

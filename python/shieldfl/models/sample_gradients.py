@@ -138,13 +138,11 @@ def check_samples_apart(
 ) -> None:
     """Raise ParameterError unless a model treats two and three samples together as it treats each alone.
 
-    The first three samples are tried, in the mode that the model is in. Outputs and gradients of a batch are compared
-    with those of each sample alone, with one seed for what draws at random. Of a model that draws in another order for
-    a batch, they are compared in evaluation mode, and each sample's outputs beside different others in the model's own.
-    With ``need_all`` each trained parameter must have a gradient.
-
-    The message names the parameter, buffer or layer that fails. The model is not changed, and torch's generator is as
-    it was.
+    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what
+    draws at random. Of a model that draws in another order for a batch, they are compared in evaluation mode,
+    and each sample's outputs beside different others in the model's own. With ``need_all`` each trained
+    parameter must have a gradient. The message names the parameter, buffer or layer that fails; neither the
+    model nor torch's generator is changed.
     """
     on = features.device
     devices = [on.index or 0] if on.type == "cuda" else []

@@ -170,8 +170,8 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def open(self, phase: str, answer: Message) -> Message:
         """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
 
-        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
-        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        Returns what an authority that opens would have answered. Raises ParameterError elsewhere,
+        KeyMismatchError.
         """
         with self._lock:
             if self._opening is None:
@@ -206,11 +206,10 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator knows what
-        their messages must look like, whichever of them comes first.
-
-        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
-        after the plan's; what :meth:`RoleContext.check_answer` does.
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
+        knows what their messages must look like. Raises ParameterError for a phase that the method does not
+        have, PolicyError for a round before the newest or after the plan's; what
+        :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
@@ -270,9 +269,9 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
+        """Return what asks the key authority for what opens a closed phase's total.
 
-        That is the list of participants and a digest of all of the phase's result, so that all clients open the same.
+        A list and a digest of the result.
         """
         with self._lock:
             if self._missed is None and self._opening is None:
@@ -301,10 +300,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         return purpose
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
-
-        ``request`` is what :meth:`request` returned, to which the authority has answered.
-        """
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
                 raise ParameterError(

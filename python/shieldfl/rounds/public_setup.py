@@ -159,10 +159,10 @@ class PublicSetup:
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
         """Read what :meth:`to_bytes` wrote.
 
-        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it is: who
-        sends another set-up decides under whose keys updates are encrypted, and in how small a sum. Raises
-        KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes that
-        :meth:`to_bytes` does not write, even if they were pinned.
+        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it
+        is: who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
+        Raises KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes
+        that :meth:`to_bytes` does not write.
         """
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):

@@ -162,16 +162,17 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[
 
 
 class Reporter:
-    """Base of roles: what it has not reported yet, and its state, with which a new object goes on in its place.
+    """Base of roles.
 
-    A state holds what the object has changed since it was made, with what it has not reported yet; who restores it has
-    made an object of the same role first, from the same public set-up. It is as secret as what the role holds: a
-    client's has its last update, which nobody else may see, and what methods keep from the aggregator, such as who is
-    pruned; an aggregator's has what clients sent in the clear.
+    What it has not reported yet, and its state, with which a new object goes on in its place. A state holds
+    what the object has changed since it was made; who restores it has made an object of the same role first,
+    from the same public set-up. It is as secret as what the role holds: a client's has its last update, and
+    what methods keep from the aggregator; an aggregator's has what clients sent in the clear.
 
-    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned is sent:
-    a client that goes back to an older one and trains anew answers a round twice, with other data, and a key authority
-    that does opens a second total of one round. Sent again as it was, an update is encrypted anew, which shows nothing.
+    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned
+    is sent: a client that goes back to an older one and trains anew answers a round twice, with other data,
+    and a key authority that does opens a second total of one round. Sent again as it was, an update is
+    encrypted anew, which shows nothing.
     """
 
     changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
@@ -240,11 +241,12 @@ class Reporter:
             return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
 
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
-        """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
+        """Take a state that an object of the same set-up, role, index and weights gave.
 
-        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
-        altered or holds what no step leaves, ParameterError for a key that is missing or too many, DataError for an
-        authority's store that is an old copy, in use, or on a disk that fails. Then nothing has changed.
+        Go on where that one stood. Raises KeyMismatchError for a state of others and for another key,
+        WireFormatError for what is truncated, was altered or holds what no step leaves, ParameterError for a
+        key that is missing or too many, DataError for an authority's store that is an old copy or in use.
+        Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)

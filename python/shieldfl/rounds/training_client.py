@@ -219,17 +219,16 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return self._round_keys.key(self.round, purpose)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the round's first message, :meth:`AuthoritySteps.begin_round`'s: train from the client's own model.
+        """Take the round's first message: train from the client's own model.
 
-        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing. So it does for one of more than it may have, for rounds after the plan's, over
-        which a target epsilon is spread, and, where there is a key authority, for one to which that did not invite this
-        client, or with another number of participants than it signed. Raises what :meth:`RoundKeyReader.begin_round`
-        does for its keys and :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other
-        sizes or, where none is signed, with other parts. A round that is refused changes nothing.
+        Raises PolicyError for a round of too few, whose sum would tell of each, or too many, for rounds after
+        the plan's, and, where there is a key authority, for one to which that did not invite this client, or
+        with another number of participants than it signed; what :meth:`RoundKeyReader.begin_round` and
+        :meth:`RoundKeyCheck.check_model` do; WireFormatError for a model of other sizes or parts. A round
+        that is refused changes nothing.
 
-        A round that is begun again as it was changes nothing. With another model or number of participants it is to be
-        trained anew, and refused with PolicyError once a message has told of its update.
+        A round that is begun again as it was changes nothing. With another model or number of participants it
+        is to be trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
         participants = as_unsigned(participants, "participants")
@@ -300,10 +299,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take what training gave, whose vectors may be written over afterwards. What is refused changes nothing.
+        """Take what training gave, whose vectors may be written over afterwards.
 
-        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
-        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        What is refused changes nothing. Raises PolicyError for one that was trained in another round, or
+        comes after a message has told of another; ParameterError, RangeError.
         """
         with self._lock:
             if self._begun is None or update.round != self.round:
@@ -334,10 +333,11 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message from the answer to the one before; the same bytes, and noise, when asked again.
+        """Make this phase's message from the answer to the one before.
 
-        Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
-        for another answer than before; what :meth:`RoleContext.check_answer` does.
+        The same bytes, and noise, when asked again. Raises ParameterError before training has finished, and
+        for a phase that the method does not have; PolicyError for another answer than before; what
+        :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         with self._lock:
