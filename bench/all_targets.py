@@ -10,8 +10,8 @@ import noise_targets
 import pads_targets
 import process_targets
 import scheme_targets
-from shieldfl.lab.bench.target import Target
 from sizes import Sizes
+from target import Target
 
 
 def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Target]:

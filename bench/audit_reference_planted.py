@@ -29,7 +29,6 @@ from shieldfl.lab.audit.attacks.membership import Rate, Shadows, membership_figu
 from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
 from shieldfl.lab.audit.epsilon.bounds import Guesses, bound_from_one_run
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.lab.bench.target import Target, at_most
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.scores import taylor_sensitivity
@@ -40,6 +39,7 @@ from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.privacy.noise import clip_and_noise, clip_l2, gaussian_noise
 from shieldfl.settings import TrainingSettings
+from target import Target, at_most
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from audit.updates import best_psnr, observed_step, positions_of, unit_images

@@ -21,16 +21,15 @@ import typer
 
 import all_targets
 import paillier_targets
-from shieldfl.cli.bench import command as bench
-from shieldfl.cli.bench.table import print_machine, print_targets
+from shieldfl.cli import bench
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, write_json
 from shieldfl.cli.failures import failures_on_stderr
-from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
-from shieldfl.cli.result_console import result_console
-from shieldfl.cli.setting_options import given_settings, with_options
-from shieldfl.lab.bench import Effort
+from shieldfl.cli.options import given_settings, with_options
 from shieldfl.lab.bench.comparison import describe_machine
-from shieldfl.lab.bench.target import Target
+from shieldfl.lab.bench.measurement import Effort
 from sizes import QUICK, Sizes
+from target import Target, print_targets
 
 Seconds = Annotated[float, typer.Option(help="How long each case is measured, all schemes together.")]
 Targets = Annotated[bool, typer.Option("--targets", help="Measure the targets instead of the tables.")]
@@ -101,7 +100,7 @@ def _show_targets(measure_all: Callable[[], list[Target]], json_file: Path | Non
         machine = describe_machine()
         measured = measure_all()
         if not is_stdout(json_file):
-            console = result_console()
+            console = ResultConsole()
             print_machine(machine, console)
             print_targets(measured, console)
         facts: dict[str, Any] = {"machine": machine, "targets": [target.to_json() for target in measured]}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from shieldfl.lab.bench.measurement import select
 from shieldfl.lab.bench.own import OwnScheme, authority_of, paillier_parameters
-from shieldfl.lab.bench.scheme import select
 
 CIPHERTEXTS = 512
 FEW = 32

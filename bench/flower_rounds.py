@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import FedAvg
 from rich.table import Table
 
 from flower_apps import ROOT, TINY_VALUES, digits_app, tiny_app, tiny_arrays
-from shieldfl.cli.result_console import result_table
+from shieldfl.cli.console import result_table
 from shieldfl.flower.strategy import ShieldStrategy
 
 CONFIG = {"local-epochs": 1, "learning-rate": 0.1}

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.result_console import result_console
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole
 from shieldfl.lab.bench.comparison import describe_machine
 
 Titled = tuple[str, Callable[[], Table]]
@@ -90,7 +90,7 @@ def main() -> None:
     )
     parser.add_argument("part", choices=parts)
     part = parts[parser.parse_args().part]
-    console = result_console()
+    console = ResultConsole()
     print_machine(describe_machine(), console)
     for line in _load_and_commit():
         console.print(line)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+from authority_answers import measure_authority
 from million_clients import NAME, measure_sum
 from scheme_targets import beside, effort_of
-from shieldfl.lab.bench.lines import measure_authority
-from shieldfl.lab.bench.measurement import Figure
+from shieldfl.lab.bench.measurement import Figure, Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
-from shieldfl.lab.bench.own import kahe_parameter_sets, own_kahe
-from shieldfl.lab.bench.scheme import Scheme, select
-from shieldfl.lab.bench.target import Target, at_least, at_most
+from shieldfl.lab.bench.own import own_schemes, parameter_sets
 from sizes import Sizes
+from target import Target, at_least, at_most
 
-_FIRST = next(iter(kahe_parameter_sets()))
+_FIRST = next(iter(parameter_sets("kahe")))
 
 
 def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
-    own: list[Scheme] = [*own_kahe(1)]
+    own: list[Scheme] = [*own_schemes("kahe", 1)]
     tenseal = tenseal_baselines(1, sizes.baseline_values)[:1] if importlib.util.find_spec("tenseal") else []
     figures = measure_schemes([*own, *tenseal], select(sizes.dense, 1.0), effort_of(sizes))
     first = figures[0]
@@ -41,12 +40,12 @@ def measure(sizes: Sizes) -> Iterator[Target]:
 
 def _wire(figure: Figure, limit: float) -> Target:
     name = figure.scheme.removeprefix("shieldfl ")
-    whole = kahe_parameter_sets()[name].bytes_per_value
+    whole = parameter_sets("kahe")[name].bytes_per_value
     note = f"{whole:.2f} where ciphertexts are full: the last one of {figure.values:,} values is not"
     return at_most(f"{name}: wire", figure.bytes_per_value, limit, unit="bytes/value", note=note)
 
 
 def _authority(sizes: Sizes) -> Iterator[Target]:
-    few = measure_authority(kahe_parameter_sets()[_FIRST], 64, 1, sizes.repetitions)
+    few = measure_authority(parameter_sets("kahe")[_FIRST], 64, 1, sizes.repetitions)
     yield at_most(f"{NAME}: 64 clients", 1e3 * few.seconds, 1.0, unit="ms", note=few.note)
     yield from measure_sum(sizes.authority_clients, threads=(1,))

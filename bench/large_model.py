@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
-from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.console import ResultConsole, result_table
 from shieldfl.models import ModelLayout, ModelParts
 from shieldfl.quantities import bytes_text, seconds_text
 
@@ -134,7 +134,7 @@ def one_round(folder: Path, values: int, most_values: int) -> None:
             ("a client: open", opener, 1),
         )
     ]
-    console = result_console()
+    console = ResultConsole()
     console.print(
         f"{values:,} values in {len(parts)} parts, {CLIENTS} clients, {bytes_text(frame_bytes / CLIENTS)} up a client; "
         f"{seconds_text(whole)} in all, files written too; {wrong:,} of {compared:,} sampled values of the mean wrong"

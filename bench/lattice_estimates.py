@@ -26,9 +26,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, result_table, write_json
 from shieldfl.cli.failures import failures_on_stderr
-from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
-from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.errors import ParameterError
 
 SMALLEST_BLOCK_SIZE = 50
@@ -262,7 +261,7 @@ def _limits(degree: int) -> dict[str, int | None]:
 
 
 def _print(found: list[tuple[Instance, list[Attack]]], coins: int, blocks: int) -> None:
-    console = result_console()
+    console = ResultConsole()
     some = found[0][0]
     console.print(
         f"deviations: secret {some.sigma_s:.2f}, error {some.sigma_e:.2f} "

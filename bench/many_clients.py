@@ -26,8 +26,8 @@ from rich.table import Table
 
 from many_clients_peers import missing
 from many_clients_run import PEERS
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole, result_table
 from shieldfl.lab.bench.comparison import describe_machine
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     given = parser.parse_args()
     task = Task(**{name: getattr(given, name) for name in own})
-    console = result_console()
+    console = ResultConsole()
     print_machine(describe_machine(), console)
     asked = given.methods.split(",")
     absent = {method: missing(method) for method in asked if method in PEERS}

@@ -35,13 +35,13 @@ import torch
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.build_info import build_info
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole, result_table
 from shieldfl.encryption.enrolment import SECRET_BYTES
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate, scheme_parameters
-from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeCosts, load_profile, speedup
+from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile, load_profile, speedup
 from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan
@@ -435,7 +435,7 @@ def measure_method(
     for at, (step, seconds, serial) in enumerate(
         (
             ("train", base.train_seconds_per_sample, base.train_serial_share),
-            ("encrypt", base.scheme.encrypt_seconds, base.scheme.serial_share),
+            ("encrypt", base.scheme.encrypt_seconds[1], base.scheme.serial_share),
         )
     ):
         calibrated = seconds * fleet.cores / speedup(fleet.cores, serial)
@@ -445,7 +445,7 @@ def measure_method(
         kind.profile: replace(
             costs,
             train_seconds_per_sample=costs.train_seconds_per_sample * train,
-            scheme=replace(costs.scheme, encrypt_seconds=costs.scheme.encrypt_seconds * encrypt),
+            scheme=replace(costs.scheme, encrypt_seconds=times(costs.scheme.encrypt_seconds, encrypt)),
         )
         for kind, train, encrypt in zip(fleet.kinds, *slowdown.values(), strict=True)
     }
@@ -496,14 +496,19 @@ def own_settings(name: str, fleet: Fleet, scheme: str) -> MethodSettings:
     return settings.changed(name, facts) if len(method_class(name).schemes) > 1 else settings
 
 
-def own_costs(method: Method, calibrated: SchemeCosts) -> SchemeCosts:
+def times(seconds: Any, factor: float) -> Any:
+    """Return seconds, or those by threads, times a factor."""
+    return {n: one * factor for n, one in seconds.items()} if isinstance(seconds, dict) else seconds * factor
+
+
+def own_costs(method: Method, calibrated: SchemeProfile) -> SchemeProfile:
     """Return the costs of ciphertexts as the method makes them: as much higher as they have more bytes."""
     if not method.purposes:
         return calibrated
     parameters = method.purposes["update"]
     size = parameters.bytes_per_value * parameters.values_per_ciphertext
     scaled = ("encrypt_seconds", "add_seconds", "open_seconds", "answer_seconds", "answer_seconds_per_client")
-    longer = {name: getattr(calibrated, name) * size / calibrated.ciphertext_bytes for name in scaled}
+    longer = {name: times(getattr(calibrated, name), size / calibrated.ciphertext_bytes) for name in scaled}
     return replace(
         calibrated,
         values_per_ciphertext=parameters.values_per_ciphertext,
@@ -514,7 +519,7 @@ def own_costs(method: Method, calibrated: SchemeCosts) -> SchemeCosts:
 
 
 def observed_plan(
-    name: str, fleet: Fleet, scheme: SchemeCosts, told: Mapping[int, Mapping[str, Any]]
+    name: str, fleet: Fleet, scheme: SchemeProfile, told: Mapping[int, Mapping[str, Any]]
 ) -> EncryptionPlan:
     """Return who encrypted how much in the last round, as one group."""
     masks = [Mask.from_bytes(told[client]["encrypted"]) for client in range(fleet.size)]
@@ -536,7 +541,7 @@ def observed_plan(
 
 def print_measured(one: Measured) -> None:
     """Print a line for each client and one for the round."""
-    console, facts = result_console(), one.to_json()
+    console, facts = ResultConsole(), one.to_json()
 
     def error(times: Mapping[str, Any]) -> str:
         return MISSING if times["error"] is None else f"{times['error']:+.1%}"
@@ -581,7 +586,7 @@ def main() -> None:
         profile = calibrate(
             CalibrationSettings(schemes=(given.scheme,), threads=threads, model=fleet.model.name)
         )
-    print_machine(describe_machine(), result_console())
+    print_machine(describe_machine(), ResultConsole())
     found = []
     for name in names:
         found.append(measure_method(name, fleet, profile, given.scheme, given.rounds))

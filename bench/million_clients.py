@@ -25,14 +25,14 @@ import numpy as np
 from peak_memory import with_extra_peak_bytes
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.store_journal import Keys
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
-from shieldfl.cli.bench.table import print_machine, print_targets
-from shieldfl.cli.result_console import result_console
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole
 from shieldfl.encryption import kahe
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 from shieldfl.lab.bench.comparison import describe_machine
-from shieldfl.lab.bench.target import Target, at_most
+from target import Target, at_most, print_targets
 
 NAME = "authority of kahe, N = 4096, one secret each"
 MOST_ENROLLED_AT_ONCE = 100_000
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=1_000_000)
     parser.add_argument("--without-store", action="store_true")
     arguments = parser.parse_args()
-    machine, console = describe_machine(), result_console()
+    machine, console = describe_machine(), ResultConsole()
     targets = list(measure_sum(arguments.clients))
     if not arguments.without_store:
         targets += measure_store(arguments.clients)

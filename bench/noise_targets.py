@@ -9,10 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
 from shieldfl.privacy.noise import clip_and_noise, discrete_gaussian_noise
 from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share
 from sizes import Sizes
+from target import Target, at_least, at_most, median_seconds_in_turns
 
 NORM = 1.0
 DEVIATION = 0.01

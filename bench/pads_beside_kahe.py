@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import shieldfl as sf
+from authority_answers import AuthorityFigure, measure_authorities
 from shieldfl.encryption import kahe, pads
-from shieldfl.lab.bench.lines import AuthorityFigure, measure_authorities
 
 _CLIENTS = (4, 16, 64, 256)
 _VALUES = (100, 1_000, 10_000, 100_000, 1_000_000)

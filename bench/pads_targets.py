@@ -5,22 +5,22 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+from authority_answers import measure_authority
 from scheme_targets import beside, effort_of
-from shieldfl.lab.bench.lines import measure_authority
+from shieldfl.lab.bench.measurement import Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, tenseal_baselines
-from shieldfl.lab.bench.own import kahe_parameter_sets, own_kahe, own_pads, pads_parameter_sets
-from shieldfl.lab.bench.scheme import Scheme, select
-from shieldfl.lab.bench.target import Target, at_least, at_most
+from shieldfl.lab.bench.own import own_schemes, parameter_sets
 from sizes import Sizes
+from target import Target, at_least, at_most
 
-_FIRST = next(iter(pads_parameter_sets()))
+_FIRST = next(iter(parameter_sets("pads")))
 _CLIENTS = (4, 64)
 
 
 def measure(sizes: Sizes) -> Iterator[Target]:
     """Yield the lines of this page."""
-    own: list[Scheme] = [own_pads(1)[0], own_kahe(1)[0]]
+    own: list[Scheme] = [own_schemes("pads", 1)[0], own_schemes("kahe", 1)[0]]
     tenseal = tenseal_baselines(1, sizes.baseline_values)[:1] if importlib.util.find_spec("tenseal") else []
     pads, kahe, *others = measure_schemes([*own, *tenseal], select(sizes.dense, 1.0), effort_of(sizes))
     stage = "encrypt and serialise"
@@ -39,9 +39,9 @@ def measure(sizes: Sizes) -> Iterator[Target]:
 
 def _authority(clients: int, sizes: Sizes) -> Target:
     """Compare what the authority takes for the same clients and values."""
-    ours = measure_authority(pads_parameter_sets()[_FIRST], clients, 1, sizes.repetitions, sizes.dense)
+    ours = measure_authority(parameter_sets("pads")[_FIRST], clients, 1, sizes.repetitions, sizes.dense)
     theirs = measure_authority(
-        kahe_parameter_sets()["kahe 24/64"], clients, 1, sizes.repetitions, sizes.dense
+        parameter_sets("kahe")["kahe 24/64"], clients, 1, sizes.repetitions, sizes.dense
     )
     note = (
         f"{1e3 * ours.seconds:.2f} ms beside {1e3 * theirs.seconds:.2f}, answers of {ours.answer_bytes:,} and "

@@ -10,10 +10,9 @@ from statistics import median
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.lab.bench.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
-from shieldfl.lab.bench.measurement import Ciphertexts, Effort, Figure, run_on_cores
+from shieldfl.lab.bench.measurement import Effort, Figure, run_on_cores, select
 from shieldfl.lab.bench.own import OwnScheme, authority_of, paillier_parameters
-from shieldfl.lab.bench.scheme import select
-from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
+from target import Target, at_least, at_most, median_seconds_in_turns
 
 KEY_BITS = 2048
 SINGLE, VARTIME, DENSE, GMP = (
@@ -26,12 +25,13 @@ PHE, HEU = "phe + gmpy2", "HEU ZPaillier"
 class Sizes:
     """How many ciphertexts and repetitions the figures are measured with."""
 
-    ciphertexts: Ciphertexts = field(default_factory=Ciphertexts)
     effort: Effort = field(default_factory=lambda: Effort(30.0, fewest_repetitions=7, most_repetitions=15))
     frame_values: int = 1_000_000
 
 
-QUICK = Sizes(Ciphertexts(fast=16, medium=8, slow=2), Effort(0.0, 1, 1), frame_values=2000)
+QUICK = Sizes(
+    Effort(0.0, 1, 1, fast_ciphertexts=16, medium_ciphertexts=8, slow_ciphertexts=2), frame_values=2000
+)
 
 
 def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None) -> list[Target]:
@@ -46,8 +46,8 @@ def measure_all(sizes: Sizes, on_part: Callable[[str], None] = lambda part: None
 
 def _on_one_core(sizes: Sizes) -> tuple[dict[str, Figure], float, list[str]]:
     case = PaillierCase(KEY_BITS, threads=1)
-    ours = own_paillier(case, sizes.ciphertexts)
-    others, missing = paillier_baselines(case, sizes.ciphertexts)
+    ours = own_paillier(case, sizes.effort)
+    others, missing = paillier_baselines(case, sizes.effort)
     compared = [
         scheme for scheme in (*ours, *others) if scheme.name in (SINGLE, VARTIME, DENSE, GMP, PHE, HEU)
     ]
@@ -57,7 +57,7 @@ def _on_one_core(sizes: Sizes) -> tuple[dict[str, Figure], float, list[str]]:
 
 def _pooled_us(scheme: OwnScheme, sizes: Sizes) -> float:
     """Microseconds for each ciphertext, of one value, when all randomisers are there already."""
-    ciphertexts = sizes.ciphertexts.fast
+    ciphertexts = sizes.effort.fast_ciphertexts
     selection = select(ciphertexts, 1.0)
     seconds = []
     for _ in range(sizes.effort.fewest_repetitions + 1):  # the first one is not counted
@@ -86,12 +86,13 @@ def _one_thread_targets(figures: dict[str, Figure], pool_us: float, missing: lis
     ) -> Target:
         if baseline not in figures:
             return at_least(name, None, target, stretch, "; ".join(missing))
-        times = [figures[scheme].ciphertext_us(stage) for scheme in (own, baseline)]
-        if per == "value":
-            times = [figures[scheme].stage_ns[stage] / 1e3 for scheme in (own, baseline)]
+        both = [figures[scheme] for scheme in (own, baseline)]
+        times = [one.stage_ns[stage] / 1e3 for one in both]
+        if per == "ciphertext":
+            times = [one * figure.values_per_ciphertext for one, figure in zip(times, both, strict=True)]
         note = f"{times[0]:,.3g} µs a {per} beside {times[1]:,.5g}"
         if stage == "encrypt":
-            cores = [f"{figures[scheme].cores:.2f}" for scheme in (own, baseline)]
+            cores = [f"{one.cores:.2f}" for one in both]
             note += f"; processor time over time {cores[0]} beside {cores[1]}"
         return at_least(name, times[1] / times[0], target, stretch, note + remark)
 
@@ -129,8 +130,8 @@ def _two_threads(sizes: Sizes) -> Target:
 
 def _seconds_by_threads(sizes: Sizes) -> dict[str, float]:
     authority = authority_of(paillier_parameters(KEY_BITS), threads=1)
-    one, two = (OwnScheme("single", authority, threads, sizes.ciphertexts.fast) for threads in (1, 2))
-    selection = select(sizes.ciphertexts.fast, 1.0)
+    one, two = (OwnScheme("single", authority, threads, sizes.effort.fast_ciphertexts) for threads in (1, 2))
+    selection = select(sizes.effort.fast_ciphertexts, 1.0)
     for scheme in (one, two):
         total = scheme.start_sum(scheme.serialise(scheme.encrypt(selection)))
         scheme.check(scheme.open(scheme.close(total)), selection.values, times=1)

@@ -21,12 +21,12 @@ import numpy as np
 
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
+from shieldfl.lab.bench.measurement import Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import seal_baselines
-from shieldfl.lab.bench.own import EnrolledSession, OwnScheme, authority_of, kahe_parameter_sets, own_kahe
-from shieldfl.lab.bench.scheme import Scheme, select
-from shieldfl.lab.bench.target import Target, at_least, at_most
+from shieldfl.lab.bench.own import EnrolledSession, OwnScheme, authority_of, own_schemes, parameter_sets
 from sizes import QUICK, Sizes
+from target import Target, at_least, at_most
 
 _PART_VALUES = 1 << 22
 """Of a part of a large update."""
@@ -92,7 +92,7 @@ def _speed(sizes: Sizes) -> dict[str, Any]:
 
 
 def _kahe(sizes: Sizes) -> dict[str, Any]:
-    return _beside_seal(own_kahe(1)[0], "encrypt and serialise", sizes)
+    return _beside_seal(own_schemes("kahe", 1)[0], "encrypt and serialise", sizes)
 
 
 def _beside_seal(scheme: Scheme, stage: str, sizes: Sizes) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _beside_seal(scheme: Scheme, stage: str, sizes: Sizes) -> dict[str, Any]:
 def _parts(sizes: Sizes) -> dict[str, Any]:
     """Encrypt a large update part by part, each written before the next is begun, as a client sends it."""
     update = np.ones(sizes.in_parts, np.float32)
-    session = EnrolledSession(kahe_parameter_sets()["kahe 24/64"], 1)
+    session = EnrolledSession(parameter_sets("kahe")["kahe 24/64"], 1)
     (key,) = session.client_keys
 
     def encrypt() -> int:

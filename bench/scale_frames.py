@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from scale_roles import parameters_for, short
-from shieldfl.cli.result_console import result_table
+from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
 from shieldfl.lab.bench.own import EnrolledSession

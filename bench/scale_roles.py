@@ -13,12 +13,12 @@ import numpy as np
 from rich.table import Table
 
 from million_clients import request_of_all
-from shieldfl.cli.result_console import result_table
+from shieldfl.cli.console import result_table
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 from shieldfl.lab.bench.own import EnrolledSession
-from shieldfl.lab.bench.target import median_seconds_in_turns
+from target import median_seconds_in_turns
 
 CLIENTS = [10**exponent for exponent in range(2, 7)]
 VALUES = [10**exponent for exponent in range(5, 10)]

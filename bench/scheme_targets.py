@@ -9,13 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 import shieldfl as sf
-from shieldfl.lab.bench.measurement import Effort, Figure
+from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, seal_baselines, tenseal_baselines
 from shieldfl.lab.bench.own import OwnScheme, authority_of
-from shieldfl.lab.bench.scheme import Scheme, select
-from shieldfl.lab.bench.target import Target, at_least, at_most, median_seconds_in_turns
 from sizes import Sizes
+from target import Target, at_least, at_most, median_seconds_in_turns
 
 _ONCE = Effort(seconds=0.0, fewest_repetitions=1)
 

@@ -31,10 +31,9 @@ from shieldfl.authority_service.authority_client import AuthorityClient, RemoteA
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.cli.bench.table import print_machine, print_targets
-from shieldfl.cli.result_console import result_console
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole
 from shieldfl.lab.bench.comparison import describe_machine
-from shieldfl.lab.bench.target import Target, at_most
 from shieldfl.learning.local_update import contraction
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
@@ -42,6 +41,7 @@ from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.testing.stepped_run import initial_model
+from target import Target, at_most, print_targets
 
 VALUES = 1_000
 COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]
@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sessions", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=10_000)
     given = parser.parse_args(arguments)
-    machine, console = describe_machine(), result_console()
+    machine, console = describe_machine(), ResultConsole()
     with tempfile.TemporaryDirectory() as folder:
         served = ServedProcess(Path(folder, "authority"))
         try:

@@ -23,8 +23,8 @@ from rich.table import Table
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.cli.bench.table import print_machine
-from shieldfl.cli.result_console import result_console, result_table
+from shieldfl.cli.bench import print_machine
+from shieldfl.cli.console import ResultConsole, result_table
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.models import ModelLayout
 from shieldfl.quantities import seconds_text
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=384, help="of the model")
     parser.add_argument("--repetitions", type=int, default=15)
     given = parser.parse_args()
-    console = result_console()
+    console = ResultConsole()
     print_machine(describe_machine(), console)
     console.print(table(given.width, given.repetitions))
 

@@ -11,7 +11,6 @@ import pytest
 
 import shieldfl
 from code_size import Names
-from shieldfl.encryption.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CPP = ROOT / "cpp"
@@ -219,13 +218,11 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
             if re.search(pattern, path.read_text())
         }
 
-    with_pairs = {name for name, scheme in REGISTRY.items() if not scheme.enrols}
-    assert naming(r"CkksDecryptor|PaillierDecryptor") == {
-        f"encryption/{name}/opening.py" for name in with_pairs
+    assert naming(r"CkksDecryptor|PaillierDecryptor") == {"encryption/opening.py"}
+    assert naming(r"encryption\.opening\b|encryption import .*\bopening\b") == {
+        "authority/key_authority.py",
+        "lab/bench/own.py",
     }
-    assert naming(r"sum_keys import") == {"authority/sum_key_authority.py", "lab/bench/own.py"}
-    importers = {f"encryption/{name}/scheme.py" for name in with_pairs} | {"authority/key_authority.py"}
-    assert naming(r"shieldfl\.encryption\.\w+\.opening\b|scheme\.opening\b") == importers
     # Nor does anybody else import an authority's memory.
     assert all("authority/" in name for name in naming(r"authority\.(authority_store|store_\w+) import"))
     assert "KeyAuthority" not in (PACKAGE / "methods" / "selective_shield" / "roles.py").read_text()

@@ -29,7 +29,7 @@ def packages_of(extra: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("extra", ["simulation", "keys"])
+@pytest.mark.parametrize("extra", ["lab", "keys"])
 def test_a_hint_names_what_the_extra_installs(extra: str):
     assert set(EXTRAS[extra]) == packages_of(extra)
 
@@ -39,7 +39,7 @@ def test_a_hint_asks_for_the_oldest_version_that_the_extra_takes():
     (requirement,) = (
         one for one in BUILD["project"]["optional-dependencies"]["keys"] if one.startswith("cryptography")
     )
-    for part in ("keys", "simulation"):
+    for part in ("keys", "lab"):
         assert f"'{requirement}'" in how_to_install(part)
 
 
@@ -66,8 +66,8 @@ def test_every_hint_comes_from_one_place():
 @pytest.mark.parametrize(
     ("module", "part"),
     [
-        ("sklearn.datasets", "simulation"),
-        ("typer", "simulation"),
+        ("sklearn.datasets", "lab"),
+        ("typer", "lab"),
         ("cryptography", "keys"),
         ("ray", "flower-simulation"),
         ("json", None),
@@ -109,10 +109,10 @@ def test_a_base_install_says_its_version():
 def test_a_base_install_helps(arguments: tuple[str, ...]):
     done = bare(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
-    assert how_to_install("simulation") in done.stdout
+    assert how_to_install("lab") in done.stdout
 
 
 def test_a_base_install_cannot_do_more():
     done = bare("inspect", "frame")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"shieldfl: this needs the Python package 'typer': {how_to_install('simulation')}\n"
+    assert done.stderr == f"shieldfl: this needs the Python package 'typer': {how_to_install('lab')}\n"

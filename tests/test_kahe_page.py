@@ -13,7 +13,7 @@ import pytest
 
 import shieldfl as sf
 from documentation_pages import ROOT, doc, prose_of, table_rows
-from shieldfl.encryption.kahe.scheme import ATTACK_COSTS
+from shieldfl.encryption.kahe import ATTACK_COSTS
 
 PAGE = doc("docs/kahe.md")
 PROSE = prose_of("docs/kahe.md")

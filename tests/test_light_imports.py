@@ -26,8 +26,10 @@ UNWANTED = {
     "shieldfl.cli.app": (
         *SERVING,
         *("torch", "scipy", "flwr", "cryptography"),
-        *(f"shieldfl.cli.{one}.command" for one in ("run", "audit", "bench", "doctor")),
-        *(f"shieldfl.cli.{one}" for one in ("authority", "flower", "inspect", "profile")),
+        *(
+            f"shieldfl.cli.{one}"
+            for one in ("run", "audit", "bench", "doctor", "authority", "flower", "inspect", "profile")
+        ),
         *(
             "shieldfl.lab.audit",
             "shieldfl.authority_service",

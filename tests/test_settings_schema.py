@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from msgspec import Meta
 
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.encryption_plan import MaskSettings
 from shieldfl.lab.simulation.config import RunConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.cli.authority.keys import passphrase_of
+from shieldfl.cli.authority import passphrase_of
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.cost_model import load_profile
 from shieldfl.lab.fleet.fleet import load_fleet

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 import shieldfl as sf
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
-from shieldfl.encryption.ckks.scheme import PublicKey as CkksPublicKey
-from shieldfl.encryption.kahe.scheme import PublicKey as KahePublicKey
-from shieldfl.encryption.paillier.scheme import PublicKey as PaillierPublicKey
+from shieldfl.authority.key_authority import SumKeyAuthority
+from shieldfl.encryption.ckks import PublicKey as CkksPublicKey
+from shieldfl.encryption.kahe import PublicKey as KahePublicKey
+from shieldfl.encryption.paillier import PublicKey as PaillierPublicKey
 
 authority = sf.KeyAuthority(sf.ckks.Parameters())
 assert_type(authority.public_key, CkksPublicKey)
@@ -24,7 +24,6 @@ assert_type(
 )
 sf.KeyAuthority(sf.pads.Parameters(max_clients=8)).enrol("clinic")
 authority.enrol("clinic")  # type: ignore[attr-defined]
-sf.KeyAuthority(sf.ckks.Parameters(), most_values=1000)  # type: ignore[type-var]
 encryptor = sf.ckks.Encryptor(authority.public_key)
 encryptor.encrypt(np.zeros(3, dtype=np.float32))
 encryptor.encrypt(np.zeros(3))

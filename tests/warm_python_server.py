@@ -16,12 +16,12 @@ for _name in (
     "sklearn.datasets",
     "sklearn.model_selection",
     "shieldfl.cli.app",
-    "shieldfl.cli.audit.command",
-    "shieldfl.cli.authority.serve",
-    "shieldfl.cli.bench.command",
-    "shieldfl.cli.profile.command",
-    "shieldfl.cli.run.command",
-    "shieldfl.cli.run.session",
+    "shieldfl.cli.audit",
+    "shieldfl.cli.authority",
+    "shieldfl.cli.bench",
+    "shieldfl.cli.profile",
+    "shieldfl.cli.run",
+    "shieldfl.cli.run_session",
 ):
     import_module(_name)
 

@@ -28,8 +28,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from shieldfl.lab.bench.measurement import select
 from shieldfl.lab.bench.others import tenseal_baselines
-from shieldfl.lab.bench.scheme import select
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.partition import dirichlet_partition

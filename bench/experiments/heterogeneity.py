@@ -113,7 +113,7 @@ def run_rule(
     paper = paper_costs(fleets["system"], measured_plan(fleets["system"], masks["system"], 1))
     print(
         f"\n== {dataset}, C = {floor.exposed_share}, B = {floor.exposure_decay}, {rule.name}\n"
-        f"   a value then takes {paper.scheme.encrypt_seconds:.4f} core seconds to encrypt "
+        f"   a value then takes {paper.scheme.encrypt_seconds[1]:.4f} core seconds to encrypt "
         f"(by the paper's table 2: {ENCRYPT_CORE_SECONDS_BY_TABLE_2:.4f})"
     )
     cases = []

@@ -33,8 +33,7 @@ REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "key-authority": (
         "KeyAuthority",
         {
-            "shieldfl.authority.key_authority": ("KeyAuthority",),
-            "shieldfl.authority.sum_key_authority": ("SumKeyAuthority",),
+            "shieldfl.authority.key_authority": ("KeyAuthority", "SumKeyAuthority"),
         },
     ),
     "client-store": ("ClientStore", {"shieldfl.authority.client_store": ("ClientStore",)}),
@@ -53,8 +52,11 @@ REFERENCE: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "authority-client": (
         "AuthorityClient, SeveralAuthorities",
         {
-            "shieldfl.authority_service.authority_client": ("AuthorityClient", "RemoteAuthority"),
-            "shieldfl.authority_service.several_authorities": ("SeveralAuthorities",),
+            "shieldfl.authority_service.authority_client": (
+                "AuthorityClient",
+                "RemoteAuthority",
+                "SeveralAuthorities",
+            ),
         },
     ),
     "testing": ("shieldfl.testing", {"shieldfl.testing": ()}),

@@ -14,11 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from shieldfl.authority.message import Message
-from shieldfl.authority_service.authority_client import AuthorityClient, AuthorityConnection, RemoteAuthority
+from shieldfl.authority_service.authority_client import (
+    AuthorityClient,
+    AuthorityConnection,
+    RemoteAuthority,
+    SeveralAuthorities,
+)
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.driver import RoundDriver

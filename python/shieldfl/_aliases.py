@@ -15,6 +15,8 @@ __all__: list[str] = []
 _MOVED = {
     "audit": "lab.audit",
     "audit.federation_attack": "lab.audit.attack",
+    "authority.sum_key_authority": "authority.key_authority",
+    "authority_service.several_authorities": "authority_service.authority_client",
     "ckks": "encryption.ckks",
     "fleet": "lab.fleet",
     "fleet.fleet_file": "lab.fleet.fleet",
@@ -30,6 +32,7 @@ _MOVED = {
     "privacy.hidden_participation": "privacy.accountant",
     "roles": "authority",
     "roles.answer_opener": "authority.granted_keys",
+    "roles.sum_key_authority": "authority.key_authority",
     "scheme": "encryption",
     "selection": "masks",
     "simulation": "lab.simulation",

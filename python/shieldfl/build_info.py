@@ -106,7 +106,7 @@ def machine_facts() -> dict[str, Any]:
 
 EXTRAS = {
     "keys": ("cryptography", "msgspec"),
-    "simulation": (
+    "lab": (
         "torch",
         "opacus",
         "dp-accounting",

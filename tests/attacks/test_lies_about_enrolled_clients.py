@@ -17,7 +17,7 @@ from authority.enrolled_session import OF_SCHEMES, SIZE, Session, updates
 from encryption.wire_twin import reseal
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.frame_inspection import inspect_frame
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 ROUND = 54321  # Eight bytes that stand nowhere else in a frame.
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")

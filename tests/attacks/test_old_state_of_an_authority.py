@@ -11,9 +11,9 @@ import pytest
 
 from methods.stored_run import KEY, asked_over, run_in_file, same_in_every_round, set_back
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
+from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.rounds import authorities
 from shieldfl.rounds.authorities import RoundAuthority

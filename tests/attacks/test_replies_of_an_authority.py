@@ -12,7 +12,7 @@ from methods.stored_run import KEY, asked_over, closed_over, run_in_file, same_i
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
-from shieldfl.authority.session_keys import SessionKeys
+from shieldfl.authority.round_keys import SessionKeys
 from shieldfl.errors import PolicyError, RangeError
 from shieldfl.rounds.authorities import ListAuthority, RoundAuthority
 

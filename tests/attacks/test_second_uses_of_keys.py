@@ -12,7 +12,7 @@ from authority.enrolled_session import SIZE, Session, updates
 from encryption.wire_twin import reseal
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 ROUND = 3
 OTHER = np.random.default_rng(9).integers(-1000, 1000, SIZE).astype(np.float32) / 1024

@@ -18,9 +18,8 @@ from encryption.child_process import run_python
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.client_store import ClientStore
-from shieldfl.authority.session import session_key
+from shieldfl.authority.key_authority import SumKeyAuthority, session_key
 from shieldfl.authority.store_journal import Position
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption import kahe, pads
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import (

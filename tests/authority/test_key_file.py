@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from shieldfl.authority import key_file, private_file
+from shieldfl.authority import authority_secrets, private_file
 from shieldfl.authority.total_opener import WEIGHT_BOUNDS
 from shieldfl.errors import KeyMismatchError, WireFormatError
 
@@ -34,11 +34,11 @@ def file_of(header: object) -> bytes:
 
 def refused(data: bytes) -> None:
     with pytest.raises(WireFormatError, match="the file is"):
-        key_file.parse_head(data, "the file")
+        authority_secrets.parse_head(data, "the file")
 
 
 def test_a_whole_one_is_read():
-    contents = key_file.parse_head(file_of(HEADER), "the file").contents
+    contents = authority_secrets.parse_head(file_of(HEADER), "the file").contents
     assert (contents.min_clients, contents.one_total_per_round, contents.opened_coefficients) == (3, True, 7)
     assert contents.weight_bounds == (0.25, 1.0)
     assert contents.public_key == b"some key"
@@ -50,7 +50,7 @@ OPTIONAL = ("opened_coefficients", "weight_bounds")
 
 def test_one_from_before_coefficients_were_counted_and_weights_bounded_is_read():
     older = {name: value for name, value in HEADER.items() if name not in OPTIONAL}
-    contents = key_file.parse_head(file_of(older), "the file").contents
+    contents = authority_secrets.parse_head(file_of(older), "the file").contents
     assert (contents.opened_coefficients, contents.weight_bounds) == (0, WEIGHT_BOUNDS)
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_header_is_refused(tmp_path, header):
     refused(file_of(header))
     (tmp_path / "k").write_bytes(file_of(header))
     with pytest.raises(WireFormatError):
-        key_file.read(tmp_path / "k", "pass")
+        authority_secrets.read_key_file(tmp_path / "k", "pass")
 
 
 VALUES = [
@@ -129,7 +129,7 @@ FITTING = {
 def test_a_field_of_another_type_or_size_is_refused_and_so_is_a_missing_one(name):
     for value in VALUES:
         if any(value == fits and type(value) is type(fits) for fits in FITTING.get(name, [])):
-            key_file.parse_head(file_of(HEADER | {name: value}), "the file")
+            authority_secrets.parse_head(file_of(HEADER | {name: value}), "the file")
         else:
             refused(file_of(HEADER | {name: value}))
     for raw in RAW:
@@ -163,7 +163,7 @@ def test_thousands_of_mutations_are_read_or_refused_and_nothing_else():
             if not data:
                 break
         try:
-            key_file.parse_head(bytes(data), "the file")
+            authority_secrets.parse_head(bytes(data), "the file")
             outcomes[True] += 1
         except WireFormatError:
             outcomes[False] += 1
@@ -175,12 +175,12 @@ def test_what_is_too_long_or_too_short_is_refused_before_it_is_parsed(tmp_path, 
     whole = file_of(HEADER)
     for length in range(len(whole) - len(SEALED) + 15):
         refused(whole[:length])
-    monkeypatch.setattr(key_file, "_MOST_BYTES", len(whole))
+    monkeypatch.setattr(authority_secrets, "_MOST_BYTES", len(whole))
     path = tmp_path / "k"
     path.write_bytes(whole + b"\0")
     with pytest.raises(WireFormatError):
-        key_file.read(path, "pass")
+        authority_secrets.read_key_file(path, "pass")
     monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
     path.write_bytes(whole)
     with pytest.raises(KeyMismatchError):
-        key_file.read(path, "pass")
+        authority_secrets.read_key_file(path, "pass")

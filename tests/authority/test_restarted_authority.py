@@ -10,11 +10,9 @@ import pytest
 
 import shieldfl as sf
 from authority.enrolled_session import PARAMETERS, Session, updates
-from encryption.child_process import run_python
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.session import session_key
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
+from shieldfl.authority.key_authority import SumKeyAuthority, session_key
 from shieldfl.encryption import kahe
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
@@ -73,20 +71,6 @@ def test_a_restarted_authority_goes_on_with_its_session(files):
         total = session.total(round=2)
         sums = kahe.open(total, again.sum_key(total.request()), late)
         np.testing.assert_array_equal(sums, updates().astype(np.float64).sum(axis=0))
-
-
-def test_another_process_goes_on(files):
-    session = files.session
-    total = session.total()
-    answer = session.authority.sum_key(total.request())
-    session.authority.close()
-    code = (
-        "import shieldfl as sf; from shieldfl.authority import private_file; private_file._SCRYPT_COST = 2**4\n"
-        f"authority = sf.KeyAuthority.load({str(files.key)!r}, {PASSPHRASE!r}, store={str(files.store)!r})\n"
-        f"print(authority.sum_key(bytes.fromhex({total.request().hex()!r})).hex())"
-    )
-    done = run_python("-c", code)
-    assert (done.stdout.strip(), done.stderr) == (answer.hex(), "")
 
 
 def test_one_process_at_a_time_and_its_own_files_alone(files, tmp_path):

@@ -6,24 +6,19 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
+from authority.enrolled_session import updates
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.session import session_key
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
+from shieldfl.authority.key_authority import SumKeyAuthority, session_key
 from shieldfl.encryption import kahe, pads
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 NAMES = ("clinic-1", "clinic-2", "clinic-3", "clinic-4")
-SIZE = 300
 SCHEMES = {
     "kahe": (kahe, kahe.Parameters(max_clients=8, ring_degree=2048)),
     "pads": (pads, pads.Parameters(max_clients=8)),
 }
-
-
-def updates():
-    return np.random.default_rng(5).integers(-1000, 1000, (len(NAMES), SIZE)).astype(np.float32) / 1024
 
 
 class Joint:

@@ -13,9 +13,7 @@ import pytest
 import shieldfl as sf
 from authority.enrolled_session import PARAMETERS, SIZE, Session, updates
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.granted_keys import AnswerOpener
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption import kahe
 from shieldfl.encryption.enrolment import AuthorityIdentity
 from shieldfl.errors import (
@@ -217,29 +215,6 @@ def test_secrets_are_neither_copied_nor_shown(session):
             AuthorityIdentity(*map(bytes, lengths))
 
 
-def test_an_authority_goes_on_from_its_file_and_a_backup_ends_its_sessions(tmp_path):
-    secrets, path, owner_id = AuthoritySecrets(), tmp_path / "store", bytes(32)
-    with AuthorityStore.create(path, secrets.store_key, owner_id) as store:
-        session = Session(owner=secrets, store=store)
-        total, later = session.total(), session.total(round=2)
-        answer = session.authority.sum_key(total.request())
-    public_key = session.authority.public_key
-    backup = path.read_bytes()
-    with AuthorityStore(path, secrets.store_key, owner_id) as store:
-        again = SumKeyAuthority(PARAMETERS, owner=secrets, store=store, public_key=public_key)
-        assert again.sum_key(total.request()) == answer
-        with pytest.raises(PolicyError, match="held by another process, or opened twice"):
-            AuthorityStore(path, secrets.store_key, owner_id)
-        again.sum_key(later.request())
-        position = store.position
-    path.write_bytes(backup)
-    with pytest.raises(PolicyError, match="old copy"):
-        AuthorityStore(path, secrets.store_key, owner_id, at_least=position)
-    restored = AuthorityStore(path, secrets.store_key, owner_id, at_least=position, restored=True)
-    with restored as store, pytest.raises(PolicyError, match="begun in epoch"):
-        SumKeyAuthority(PARAMETERS, owner=secrets, store=store, public_key=public_key)
-
-
 def test_two_requests_at_once_get_one_answer_each(session):
     totals = [session.total((0, 1, 2)), session.total((1, 2, 3))]
     given, refused = [], []
@@ -266,7 +241,7 @@ def test_nothing_changes_where_computing_fails(session, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("shieldfl.authority.sum_key_authority.computed_sum_key", fail)
+        patch.setattr("shieldfl.authority.key_authority.computed_sum_key", fail)
         with pytest.raises(MemoryError):
             session.authority.sum_key(total.request())
     assert not session.authority.has_opened(total)

@@ -12,7 +12,7 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import labelled, opened_by_aggregator, opened_by_clients
-from shieldfl.authority_service.authority_client import AuthorityClient
+from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
 from shieldfl.authority_service.certificates import (
     CertificateFiles,
     client_tls,
@@ -25,7 +25,6 @@ from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.rounds.method import Method
 
 ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "paillier"), "min_clients": 2}

@@ -26,11 +26,10 @@ from documentation_pages import ROOT
 from methods.method_conformance import SteppedRun
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts, signed_answer
-from shieldfl.authority_service.authority_client import RemoteAuthority
+from shieldfl.authority_service.authority_client import RemoteAuthority, SeveralAuthorities
 from shieldfl.authority_service.identity import ClientIdentity, checked_public_keys, signed_setup_of
 from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.authority_service.several_authorities import SeveralAuthorities
 from shieldfl.encryption.answers import read_answer, sealed_answer
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.errors import (

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import io
-import subprocess
-import sys
 import tomllib
 import zipfile
 
@@ -16,9 +14,8 @@ pytest.importorskip("typer")
 pytest.importorskip("flwr")
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import flatten_dict, validate_config
-from typer.testing import CliRunner
 
-from shieldfl.cli.app import app
+from cli.command_line import invoke
 from shieldfl.errors import PolicyError
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.flower.settings import FederationSettings, NodeSettings
@@ -32,14 +29,10 @@ from shieldfl.settings import settings_of
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["flower", *map(str, arguments)])
-
-
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = invoke("new", "two-words", "--method", "selective-shield", "--clients", "5")
+    result = invoke("flower", "new", "two-words", "--method", "selective-shield", "--clients", "5")
     assert result.exit_code == 0, result.output
     return tmp_path / "two-words"
 
@@ -90,7 +83,7 @@ def test_every_setting_can_be_changed_and_what_is_written_is_taken(made):
 def test_nodes_of_its_deployment_take_part_in_the_apps_own_method(method, tmp_path, monkeypatch):
     """They refused it: what does not encrypt everything is for a node's operator to allow."""
     monkeypatch.chdir(tmp_path)
-    assert invoke("new", "own", "--method", method).exit_code == 0
+    assert invoke("flower", "new", "own", "--method", method).exit_code == 0
     script = ast.parse((tmp_path / "own" / "deploy" / "loopback.py").read_text())
     (text,) = [
         one.value.value
@@ -123,32 +116,16 @@ def test_nodes_of_its_deployment_take_part_in_the_apps_own_method(method, tmp_pa
 )
 def test_refuses(words, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = invoke("new", *words)
+    result = invoke("flower", "new", *words)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert says in result.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_an_app_is_written_without_importing_torch(tmp_path):
-    """Settings of all methods are read for it, which takes their classes: torch would be most of the time."""
-    code = (
-        "import sys\n"
-        "for name in ('torch', 'sklearn', 'opacus'): sys.modules[name] = None\n"
-        "from shieldfl.cli.main import main\n"
-        "sys.argv[1:] = ['flower', 'new', 'own-app']\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "own-app" / "pyproject.toml").is_file()
-
-
 def test_does_not_write_over_what_is_there(made):
     (made / "README.md").write_text("mine")
-    result = invoke("new", "two-words")
+    result = invoke("flower", "new", "two-words")
     assert result.exit_code == 1
     assert result.stderr == "shieldfl: there is two-words already: choose another name, or another folder\n"
     assert (made / "README.md").read_text() == "mine"
@@ -159,7 +136,7 @@ def test_a_restored_store_goes_on_with_no_run_and_takes_new_ones(tmp_path):
     memory = DiskMemory(tmp_path / "node")
     before, _ = memory.read(session)
     written = memory.keep(session, {"steps": b"1"}, since=before, round_number=1, update=bytes(32))
-    assert invoke("restored", tmp_path / "node").exit_code == 0
+    assert invoke("flower", "restored", tmp_path / "node").exit_code == 0
     again = DiskMemory(tmp_path / "node", written)
     with pytest.raises(PolicyError):
         again.keep(session, {"steps": b"2"}, since=written, round_number=2, update=bytes([2]) * 32)
@@ -172,7 +149,7 @@ def test_a_restored_store_goes_on_with_no_run_and_takes_new_ones(tmp_path):
 
 
 def test_a_folder_that_is_no_store_is_named(tmp_path):
-    result = invoke("restored", tmp_path)
+    result = invoke("flower", "restored", tmp_path)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"shieldfl: {tmp_path} is no store of a node")
     assert not list(tmp_path.iterdir())

@@ -1,25 +1,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("typer")
-from typer.testing import CliRunner
 
 import shieldfl as sf
+from cli.command_line import invoke, run_without
 from encryption.paillier_keys import authority_for
-from shieldfl.build_info import how_to_install
-from shieldfl.cli.app import app
 from shieldfl.encryption.frame_inspection import inspect_frame
-
-
-def invoke(*arguments: object, data: bytes | None = None):
-    return CliRunner().invoke(app, ["inspect", *map(str, arguments)], input=data)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +32,7 @@ def batch_file(batch: bytes, tmp_path: Path) -> Path:
 
 
 def test_says_what_a_batch_is(batch: bytes, batch_file: Path, public_key: sf.ckks.PublicKey) -> None:
-    result = invoke(batch_file)
+    result = invoke("inspect", batch_file)
     assert result.exit_code == 0
     assert result.stderr == ""
     lines = result.stdout.partition("\n\n")[0].splitlines()
@@ -57,7 +49,7 @@ def test_says_what_a_batch_is(batch: bytes, batch_file: Path, public_key: sf.ckk
 def test_says_what_a_mask_is(tmp_path: Path) -> None:
     path = tmp_path / "mask.frame"
     path.write_bytes(sf.Mask.from_indices([1, 5, 70], 100_000).to_bytes())
-    result = invoke(path)
+    result = invoke("inspect", path)
     assert result.exit_code == 0
     assert result.stdout.startswith("mask, intact\n")
     assert "100,000" in result.stdout
@@ -75,27 +67,20 @@ def test_says_what_paillier_frames_are(tmp_path: Path) -> None:
     ):
         path = tmp_path / "frame"
         path.write_bytes(frame)
-        result = invoke(path)
+        result = invoke("inspect", path)
         assert result.exit_code == 0
         assert result.stdout.startswith(f"{name}, intact\n")
         if name != "union order":
             assert key.parameters.describe() in result.stdout
 
 
-def test_reads_standard_input(batch: bytes) -> None:
-    result = invoke("-", data=batch)
-    assert result.exit_code == 0
-    assert result.stdout.startswith("ckks batch, intact\n")
-
-
-def test_json_on_standard_output_is_alone_there(batch: bytes, batch_file: Path) -> None:
-    result = invoke(batch_file, "--json", "-")
-    assert result.exit_code == 0
-    assert json.loads(result.stdout) == inspect_frame(batch).to_json()
-
-
-def test_json_in_a_file(batch: bytes, batch_file: Path, tmp_path: Path) -> None:
-    result = invoke(batch_file, "--json", tmp_path / "report.json")
+def test_json_in_a_file_or_alone_on_standard_output(batch: bytes, batch_file: Path, tmp_path: Path) -> None:
+    """Also without torch and what draws pictures."""
+    done = run_without(
+        ["torch", "opacus", "sklearn", "matplotlib", "jinja2"], "inspect", batch_file, "--json", "-"
+    )
+    assert json.loads(done.stdout) == inspect_frame(batch).to_json()
+    result = invoke("inspect", "-", "--json", tmp_path / "report.json", data=batch)
     assert result.stdout.startswith("ckks batch, intact\n")
     assert json.loads((tmp_path / "report.json").read_text()) == inspect_frame(batch).to_json()
 
@@ -113,61 +98,13 @@ def test_damaged_frame_exits_1_with_one_line(batch: bytes, tmp_path: Path, damag
     }[damage]
     path = tmp_path / "frame"
     path.write_bytes(data)
-    result = invoke(path)
+    result = invoke("inspect", path)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0].endswith("NOT INTACT")
     assert result.stderr == f"shieldfl: {inspect_frame(data).problem}\n"
 
 
 def test_damaged_frame_still_gives_json(batch: bytes) -> None:
-    result = invoke("-", "--json", "-", data=batch[:-1])
+    result = invoke("inspect", "-", "--json", "-", data=batch[:-1])
     assert result.exit_code == 1
     assert json.loads(result.stdout)["intact"] is False
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["no-such-file"], ["."], ["-", "--no-such-option"], ["-", "--json", "no-such-folder/report.json"]],
-    ids=lambda arguments: " ".join(arguments) or "nothing",
-)
-def test_wrong_usage_exits_2(arguments: list[str]) -> None:
-    result = invoke(*arguments, data=b"")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-
-
-def run_without(packages: list[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a Python that cannot import some packages."""
-    code = (
-        "import sys\n"
-        f"for name in {packages!r}: sys.modules[name] = None\n"
-        "from shieldfl.cli.main import main\n"
-        f"sys.argv[1:] = {arguments!r}\n"
-        "main()\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def test_needs_neither_torch_nor_the_plots(batch_file: Path) -> None:
-    without = ["torch", "opacus", "sklearn", "matplotlib", "jinja2"]
-    done = run_without(without, ["inspect", str(batch_file)])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("ckks batch, intact\n")
-
-
-@pytest.mark.parametrize("package", ["typer", "torch", "opacus", "sklearn"])
-def test_run_names_the_extra_that_is_missing(package: str) -> None:
-    done = run_without([package], ["run", "--rounds", "1"])
-    assert done.returncode == (2 if package == "typer" else 1)
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert f"package {package!r}: {how_to_install('simulation')}" in done.stderr
-
-
-def test_a_report_without_its_packages_is_refused_before_the_run(tmp_path: Path) -> None:
-    done = run_without(["jinja2"], ["run", "--rounds", "100000", "--report", str(tmp_path / "report")])
-    assert done.returncode == 1
-    assert "'jinja2'" in done.stderr
-    assert not (tmp_path / "report").exists()

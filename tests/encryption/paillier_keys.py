@@ -16,7 +16,7 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from encryption.wire_twin import frame, identifier
-from shieldfl.encryption.paillier import opening
+from shieldfl.encryption import opening
 
 # Of the known numbers of so many bits: how far above each the first safe prime is.
 _SAFE_PRIMES_ABOVE = {
@@ -115,5 +115,5 @@ def authority_for(
     p, q = primes(parameters.key_bits, which)
     decryptor = decryptor_of(public_key_frame(parameters, p * q), secret_of(p, q), engine)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "Decryptor", lambda _: decryptor)
+        patch.setitem(opening.DECRYPTORS, _core.PaillierPublicKey, lambda _: decryptor)
         return sf.KeyAuthority(parameters, min_clients, one_total_per_round=False)

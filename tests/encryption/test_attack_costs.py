@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import re
-
-import pytest
 
 from documentation_pages import doc
 from encryption.test_ring_plans import BINOMIALS, BLOCKS_PER_SECRET, DEGREES, rings_with_room
 from lattice_script import lattice_estimates
 from shieldfl.encryption import kahe
-from shieldfl.encryption.kahe.scheme import ATTACK_COSTS, AttackCosts
+from shieldfl.encryption.kahe import ATTACK_COSTS
 
 
 def computed(degree, log2_modulus):
@@ -65,12 +62,3 @@ def test_attack_costs_are_lower_bounds_whatever_the_modulus():
         assert math.log2(modulus) <= stated.modulus_bits
         for name, cost in computed(degree, math.log2(modulus)).items():
             assert cost >= getattr(stated, name), (degree, bits, name)
-
-
-def test_attack_costs_say_what_they_are_and_cannot_be_changed():
-    costs = AttackCosts(1, standard=2, core_svp=3, core_svp_quantum=4)
-    assert costs.describe() == (
-        "2^2 by the standard's cost model, 2^3 by core-SVP, 2^4 by that on a quantum computer"
-    )
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        costs.core_svp = 128

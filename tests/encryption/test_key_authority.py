@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.authority import key_authority, key_file, private_file
+from shieldfl.authority import authority_secrets, key_authority, private_file
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -159,7 +159,7 @@ def test_bad_parameters_object():
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_secret_is_not_copied(parameters, attempt):
     with pytest.raises(
-        sf.SecretCopyError, match=r"KeyAuthority holds a secret key .*: use save\(\)"
+        sf.SecretCopyError, match=r"KeyPairAuthority holds a secret key .*: use save\(\)"
     ) as caught:
         attempt(sf.KeyAuthority(parameters, min_clients=2))
     assert isinstance(caught.value, TypeError)
@@ -168,7 +168,7 @@ def test_secret_is_not_copied(parameters, attempt):
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_what_a_key_file_holds_is_not_copied(attempt):
     with pytest.raises(sf.SecretCopyError, match="secret key"):
-        attempt(key_file.Contents(b"", 2, True, {}, bytearray(b"secret")))
+        attempt(authority_secrets.Contents(b"", 2, True, {}, bytearray(b"secret")))
 
 
 @pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -318,9 +318,9 @@ def test_bounds_of_weights_are_stored_and_older_files_have_the_default(tmp_path,
     path = tmp_path / "k"
     authority.save(path, "pass")
     assert sf.KeyAuthority.load(path, "pass").weight_bounds == (0.25, 0.75)
-    dumps = key_file.json.dumps
+    dumps = authority_secrets.json.dumps
     older = lambda header: dumps({k: v for k, v in header.items() if k != "weight_bounds"})  # noqa: E731
-    monkeypatch.setattr(key_file.json, "dumps", older)
+    monkeypatch.setattr(authority_secrets.json, "dumps", older)
     authority.save(path, "pass")
     assert b"weight_bounds" not in path.read_bytes()
     assert sf.KeyAuthority.load(path, "pass").weight_bounds == (2.0**-6, 1.0)

@@ -14,8 +14,8 @@ import pytest
 import shieldfl as sf
 import shieldfl._core as _core
 from encryption.paillier_keys import authority_for, factors_of, public_key_frame
-from shieldfl.authority import key_file, private_file
-from shieldfl.encryption.paillier import opening
+from shieldfl.authority import authority_secrets, private_file
+from shieldfl.encryption import opening
 
 UPDATE = np.linspace(-1, 1, 100)
 
@@ -24,7 +24,7 @@ UPDATE = np.linspace(-1, 1, 100)
 def searched_for():
     """Keys are made anew here, whatever tests before these have put in the place of the search."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "Decryptor", _core.PaillierDecryptor)
+        patch.setitem(opening.DECRYPTORS, _core.PaillierPublicKey, _core.PaillierDecryptor)
         yield
 
 
@@ -149,9 +149,7 @@ def test_keys_of_the_other_scheme():
 
 def test_bad_parameters_objects():
     for params in ({"key_bits": 2048}, None, sf.paillier.Parameters):
-        with pytest.raises(
-            sf.ParameterError, match=r"ckks\.Parameters or kahe\.Parameters or paillier\.Parameters"
-        ):
+        with pytest.raises(sf.ParameterError, match=r"ckks\.Parameters or .* or paillier\.Parameters"):
             sf.KeyAuthority(params)
 
 
@@ -190,8 +188,8 @@ def test_each_key_file_opens_as_the_scheme_that_it_is_of(tmp_path, cheap_scrypt)
 
 def test_a_key_file_with_no_key_in_it(tmp_path, cheap_scrypt):
     path = tmp_path / "k"
-    contents = key_file.Contents(sf.Mask.full(3).to_bytes(), 1, True, {}, bytearray(256))
-    key_file.write(path, "pass", contents)
+    contents = authority_secrets.Contents(sf.Mask.full(3).to_bytes(), 1, True, {}, bytearray(256))
+    authority_secrets.write_key_file(path, "pass", contents)
     with pytest.raises(sf.WireFormatError, match="no scheme"):
         sf.KeyAuthority.load(path, "pass")
 

@@ -1,122 +1,330 @@
-"""The conformance suite over every scheme."""
+"""What every encryption scheme has to do, whatever its packing: one suite for all."""
 
 from __future__ import annotations
+
+import itertools
+import warnings
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
+from encryption.enrolled_clients import KnownSession
 from encryption.paillier_keys import authority_for
-from encryption.scheme_conformance import SchemeConformance
-from shieldfl.encryption.answers import open_total
+from reference import ckks as reference
+
+
+def client_of(authority):
+    """What encrypts: a new client's key, or the public one."""
+    return authority.enrol() if isinstance(authority, KnownSession) else authority.public_key
+
+
+class SchemeConformance:
+    """Subclass it with whatever differs from what is here.
+
+    ``tolerance`` is the largest error of a sum (0 for exact schemes); the sizes are numbers of values, which
+    should fill ciphertexts in part, exactly, and several of them.
+    """
+
+    scheme = sf.ckks
+    settings: ClassVar = {}
+    make_authority = staticmethod(partial(sf.KeyAuthority, min_clients=1, one_total_per_round=False))
+    tolerance = 0.0
+    sizes = (1, 2, 2047, 2049, 9000)
+    weighted_sizes = (1, 2048, 4096, 5000)
+    large_size = 20_000
+
+    def pytest_generate_tests(self, metafunc):
+        for name, sizes in (("size", self.sizes), ("weighted_size", self.weighted_sizes)):
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, sizes)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def authority(cls):
+        return cls.make_authority(cls.scheme.Parameters(**cls.settings))
+
+    @classmethod
+    def client(cls, authority, threads=None):
+        """An encryptor of another client each time, where they enrol."""
+        return cls.scheme.Encryptor(client_of(authority), threads)
+
+    def expected(self, parameters, update, weight=1.0):
+        step = 2.0**parameters.fraction_bits
+        return np.rint(np.asarray(update, dtype=np.float64) * (np.rint(weight * step) / step) * step) / step
+
+    def check(self, opened, expected):
+        assert opened.dtype == np.float64
+        assert opened.shape == expected.shape
+        if self.tolerance == 0.0:
+            np.testing.assert_array_equal(opened, expected)
+        else:
+            np.testing.assert_allclose(opened, expected, rtol=0, atol=self.tolerance)
+
+    def total(self, authority, updates, threads=None, **options):
+        aggregator = self.scheme.Aggregator(authority.public_key, threads)
+        for update in updates:
+            aggregator.add(self.client(authority, threads).encrypt(update, **options))
+        return aggregator.total()
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_sums(self, authority, size, dtype):
+        rng = np.random.default_rng(size)
+        updates = [rng.uniform(-3, 3, size).astype(dtype) for _ in range(3)]
+        opened = authority.open(self.total(authority, updates))
+        self.check(opened, sum(self.expected(authority.public_key.parameters, u) for u in updates))
+
+    @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+    def test_masks_pick_ascending_positions(self, authority, share):
+        rng = np.random.default_rng(7)
+        update = rng.uniform(-3, 3, self.large_size)
+        chosen = rng.random(self.large_size) < share
+        total = self.total(authority, [update], mask=sf.Mask.from_bool(chosen))
+        assert total.count == chosen.sum()
+        self.check(authority.open(total), self.expected(authority.public_key.parameters, update[chosen]))
+
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_an_update_in_pieces_is_the_update(self, authority, dtype, masked):
+        rng = np.random.default_rng(8)
+        update = rng.uniform(-3, 3, self.large_size).astype(dtype)
+        mask = sf.Mask.from_bool(rng.random(update.size) < 0.3) if masked else None
+        ends = [0, 1, 1, 900, 5000, 5003]
+        pieces = np.split(update, ends)
+        in_pieces = authority.open(self.total(authority, [pieces], mask=mask))
+        chosen = update if mask is None else mask.gather(update)
+        self.check(in_pieces, self.expected(authority.public_key.parameters, chosen))
+
+    def test_full_mask_and_no_mask_can_be_summed(self, authority):
+        update = np.linspace(-1, 1, 100)
+        aggregator = self.scheme.Aggregator(authority.public_key)
+        for mask in (None, sf.Mask.full(100)):
+            aggregator.add(self.client(authority).encrypt(update, mask))
+        self.check(
+            authority.open(aggregator.total()), 2 * self.expected(authority.public_key.parameters, update)
+        )
+
+    def test_weighted_mean_divides_by_the_encrypted_weights(self, authority, weighted_size):
+        parameters = authority.public_key.parameters
+        rng = np.random.default_rng(3)
+        updates = [rng.uniform(-3, 3, weighted_size) for _ in range(3)]
+        weights = [1.0, 0.25, 0.7]
+        aggregator = self.scheme.Aggregator(authority.public_key)
+        for update, weight in zip(updates, weights, strict=True):
+            aggregator.add(self.client(authority).encrypt(update, weight=weight))
+        total = aggregator.total()
+        assert total.weighted
+        sums = sum(self.expected(parameters, u, w) for u, w in zip(updates, weights, strict=True))
+        self.check(authority.open(total), sums)
+        weight_sum = sum(self.expected(parameters, w) for w in weights)
+        np.testing.assert_allclose(
+            authority.open_mean(total), sums / weight_sum, rtol=0, atol=4 * self.tolerance + 1e-12
+        )
+
+    def test_unweighted_mean_divides_by_clients(self, authority):
+        updates = [np.full(10, 1.0), np.full(10, 2.0)]
+        mean = authority.open_mean(self.total(authority, updates))
+        np.testing.assert_allclose(mean, np.full(10, 1.5), atol=self.tolerance)
+
+    def test_bytes_round_trip_everywhere(self, authority):
+        key = self.scheme.PublicKey.from_bytes(authority.public_key.to_bytes())
+        assert key == authority.public_key
+        assert key.parameters == authority.public_key.parameters
+        update = np.linspace(-2, 2, self.large_size)
+        batch = self.client(authority).encrypt(update, round=5)
+        again = self.scheme.CiphertextBatch.from_bytes(batch.to_bytes())
+        assert (again.round, again.count, again.weighted, again.clients) == (5, self.large_size, False, 1)
+        aggregator = self.scheme.Aggregator(key)
+        aggregator.add(again.to_bytes())
+        total = self.scheme.Total.from_bytes(aggregator.total().to_bytes())
+        assert (total.round, total.clients) == (5, 1)
+        self.check(authority.open(total.to_bytes()), self.expected(key.parameters, update))
+
+    def test_opening_again_gives_the_same_values(self, authority):
+        total = self.total(authority, [np.linspace(-1, 1, 500)] * 2)
+        np.testing.assert_array_equal(authority.open(total), authority.open(total))
+
+    @pytest.mark.parametrize("threads", [1, 2, 5])
+    def test_threads_do_not_change_sums(self, authority, threads):
+        updates = [np.random.default_rng(i).uniform(-1, 1, self.large_size) for i in range(2)]
+        expected = sum(self.expected(authority.public_key.parameters, u) for u in updates)
+        self.check(authority.open(self.total(authority, updates, threads)), expected)
+
+    def test_two_encryptions_of_one_update_differ(self, authority):
+        encryptor = self.client(authority)
+        update = np.zeros(100)
+        assert encryptor.encrypt(update).to_bytes() != encryptor.encrypt(update).to_bytes()
+
+    def test_clip_saturates_and_counts(self, authority):
+        limit = authority.public_key.parameters.value_limit
+        update = np.array([0.5, 2 * limit, -3 * limit, limit])
+        batch = self.client(authority).encrypt(update, clip=True)
+        assert batch.clipped == 2
+        aggregator = self.scheme.Aggregator(authority.public_key)
+        aggregator.add(batch)
+        self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))
+
+    @staticmethod
+    def half_lost(parameters, size):
+        """A third of the values are zero, and of the others every second one rounds to zero."""
+        step = 2.0**-parameters.fraction_bits
+        return np.tile([0.0, 0.25 * step, -step], size // 3)
+
+    @pytest.mark.every_run("1-float32", "3-float64")
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_values_that_round_to_zero_are_counted(self, authority, dtype, threads):
+        parameters = authority.public_key.parameters
+        update = self.half_lost(parameters, 3000).astype(dtype)
+        encryptor = self.client(authority, threads)
+        with pytest.warns(sf.PrecisionWarning, match="1,000 of the 2,000 values"):
+            batch = encryptor.encrypt(update, round=1)
+        assert batch.underflowed == reference.count_underflowed(update, parameters.fraction_bits) == 1000
+        chosen = sf.Mask.from_indices(np.arange(0, 300, 2), 3000)
+        with pytest.warns(sf.PrecisionWarning, match="50 of the 100 values"):
+            assert encryptor.encrypt(update, chosen, round=2).underflowed == 50
+        with pytest.warns(sf.PrecisionWarning, match="2,000 of the 2,000 values"):
+            weighted = encryptor.encrypt(update, weight=0.25, round=3)
+        assert weighted.underflowed == 2000
+        assert reference.count_underflowed(update, parameters.fraction_bits, 0.25) == 2000
+        assert self.scheme.CiphertextBatch.from_bytes(batch.to_bytes()).underflowed is None
+
+    def test_the_warning_comes_once_a_round_and_says_where(self, authority):
+        update = self.half_lost(authority.public_key.parameters, 300)
+        encryptor = self.client(authority)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for number in (4, 4, 5, 5, 5):
+                encryptor.encrypt(update, round=number)
+        assert [warning.category for warning in caught] == [sf.PrecisionWarning] * 2
+        assert {warning.filename for warning in caught} == {__file__}
+
+    def test_a_tenth_and_zeros_do_not_warn(self, authority):
+        step = 2.0**-authority.public_key.parameters.fraction_bits
+        encryptor = self.client(authority)
+        update = np.concatenate([np.zeros(900), np.full(10, step / 4), np.full(90, step)])
+        assert encryptor.encrypt(update).underflowed == 10
+        assert encryptor.encrypt(np.zeros(100)).underflowed == 0
+        update[-1] = step / 4
+        with pytest.warns(sf.PrecisionWarning):
+            assert encryptor.encrypt(update).underflowed == 11
 
 
 class TestExact(SchemeConformance):
-    @staticmethod
-    def parameters(**changes):
-        return sf.ckks.Parameters(**changes)
+    pass
 
 
 class TestExactLargeRing(SchemeConformance):
-    @staticmethod
-    def parameters(**changes):
-        return sf.ckks.Parameters(ring_degree=4096, **changes)
+    settings: ClassVar = {"ring_degree": 4096}
 
 
 class TestExactManyClients(SchemeConformance):
-    @staticmethod
-    def parameters(**changes):
-        return sf.ckks.Parameters(max_clients=2**14, value_bits=40, fraction_bits=30, **changes)
+    settings: ClassVar = {"max_clients": 2**14, "value_bits": 40, "fraction_bits": 30}
 
 
 class TestSlots(SchemeConformance):
+    settings: ClassVar = {"packing": "slots"}
     tolerance = 2.0**-20
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.ckks.Parameters(packing="slots", **changes)
+
+class TestKahe(SchemeConformance):
+    scheme = sf.kahe
+    make_authority = KnownSession
 
 
-class Paillier(SchemeConformance):
+class TestKaheSmallRing(TestKahe):
+    settings: ClassVar = {"ring_degree": 2048}
+
+
+class TestKaheLargeRing(TestKahe):
+    settings: ClassVar = {"ring_degree": 8192}
+
+
+class TestPads(SchemeConformance):
+    scheme = sf.pads
+    make_authority = KnownSession
+    sizes = (1, 2, 1021, 1022, 9000)
+    weighted_sizes = (1, 1020, 1021, 5000)
+
+
+class TestPadsManyClients(TestPads):
+    settings: ClassVar = {"max_clients": 2**14, "value_bits": 40, "fraction_bits": 30}
+
+
+class TestPaillierDense(SchemeConformance):
     """Keys of 2048 bits where the size is not what is tested: they are the quickest."""
 
     scheme = sf.paillier
     make_authority = staticmethod(authority_for)
-
-
-class TestPaillierDense(Paillier):
+    settings: ClassVar = {"key_bits": 2048}
     sizes = (1, 2, 67, 68, 69, 3000)
     weighted_sizes = (1, 67, 68, 500)
     large_size = 5000
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.paillier.Parameters(key_bits=2048, **changes)
 
-
-class TestPaillierDenseManyClients(Paillier):
+class TestPaillierDenseManyClients(TestPaillierDense):
+    settings: ClassVar = {"key_bits": 2048, "max_clients": 2**14, "value_bits": 40, "fraction_bits": 30}
     sizes = (1, 37, 38, 300)
     weighted_sizes = (1, 36, 37)
     large_size = 700
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.paillier.Parameters(
-            key_bits=2048, max_clients=2**14, value_bits=40, fraction_bits=30, **changes
-        )
 
-
-class TestPaillierSingle(Paillier):
+class TestPaillierSingle(TestPaillierDense):
+    settings: ClassVar = {"key_bits": 2048, "packing": "single"}
     sizes = (1, 2, 65)
     weighted_sizes = (1, 20)
     large_size = 150
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.paillier.Parameters(key_bits=2048, packing="single", **changes)
 
-
-class TestPaillierClassical(Paillier):
+class TestPaillierClassical(TestPaillierDense):
+    settings: ClassVar = {"key_bits": 2048, "randomizer": "classical"}
     sizes = (1, 68, 69, 600)
     weighted_sizes = (1, 68)
     large_size = 700
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.paillier.Parameters(key_bits=2048, randomizer="classical", **changes)
 
-
-class TestPaillierOfTheDefaultSecurity(Paillier):
+class TestPaillierOfTheDefaultSecurity(TestPaillierDense):
+    settings: ClassVar = {}
     sizes = (1, 101, 102)
     weighted_sizes = (1, 101)
     large_size = 300
 
-    @staticmethod
-    def parameters(**changes):
-        return sf.paillier.Parameters(**changes)
+
+@pytest.fixture(scope="module")
+def keys():
+    """By scheme, the public key and what encrypts."""
+    sessions = {name: KnownSession(getattr(sf, name).Parameters()) for name in ("kahe", "pads")}
+    pairs = sf.KeyAuthority(sf.ckks.Parameters()), authority_for(sf.paillier.Parameters(key_bits=2048))
+    made = {name: (one.public_key, one.enrol()) for name, one in sessions.items()}
+    return made | {name: (one.public_key,) * 2 for name, one in zip(("ckks", "paillier"), pairs, strict=True)}
 
 
-def test_what_is_not_of_its_scheme_is_refused():
-    key = sf.KeyAuthority(sf.ckks.Parameters()).public_key
-    for make in (sf.ckks.Encryptor, sf.ckks.Aggregator):
-        with pytest.raises(sf.ParameterError, match="leave purpose and part out"):
-            make(key, part=1)
-    totals, sessions = [], []
-    for scheme in (sf.kahe, sf.pads):
-        sessions.append(scheme.PublicKey.of_session(scheme.Parameters(), bytes(32), bytes(16)))
-        aggregator = scheme.Aggregator(sessions[-1])
-        aggregator.add(
-            scheme.Encryptor(scheme.ClientKey.of_secret(sessions[-1], 0, bytes(32))).encrypt(np.ones(9))
-        )
-        totals.append(aggregator.total())
-        assert type(totals[-1]) is scheme.Total
-        with pytest.raises(sf.ParameterError, match="encrypts nothing"):
-            scheme.Encryptor(sessions[-1])
-    for session, total in zip(sessions, reversed(totals), strict=True):
-        with pytest.raises(sf.KeyMismatchError, match="another scheme"):
-            open_total(session, total, [bytes(32)])
+@pytest.mark.parametrize(
+    ("name", "other"), list(itertools.permutations(("kahe", "pads", "ckks", "paillier"), 2))
+)
+def test_what_is_of_another_scheme_is_refused(name, other, keys):
+    """Its name promises who can open what."""
+    public, own = keys[other]
+    for make, key in ((getattr(sf, name).Encryptor, own), (getattr(sf, name).Aggregator, public)):
+        with pytest.raises(sf.ParameterError, match="expected a PublicKey"):
+            make(key)
+
+
+def test_what_frames_do_not_carry_is_refused(keys):
+    key = keys["ckks"][0]
+    for made in (sf.ckks.Encryptor, sf.ckks.Aggregator):
+        for bound in ({"purpose": "scores"}, {"part": 1}):
+            with pytest.raises(
+                sf.ParameterError, match="only where clients enrol: leave purpose and part out"
+            ):
+                made(key, **bound)
+    frame = sf.ckks.Encryptor(key).encrypt(np.ones(9))
     aggregator = sf.ckks.Aggregator(key)
-    aggregator.add(sf.ckks.Encryptor(key).encrypt(np.ones(9)))
+    with pytest.raises(sf.ParameterError, match="do not say whose they are"):
+        aggregator.add(frame, client=5)
+    aggregator.add(frame)
     with pytest.raises(sf.ParameterError, match="holder of the secret key"):
         aggregator.total().request()
     assert aggregator.total().named_clients == ()

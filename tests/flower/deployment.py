@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from flower.app_in_process import AppInProcess
-from shieldfl.cli.flower.new import new
+from shieldfl.cli.flower import new
 
 BIN = Path(sys.executable).parent
 

@@ -13,7 +13,7 @@ import pytest
 
 from encryption.paillier_keys import decryptor_of, primes, public_key_frame, secret_of
 from shieldfl import _core
-from shieldfl.encryption.paillier import opening
+from shieldfl.encryption import opening
 
 _TURN = itertools.count()
 
@@ -34,7 +34,7 @@ class _Decryptor:
 def ready_keys() -> Iterator[None]:
     """Within it, methods get the keys that were made once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opening, "Decryptor", _Decryptor)
+        patch.setitem(opening.DECRYPTORS, _core.PaillierPublicKey, _Decryptor)
         yield
 
 

@@ -12,11 +12,11 @@ import pytest
 from methods.honest_outcome import honest_outcome
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_enrolling_variant, every_one_of, twins, variants
+from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
 from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.authority.store_tables import read_keys
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask

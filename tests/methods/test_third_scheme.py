@@ -10,7 +10,7 @@ import pytest
 from methods.small_plan import small_plan
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
-from shieldfl.encryption.ckks.scheme import Ckks
+from shieldfl.encryption.ckks import Ckks
 from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
@@ -39,7 +39,7 @@ class Toy(Ckks):
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
-    scheme = Toy(ToyPublicKey)
+    scheme = Toy(ToyPublicKey, ckks.Encryptor, ckks.Aggregator)
     with monkeypatch.context() as patch:
         patch.setitem(REGISTRY, scheme.name, scheme)
         # A class is made with the schemes that are registered by then: a line in the registry comes before.

@@ -55,7 +55,7 @@ class SeededDraws:
 
     def take_place(self, patch: pytest.MonkeyPatch) -> None:
         """Draw by these from now on, whatever is drawn."""
-        for name in draws.__all__:
+        for name in (one for one in vars(SeededDraws) if hasattr(draws, one) and not one.startswith("_")):
             patch.setattr(draws, name, getattr(self, name))
 
 

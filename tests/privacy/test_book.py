@@ -127,8 +127,7 @@ def test_parts_that_are_readable_are_named_once():
 
 
 @pytest.mark.parametrize(
-    "event",
-    ["upload", None, NOISE, object(), NoisedUpload(1, 0, None), DataRelease("1.0")],
+    "event", ["upload", None, NOISE, object(), NoisedUpload(1, 0, None), DataRelease("1.0")]
 )
 def test_an_unknown_event_is_refused(event):
     book = PrivacyBook([NOISED])

@@ -10,9 +10,8 @@ import pytest
 
 from privacy.sum_noise_twin import delta_at, divergence, rounded, shifted, summed
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
-from shieldfl.privacy.discrete_sums import divergences_of_sum, log2_tail
-from shieldfl.privacy.sum_noise import SumNoise, multiplier_for, planned_sum_noise
+from shieldfl.privacy.accountant import divergences_of_sum, epsilon_of, noise_multiplier_for
+from shieldfl.privacy.sum_noise import SumNoise, log2_tail, multiplier_for, planned_sum_noise
 
 DELTA = 1e-5
 ORDERS = (1.1, 2.0, 3.0, 5.5, 8.0)

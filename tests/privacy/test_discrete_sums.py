@@ -10,9 +10,9 @@ import pytest
 
 from privacy.sum_noise_twin import delta_at, divergence, excess, rounded, share, summed
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import ORDERS, epsilon_of
-from shieldfl.privacy.discrete_sums import divergences_of_sum, log2_tail, most_rotated, rounded_norm_squared
+from shieldfl.privacy.accountant import ORDERS, divergences_of_sum, epsilon_of
 from shieldfl.privacy.events import Noise, NoiseOfSum
+from shieldfl.privacy.sum_noise import log2_tail, most_rotated, rounded_norm_squared
 
 BOTH = pytest.mark.parametrize("distribution", ["skellam", "discrete-gaussian"])
 DELTA = 1e-5

@@ -12,9 +12,8 @@ import pytest
 from documentation_pages import doc
 from privacy.sum_noise_twin import divergence_of, excess, of_drawn, summed
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.accountant import ORDERS, divergences_if_hidden, epsilon_of
+from shieldfl.privacy.accountant import ORDERS, divergences_if_hidden, divergences_of_sum, epsilon_of
 from shieldfl.privacy.book import PrivacyBook
-from shieldfl.privacy.discrete_sums import divergences_of_sum
 from shieldfl.privacy.events import (
     ClearUpload,
     ClientsDrawn,

@@ -78,7 +78,7 @@ def test_a_table_of_the_same_distribution_is_made_once() -> None:
     assert NoiseTable.skellam(Fraction(5)) is table
     with pytest.raises(ValueError, match="read-only"):
         table.high[0] = 0
-    assert repr(NoiseTable.skellam(Fraction(5, 2))) == "NoiseTable('skellam', variance=5/2, most=34)"
+    assert NoiseTable.skellam(Fraction(5, 2)).most == 34
 
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(1, 129), Fraction(2**28 + 1), 3.0])

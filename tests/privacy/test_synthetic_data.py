@@ -25,7 +25,7 @@ from shieldfl.privacy.synthetic_data import (
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
-WRONG_RANGES = ((1.0, 1.0), (0.0, math.inf), (-3e38, 3e38), ([0.0, 0.0], [1.0, 1.0]), (0.0,))
+WRONG_RANGES = ((1.0, 1.0), (0.0, math.inf), (-3e38, 3e38), ([0.0, 0.0], [1.0, 1.0]))
 
 
 def samples(count: int, labels: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,7 +165,6 @@ def test_classes_that_the_noise_hides_are_an_error() -> None:
         {"kernel_length": 0.0},
         {"kernel_length": math.inf},
         *({"feature_range": tuple(map(torch.tensor, pair))} for pair in WRONG_RANGES),
-        *({"feature_range": wrong} for wrong in ((0.0, 1.0), None)),
     ],
 )
 def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:

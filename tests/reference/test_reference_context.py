@@ -22,7 +22,7 @@ from reference import kahe as kahe_twin
 from reference import pads as pads_twin
 from shieldfl import _testing
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7
 ROUND, PURPOSE, PART = 4, "scores", 3

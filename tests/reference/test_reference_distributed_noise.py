@@ -10,8 +10,7 @@ import pytest
 
 from reference import distributed_noise as reference
 from reference.ckks import test_seed as insecure_seed
-from shieldfl import _testing
-from shieldfl.privacy.noise_share import rotated
+from shieldfl import _core, _testing
 
 SEED = bytes(range(32))
 
@@ -35,7 +34,7 @@ def small_table(thresholds: list[int], others: list[int]) -> tuple[Any, referenc
 def test_rotations_have_the_same_bits(size: int, dtype: Any, inverse: bool) -> None:
     values = np.random.default_rng(size).standard_normal(size).astype(dtype)
     np.testing.assert_array_equal(
-        rotated(values, SEED, inverse=inverse), reference.rotated(values, SEED, inverse=inverse)
+        _core.rotate(values, SEED, inverse, 1.0), reference.rotated(values, SEED, inverse=inverse)
     )
 
 

@@ -15,7 +15,7 @@ from shieldfl import _core, _testing
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.encryption import purpose_id
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

@@ -13,7 +13,7 @@ from reference import pads as twin
 from shieldfl import _core, _testing
 from shieldfl.encryption import pads
 from shieldfl.encryption.answers import open_total
-from shieldfl.encryption.sum_keys import sum_key
+from shieldfl.encryption.opening import sum_key
 
 CLIENTS, ROUND, SEED = 3, 2, 400
 MANIFEST, AUTHORITY, EPOCH = bytes(range(32)), b"an authority's i", 7

@@ -10,8 +10,7 @@ from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant_and_twin
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import unpack_state
-from shieldfl.authority.round_keys import RoundSigner
-from shieldfl.authority.session_keys import SessionKeys
+from shieldfl.authority.round_keys import RoundSigner, SessionKeys
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
 from shieldfl.methods.masked_average.method import MaskedAverageClient

@@ -25,11 +25,9 @@ from methods.variants import every_variant, labelled, opened_by_aggregator, open
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.granted_keys import ClientKeys
-from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.round_keys import RoundSigner
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption import kahe
-from shieldfl.encryption.registry import REGISTRY
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.training_client import TrainingClient
@@ -57,13 +55,10 @@ PACKAGE = Path(shieldfl.__file__).parent
 HOLDERS = (
     "shieldfl.authority.key_authority",
     "shieldfl.authority.round_keys",
-    "shieldfl.authority.key_file",
-    "shieldfl.authority.session_keys",
-    "shieldfl.authority.sum_key_authority",
     "shieldfl.rounds.authorities",
     "shieldfl.authority.authority_secrets",
     "shieldfl.authority.authority_store",
-    *(scheme.opening for scheme in REGISTRY.values()),
+    "shieldfl.encryption.opening",
 )
 
 

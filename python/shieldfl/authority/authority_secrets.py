@@ -1,15 +1,25 @@
-"""What makes a key authority itself: what it signs with, what secrets are sealed to, what opens its answers."""
+"""What makes a key authority itself: its secrets, and how they, or a secret key, are kept in a key file.
+
+The file is a line of magic, a line of JSON (public, authenticated) and the encrypted secret: scrypt for the passphrase,
+AES-256-GCM for the secret, both from ``cryptography``.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
 import secrets
+import struct
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from shieldfl.array_view import Buffer
+from shieldfl.authority.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
 from shieldfl.authority.store_journal import ENROLMENT_HAS_ENDED
+from shieldfl.authority.total_opener import WEIGHT_BOUNDS
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
@@ -19,22 +29,27 @@ from shieldfl.encryption.enrolment import (
     hpke,
     hpke_suite,
 )
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.stateful import Uncopied
 
-_SIGNING_BYTES = 32
-_PUBLIC_BYTES = 1216
-_MLKEM_BYTES = 64
 _OPENING_DOMAIN = b"shieldfl opening key 1\0"
-EXPORTED_BYTES = _SIGNING_BYTES + _PUBLIC_BYTES + 2 * SECRET_BYTES
-"""Of what :meth:`AuthoritySecrets.export` returns."""
+_EXPORTED = struct.Struct(f"32s1216s{SECRET_BYTES}s{SECRET_BYTES}s")
+"""The signing key, the public enrolment key, the root of what opens answers, and the store's key."""
+EXPORTED_BYTES = _EXPORTED.size
+_MLKEM_BYTES = 64
+_MAGIC = b"shieldfl key file 1\n"
+_TAG_BYTES = 16
+_DIGEST_BYTES = 32
+_MOST_BYTES = 2**28
+"""More than a key and the digests of a million rounds take."""
 
 
 class AuthoritySecrets(Uncopied):
-    """Drawn from the operating system, or taken from :meth:`export`, then without what opens requests.
+    """What makes a key authority itself: what it signs with, what secrets are sealed to, what opens its answers.
 
-    That is the enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it later
-    has every client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
+    Drawn from the operating system, or taken from :meth:`export`, then without what opens requests. That is the
+    enrolment key, which goes before the rest does: whoever has recorded requests and gets hold of it later has every
+    client's first key, and from it those of all rounds. Raises ParameterError; ShieldError.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
@@ -52,11 +67,8 @@ class AuthoritySecrets(Uncopied):
         else:
             if len(exported) != EXPORTED_BYTES:
                 raise ParameterError(f"an authority's secrets have {EXPORTED_BYTES} bytes")
-            lengths = (_SIGNING_BYTES, _PUBLIC_BYTES, SECRET_BYTES, SECRET_BYTES)
-            ends = [sum(lengths[: n + 1]) for n in range(len(lengths))]
-            parts = [exported[end - length : end] for end, length in zip(ends, lengths, strict=True)]
-            self.signing_key = ed25519.Ed25519PrivateKey.from_private_bytes(parts[0])
-            public_key, self._opening_root, self.store_key = parts[1:]
+            signing, public_key, self._opening_root, self.store_key = _EXPORTED.unpack(exported)
+            self.signing_key = ed25519.Ed25519PrivateKey.from_private_bytes(signing)
         self.identity = AuthorityIdentity(self.signing_key.public_key().public_bytes_raw(), public_key)
         """Of these, what is public."""
 
@@ -67,12 +79,8 @@ class AuthoritySecrets(Uncopied):
 
     def export(self) -> bytes:
         """Return all of them but the enrolment key, for a sealed file."""
-        return bytes(
-            self.signing_key.private_bytes_raw()
-            + self.identity.enrolment_key
-            + self._opening_root
-            + self.store_key
-        )
+        signing: bytes = self.signing_key.private_bytes_raw()
+        return signing + self.identity.enrolment_key + self._opening_root + self.store_key
 
     def opening_key(self, manifest_digest: bytes) -> bytes:
         """Return what opens the answers of the sessions with this manifest, and of no others: 32 bytes, secret."""
@@ -82,10 +90,7 @@ class AuthoritySecrets(Uncopied):
     def enrolment_key(self) -> bytes | None:
         """What opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
         enrolment = self._enrolment  # read once: it may be erased meanwhile
-        if enrolment is None:
-            return None
-        mlkem, x25519 = enrolment
-        return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
+        return None if enrolment is None else b"".join(key.private_bytes_raw() for key in enrolment)
 
     def take_enrolment_key(self, key: bytes | None) -> None:
         """Take what opens requests, None to erase it. Raises ParameterError for the key of another authority."""
@@ -118,8 +123,7 @@ class AuthoritySecrets(Uncopied):
         enrolment = self._enrolment  # read once: it may be erased meanwhile
         if enrolment is None:
             raise PolicyError(ENROLMENT_HAS_ENDED)
-        private_key = hpke().MLKEM768X25519PrivateKey(*enrolment)
-        suite = hpke_suite()
+        private_key, suite = hpke().MLKEM768X25519PrivateKey(*enrolment), hpke_suite()
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -134,23 +138,6 @@ class AuthoritySecrets(Uncopied):
         return asked.client, bytes(secret)
 
 
-@dataclass(frozen=True)
-class JointKeys:
-    """An authority's own secrets, and all those that have to answer beside it.
-
-    Raises ParameterError for a group that the authority is not in.
-    """
-
-    owner: AuthoritySecrets
-    """Drawn for this session alone: the others know what is public of them."""
-    group: AuthorityGroup
-    """In the order in which their parts of requests and answers stand."""
-
-    def __post_init__(self) -> None:
-        if self.owner.identity not in self.group.members:
-            raise ParameterError("the session is of other key authorities than this one")
-
-
 def _enrolment_modules() -> tuple[Any, Any]:
     mlkem, x25519 = (cryptographic(f"asymmetric.{name}", "key authorities") for name in ("mlkem", "x25519"))
     return mlkem, x25519
@@ -158,3 +145,152 @@ def _enrolment_modules() -> tuple[Any, Any]:
 
 def _public_bytes(enrolment: tuple[Any, Any]) -> bytes:
     return b"".join(key.public_key().public_bytes_raw() for key in enrolment)
+
+
+@dataclass(frozen=True)
+class JointKeys:
+    """An authority's own secrets, and all those that have to answer beside it."""
+
+    owner: AuthoritySecrets
+    """Drawn for this session alone: the others know what is public of them."""
+    group: AuthorityGroup
+    """In the order in which their parts of requests and answers stand; the owner is among them."""
+
+
+@dataclass
+class Contents(Uncopied):
+    """What a key file holds. ``secret`` is a bytearray so that its owner can overwrite it."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
+
+    public_key: bytes
+    min_clients: int
+    one_total_per_round: bool
+    opened: dict[int, str]
+    secret: bytearray
+    opened_coefficients: int = 0
+    weight_bounds: tuple[float, float] = WEIGHT_BOUNDS
+
+    def __del__(self) -> None:
+        """Overwrite the secret, whoever forgot it."""
+        secret = getattr(self, "secret", bytearray())
+        secret[:] = bytes(len(secret))
+
+    def __repr__(self) -> str:
+        return f"Contents(secret of {len(self.secret)} bytes)"
+
+
+def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
+    """Write a key file with mode 0600; an existing one is replaced in one step."""
+    salt, nonce = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(NONCE_BYTES)
+    cipher = passphrase_cipher(passphrase, salt)
+    header = {
+        "salt": salt.hex(),
+        "nonce": nonce.hex(),
+        "public_key": base64.b64encode(contents.public_key).decode(),
+        "min_clients": contents.min_clients,
+        "one_total_per_round": contents.one_total_per_round,
+        "weight_bounds": contents.weight_bounds,
+        "opened_coefficients": contents.opened_coefficients,
+        "opened": {str(number): digest for number, digest in contents.opened.items()},
+    }
+    head = _MAGIC + json.dumps(header).encode() + b"\n"
+    sealed = cipher.encrypt(nonce, contents.secret, head)
+    write_private_file(path, head + sealed)
+
+
+class _Head(NamedTuple):
+    contents: Contents
+    salt: bytes
+    nonce: bytes
+    length: int
+
+
+def read_key_file(path: Path, passphrase: str) -> Contents:
+    """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    head = parse_head(data, str(path))
+    cipher = passphrase_cipher(passphrase, head.salt)
+    from cryptography.exceptions import InvalidTag
+
+    contents = head.contents
+    try:
+        contents.secret = bytearray(cipher.decrypt(head.nonce, data[head.length :], data[: head.length]))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+    return contents
+
+
+def parse_head(data: bytes, name: str) -> _Head:
+    """Check all of a file, called ``name`` in errors, that takes no passphrase. Raises WireFormatError."""
+    end = data.find(b"\n", len(_MAGIC)) + 1
+    if not data.startswith(_MAGIC) or end == 0 or len(data) > _MOST_BYTES:
+        raise WireFormatError(f"{name} is not a shieldfl key file")
+    try:
+        header = json.loads(data[len(_MAGIC) : end], object_pairs_hook=_without_duplicates)
+        head = _Head(
+            _read_contents(header), bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"]), end
+        )
+    # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex, no base64.
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise WireFormatError(f"{name} is a damaged key file") from error
+    if (len(head.salt), len(head.nonce)) != (SALT_BYTES, NONCE_BYTES) or len(data) - end < _TAG_BYTES:
+        raise WireFormatError(f"{name} is a damaged key file")
+    return head
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _read_contents(header: Any) -> Contents:
+    """Read the fields; ValueError or TypeError for any that :func:`write_key_file` does not write."""
+    opened = _of_type(header["opened"], dict)
+    one_total_per_round = _of_type(header["one_total_per_round"], bool)
+    return Contents(
+        public_key=base64.b64decode(_of_type(header["public_key"], str), validate=True),
+        min_clients=_count(header["min_clients"], least=1),
+        one_total_per_round=one_total_per_round,
+        opened={_round(number): _digest(digest) for number, digest in opened.items()},
+        secret=bytearray(),
+        # Older files lack both.
+        opened_coefficients=_count(header.get("opened_coefficients", 0), least=0),
+        weight_bounds=_bounds(header.get("weight_bounds", list(WEIGHT_BOUNDS))),
+    )
+
+
+def _of_type(value: Any, expected: type) -> Any:
+    if type(value) is not expected:
+        raise TypeError(f"expected {expected.__name__}")
+    return value
+
+
+def _count(value: Any, least: int) -> int:
+    number = _of_type(value, int)
+    if not least <= number < 2**64:
+        raise ValueError("a number is out of range")
+    return int(number)
+
+
+def _bounds(value: Any) -> tuple[float, float]:
+    smallest, largest = (_of_type(bound, float) for bound in _of_type(value, list))
+    if not 0.0 < smallest <= largest < float("inf"):
+        raise ValueError("no bounds of weights")
+    return smallest, largest
+
+
+def _round(text: str) -> int:
+    number = _count(int(text), least=0)
+    if str(number) != text:
+        raise ValueError("a round is no plain number")
+    return number
+
+
+def _digest(value: Any) -> str:
+    if len(bytes.fromhex(_of_type(value, str))) != _DIGEST_BYTES:
+        raise ValueError("a digest has another length")
+    return str(value)

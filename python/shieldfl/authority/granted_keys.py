@@ -21,11 +21,8 @@ from shieldfl.stateful import Uncopied, refuse_unless
 class AnswerOpener(TotalOpener[Any]):
     """Opens those totals that the authority has answered for, and no others; holds no client's key.
 
-    Parameters
-    ----------
-    public_key : of the session, with the authority's identity.
-    opening_key : what the authority granted, 32 bytes for each; secret.
-    min_clients, weight_bounds, threads, purpose : as for :class:`TotalOpener`.
+    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each authority,
+    secret. The others are as for :class:`TotalOpener`.
     """
 
     _why_uncopied = "holds what opens answers and is neither copied nor pickled"
@@ -56,15 +53,13 @@ class AnswerOpener(TotalOpener[Any]):
         self._given, self._beside = answer, beside
 
     def has_opened(self, total: Any) -> bool:
-        """Say whether this total was opened here."""
         return total.digest() in self._opened
 
-    def checked_request(self, total: Any) -> bytes:
-        """Return what a total was asked for with. Raises KeyMismatchError unless the answer is the one to it."""
-        _, request = self._sum_keys(total)
-        return request
+    def sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
+        """Return what opens a total, and what it was asked for with.
 
-    def _sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
+        Raises KeyMismatchError unless the answer is the one to it.
+        """
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
         key = self._public_key
@@ -82,7 +77,7 @@ class AnswerOpener(TotalOpener[Any]):
 
     def _answer(self, total: Any) -> Answer:
         key = self._public_key
-        sum_keys, request = self._sum_keys(total)
+        sum_keys, request = self.sum_keys(total)
         answer = Answer(*open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None))
         self._opened.add(total.digest())
         self.request = request
@@ -96,13 +91,8 @@ _NOT_GRANTED = "this role was granted no answers: have it enrolled, and take wha
 class GrantRequest(Uncopied):
     """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
 
-    Each key authority has one of its own, sealed to it alone.
-
-    Parameters
-    ----------
-    check : of the federation, with the session's digest.
-    client : the client's number, or the name in which an aggregator asks.
-    drawn : the secrets, 32 bytes for each authority; None draws them.
+    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them. ``client`` is a
+    number, or the name in which an aggregator asks.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -123,7 +113,6 @@ class GrantRequest(Uncopied):
         """For each authority a piece that it alone can read."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a request in another name, and for keys of other lengths."""
         count = len(self._check.identity.members)
         refuse_unless(len(self._grant_key) == SECRET_BYTES * count)
         pieces = piece_of_each(self.request, count)
@@ -148,13 +137,7 @@ class GrantRequest(Uncopied):
 
 
 class ClientKeys(Uncopied):
-    """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share.
-
-    Parameters
-    ----------
-    check : of the federation, with the session's digest.
-    client : the client's number.
-    """
+    """Drawn by the client itself, in which nobody but the key authority, to whom it is sealed, has a share."""
 
     _why_uncopied = "hold a client's secrets and are neither copied nor pickled"
 
@@ -188,7 +171,6 @@ class ClientKeys(Uncopied):
             refuse_unless(False)
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for keys at different rounds."""
         refuse_unless(len({key.round for key in self._keys.values()}) == 1)
 
     @property
@@ -202,18 +184,11 @@ class ClientKeys(Uncopied):
             key.advance_to(round_number)
 
     def key(self, purpose: str) -> Any:
-        """Return the ``ClientKey`` for a purpose."""
         return self._keys[purpose]
 
 
 class GrantedKeys(Uncopied):
-    """Opens what the key authority has answered to one that it was granted to.
-
-    Parameters
-    ----------
-    check : of the federation.
-    min_clients, weight_bounds, threads : as for the authority's keys.
-    """
+    """Opens what the key authority has answered to one that it was granted to."""
 
     _why_uncopied = "hold what opens answers and are neither copied nor pickled"
 
@@ -234,16 +209,15 @@ class GrantedKeys(Uncopied):
         self._weight_bounds = weight_bounds
         self._threads = threads
         self._openers: dict[str, AnswerOpener] = {}
-        self._newest_request = b""
+        self.newest_request = b""
+        """What the last total that was opened was asked for with."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for what opens no answers."""
         expected = SECRET_BYTES * len(self.check.identity.members)
         refuse_unless(self._opening_key is None or len(self._opening_key) == expected)
 
     @property
     def newest_round(self) -> int:
-        """The round that was begun last; -1 before the first."""
         return self._round
 
     def grant(self, opening_key: bytes) -> None:
@@ -256,7 +230,7 @@ class GrantedKeys(Uncopied):
         self._opening_key = opening_key
 
     def opens_as(self, other: GrantedKeys) -> bool:
-        """Say whether it opens, by the same checks, what another one does: of one session, granted the same."""
+        """Say whether it opens, by the same checks, what another one does."""
         return (
             self.check.manifest_digest == other.check.manifest_digest
             and (self._min_clients, self._weight_bounds) == (other._min_clients, other._weight_bounds)
@@ -265,10 +239,7 @@ class GrantedKeys(Uncopied):
         )
 
     def shared_secret(self) -> bytes:
-        """Return what all who were granted answers of this session have in common, 32 bytes; secret.
-
-        Raises PolicyError before a grant.
-        """
+        """Return what all with a grant of this session have in common, 32 bytes; secret. Raises PolicyError."""
         if self._opening_key is None:
             raise PolicyError(_NOT_GRANTED)
         return hmac.digest(self._opening_key, _SECRET_DOMAIN + self.check.manifest_digest, "sha256")
@@ -304,19 +275,13 @@ class GrantedKeys(Uncopied):
 
         Raises KeyMismatchError unless the authority has given this answer for this very total, PolicyError.
         """
-        return self._opener(purpose, answer, beside).checked_request(total)
+        return self._opener(purpose, answer, beside).sum_keys(total)[1]
 
     def go_back(self, round_number: int) -> None:
         """Stand at an earlier round, with no answer: the one that was begun was none of the authority's."""
         self._round, self._openers = round_number, {}
 
-    @property
-    def newest_request(self) -> bytes:
-        """What the last total that was opened, or looked at, was asked for with."""
-        return self._newest_request
-
     def opener(self, round_number: int, purpose: str = "update") -> AnswerOpener:
-        """Return what opens the total that was answered for last."""
         if round_number == self._round and purpose in self._openers:
             return self._openers[purpose]
         raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
@@ -325,4 +290,4 @@ class GrantedKeys(Uncopied):
         """Forget the answer, which was used."""
         opener = self._openers.pop(purpose, None)
         if opener is not None:
-            self._newest_request = opener.request
+            self.newest_request = opener.request

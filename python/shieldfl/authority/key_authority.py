@@ -1,19 +1,32 @@
-"""The key authority: the only holder of a secret key, and the keeper of what may be opened with it."""
+"""Key authorities: the only holders of secret keys, and the keepers of what may be opened with them.
+
+A pair of keys opens totals. Where clients enrol, an authority answers who is in a total with what opens it, once.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+import struct
 import threading
-from importlib import import_module
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import shieldfl._core as _core
-from shieldfl.authority import key_file
-from shieldfl.authority.authority_secrets import AuthoritySecrets
+from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
+from shieldfl.authority.authority_secrets import (
+    EXPORTED_BYTES,
+    AuthoritySecrets,
+    Contents,
+    read_key_file,
+    write_key_file,
+)
 from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.sum_key_authority import SumKeyAuthority, reopened_authority
+from shieldfl.authority.store_file import remove_file
+from shieldfl.authority.store_journal import ClientKey as StoredKey
+from shieldfl.authority.store_journal import Grant, Keys, Position, SessionRules
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -23,245 +36,100 @@ from shieldfl.authority.total_opener import (
     checked_min_clients,
     checked_weight_bounds,
 )
-from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.encryption.interface import Scheme
+from shieldfl.encryption.answers import open_total, read_answer, sealed_answer
+from shieldfl.encryption.encryption import SchemeTotal, purpose_id
+from shieldfl.encryption.enrolment import (
+    SECRET_BYTES,
+    AuthorityGroup,
+    AuthorityIdentity,
+    client_number,
+    grant_key,
+    sealed_grant,
+)
 from shieldfl.encryption.keys import EnrolledPublicKey
+from shieldfl.encryption.opening import DECRYPTORS
+from shieldfl.encryption.opening import sum_key as computed_sum_key
 from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import REGISTRY, scheme_of
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.encryption.registry import REGISTRY, Scheme, scheme_of
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
-__all__ = ["KeyAuthority"]
+__all__ = ["KeyAuthority", "SumKeyAuthority"]
 
 MOST_OPENED_COEFFICIENTS = 2**32
 """Under one key: that no opened sum holds encryption noise is proved for so many (docs/packings.md)."""
+MOST_VALUES = 2**32
+"""Of a total that is answered for, where nothing else is said: a number in a request decides how much is computed."""
 
-Parameters = SchemeParameters[Any, Any]
-Total = SchemeTotal
 SessionKey = TypeVar("SessionKey", bound=EnrolledPublicKey)
 
-
-def _scheme_of_key_frame(public_key: bytes) -> Scheme:
-    kind = _core.summarise_frame(public_key).kind_name
-    for name, scheme in REGISTRY.items():
-        if kind == f"{name} public key":
-            return scheme
-    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
+_MANIFEST_DOMAIN = b"shieldfl session 1\0"
+_SETTLED = struct.Struct("<Q")
+"""What follows the authority's own secrets in a key file: ``most_values``; then the group, where it is in one."""
 
 
-class OpenedTotals:
-    """One total for each round, a budget for the key, and the first answer to the newest total. Not thread-safe.
+class KeyAuthority(TotalOpener[Key]):
+    """Makes keys of a scheme, gives away what is public of them, and opens totals, or answers for those who do.
 
-    A total that is asked for again gets the answer that it got, not another computation: whoever sees a right and a
-    faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an older total is
-    opened again, with the same result and all checks.
-
-    Parameters
-    ----------
-    digests : of the total that was opened, by round.
-    coefficients : that were opened so far.
-    """
-
-    def __init__(self, digests: dict[int, str], coefficients: int) -> None:
-        self.digests = digests
-        self.coefficients = coefficients
-        self._newest: tuple[str, Answer] | None = None
-
-    def find(self, round_number: int, digest: str) -> Answer | None:
-        """Return the first answer to this total, None if it has to be opened. Raises PolicyError for another one."""
-        if self.digests.get(round_number, digest) != digest:
-            raise PolicyError(
-                f"a different total of round {round_number} was opened before: the difference of the two could "
-                "be one client's update. Start a new round"
-            )
-        if self._newest is None or self._newest[0] != digest:
-            return None
-        return self._newest[1].copy()
-
-    def check_budget(self, round_number: int, digest: str, coefficients: int) -> None:
-        """Raise PolicyError where so many coefficients more are too many for the key."""
-        if self.coefficients + self._cost(round_number, digest, coefficients) > MOST_OPENED_COEFFICIENTS:
-            raise PolicyError(
-                f"this key has opened {self.coefficients:,} coefficients, and {coefficients:,} more would pass the "
-                f"{MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
-            )
-
-    def remember(
-        self, round_number: int, digest: str, coefficients: int, answer: Answer, *, keep: bool
-    ) -> None:
-        """Take note of an answer before it leaves, and keep it, if so asked, for :meth:`find`."""
-        self.coefficients += self._cost(round_number, digest, coefficients)
-        self.digests[round_number] = digest
-        if keep:
-            self._newest = digest, answer.copy()
-
-    def forget_answer(self) -> None:
-        """Drop the answer that is kept; which totals were opened, and how much, stays known."""
-        self._newest = None
-
-    def _cost(self, round_number: int, digest: str, coefficients: int) -> int:
-        # The same sums once more tell nothing more.
-        return 0 if self.digests.get(round_number) == digest else coefficients
-
-
-class _OfKeyPair(TotalOpener[Key]):
-    """How a key authority is set up with a key pair.
-
-    Not in KeyAuthority itself: a type checker asks ``__init__`` what a class makes where that has both, and only
-    ``__new__`` says that it may be another one.
-    """
-
-    def __init__(
-        self,
-        params: SchemeParameters[Any, Key],
-        min_clients: int = LEAST_THAT_HIDES,
-        one_total_per_round: bool = True,
-        *,
-        threads: int | None = None,
-        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
-    ) -> None:
-        scheme = scheme_of(params)
-        min_clients = checked_min_clients(params, min_clients)
-        checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
-        decryptor = import_module(scheme.opening).Decryptor(params._handle)
-        self._set_up(
-            scheme, decryptor, min_clients, one_total_per_round, {}, threads, weight_bounds=weight_bounds
-        )
-
-    def _set_up(
-        self,
-        scheme: Scheme,
-        decryptor: Any,
-        min_clients: int,
-        one_total_per_round: bool,
-        opened: dict[int, str],
-        threads: int | None,
-        opened_coefficients: int = 0,
-        *,
-        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
-    ) -> None:
-        super().__init__(scheme.PublicKey(decryptor.public_key), min_clients, weight_bounds, threads)
-        # Takes totals of its own scheme alone, which is seen to before.
-        self._decryptor = decryptor
-        self._opened = OpenedTotals(opened, opened_coefficients)
-        self._lock = threading.Lock()
-        self.one_total_per_round = bool(one_total_per_round)
-
-
-class KeyAuthority(_OfKeyPair[Key]):
-    """Makes a key pair, gives away the public half and opens totals with the secret one.
-
-    It refuses (PolicyError) a total of fewer than ``min_clients`` clients and, with ``one_total_per_round``, a
-    second, different total of a round: the difference of two totals can be one client's update. The same
-    total can be opened again and gives the same values, so that a lost answer can be asked for again; the newest
-    one is answered from memory. A key opens 2^32 coefficients, then nothing more.
+    It makes a :class:`KeyPairAuthority`, or, under ``kahe`` and ``pads``, a :class:`SumKeyAuthority`, which clients
+    enrol with and which takes more settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients
+    and a second, different total of a round: the difference of two totals can be one client's update. The same total
+    gives the same values again, so that a lost answer can be asked for again.
 
     **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
     ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update
     under this key that it has recorded, of all rounds (docs/threat-model.md). Methods do so by
     :class:`~shieldfl.authority.round_keys.RoundKeys`.
 
-    The number of clients is what the total states. An aggregator that lies about it is outside the threat
-    model (docs/threat-model.md).
-
     Parameters
     ----------
-    params : ckks.Parameters or paillier.Parameters. A Paillier key takes seconds to make. For kahe.Parameters it is a
-        :class:`~shieldfl.authority.sum_key_authority.SumKeyAuthority` that is made, which clients enrol with.
+    params : of a scheme. A Paillier key takes seconds to make.
     min_clients : the fewest clients of a total that is opened, at least 1 and at most ``params.max_clients``. Below 3
         a sum hides nothing among those who know one of its parts: say so on purpose.
-    one_total_per_round : False gives up the protection against differences, and computes each answer anew.
+    one_total_per_round : False gives up the protection against differences, and computes each answer anew; of a pair of
+        keys alone.
     threads : for opening; None for as many as the work is worth.
     weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0. Whoever takes part
         can encrypt any weight, also a negative one, so a mean is given only where the sum of all is one that weights
         within these bounds can have. By default 1/64 and 1.
     """
 
-    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
-
     @overload
-    def __new__(  # type: ignore[misc]  # what is made is no KeyAuthority, and all that follows from it is true
-        cls,
-        params: SchemeParameters[Any, SessionKey],
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-        most_values: int = ...,
-        owner: AuthoritySecrets | None = ...,
-        store: AuthorityStore | str | PathLike[str] | None = ...,
-        public_key: Any = ...,
-        purpose: str | None = ...,
+    def __new__(
+        cls, params: SchemeParameters[Any, SessionKey], *settled: Any, **options: Any
     ) -> SumKeyAuthority[SessionKey]: ...
 
     @overload
     def __new__(
-        cls,
-        params: SchemeParameters[Any, Key],
-        min_clients: int = ...,
-        one_total_per_round: bool = ...,
-        *,
-        threads: int | None = ...,
-        weight_bounds: tuple[float, float] = ...,
-    ) -> KeyAuthority[Key]: ...
+        cls, params: SchemeParameters[Any, Key], *settled: Any, **options: Any
+    ) -> KeyPairAuthority[Key]: ...
 
-    def __new__(cls, params: Any = None, *arguments: Any, **options: Any) -> Any:
-        """Make a :class:`~shieldfl.authority.sum_key_authority.SumKeyAuthority` for schemes in which clients enrol."""
-        if params is not None and scheme_of(params).enrols:
-            return SumKeyAuthority(params, *arguments, **options)
-        return super().__new__(cls)
+    def __new__(cls, params: Any, *settled: Any, **options: Any) -> Any:
+        """Make the kind that the scheme of the parameters has."""
+        kind: Any = cls
+        if cls is KeyAuthority:
+            kind = SumKeyAuthority if scheme_of(params).enrols else KeyPairAuthority
+        return object.__new__(kind)
 
-    @property
-    def opened_coefficients(self) -> int:
-        """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
-        return self._opened.coefficients
-
-    def _answer(self, total: Total) -> Answer:
-        digest = hashlib.sha256(total.to_bytes()).hexdigest()
-        coefficients = import_module(self._scheme.opening).opened_coefficients(total)
-        with self._lock:
-            answer = self._opened.find(total.round, digest) if self.one_total_per_round else None
-            if answer is None:
-                self._opened.check_budget(total.round, digest, coefficients)
-                answer = Answer(*self._held_decryptor().open(total.parsed, self._threads))
-                self._opened.remember(
-                    total.round, digest, coefficients, answer, keep=self.one_total_per_round
-                )
-        return answer
-
-    def has_opened(self, total: Total) -> bool:
-        """Say whether a total of this one's round was opened."""
-        with self._lock:
-            return total.round in self._opened.digests
-
-    def contents(self) -> key_file.Contents:
-        """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
-        with self._lock:
-            return key_file.Contents(
-                public_key=self.public_key.to_bytes(),
-                min_clients=self.min_clients,
-                one_total_per_round=self.one_total_per_round,
-                opened=dict(self._opened.digests),
-                weight_bounds=self.weight_bounds,
-                secret=self._held_decryptor().export_secret(),
-                opened_coefficients=self._opened.coefficients,
-            )
+    def contents(self) -> Contents:
+        """Return what :meth:`save` writes, whose secret the receiver overwrites."""
+        raise NotImplementedError
 
     def save(self, path: str | Path, passphrase: str) -> None:
-        """Write the key pair, under the passphrase, with what was opened so far; file mode 0600.
+        """Write what makes the authority itself, under the passphrase; file mode 0600.
 
-        Save again after opening, or a restarted authority forgets which totals it opened. Needs the
-        ``cryptography`` package. Raises ParameterError for an empty passphrase, OSError.
+        A pair of keys with what was opened so far: save again after opening, or a restarted authority forgets which
+        totals it opened. Where clients enrol, once, before the first one does: what happens afterwards is in its store,
+        and :meth:`load` needs both. Needs the ``cryptography`` package. Raises PolicyError for an authority whose
+        memory ends with the process, and for keys that were wiped; ParameterError for an empty passphrase; OSError.
         """
         contents = self.contents()
         try:
-            key_file.write(Path(path), passphrase, contents)
+            write_key_file(Path(path), passphrase, contents)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
 
-    @classmethod
+    @staticmethod
     def load(
-        cls,
         path: str | Path,
         passphrase: str,
         *,
@@ -285,7 +153,7 @@ class KeyAuthority(_OfKeyPair[Key]):
         WireFormatError for no key file at all, and a damaged store; PolicyError for an old copy of a store, and for one
         that another process holds; DataError; ParameterError for a store that is missing, or is there for nothing.
         """
-        contents = key_file.read(Path(path), passphrase)
+        contents = read_key_file(Path(path), passphrase)
         scheme = _scheme_of_key_frame(contents.public_key)
         if scheme.enrols != (store is not None):
             raise ParameterError(
@@ -294,46 +162,500 @@ class KeyAuthority(_OfKeyPair[Key]):
                 else "the key file has all that its authority knows: pass no store"
             )
         if store is None:
-            return cls.of_contents(contents, threads=threads)
+            return KeyPairAuthority.of_contents(contents, threads=threads)
         public_key = scheme.PublicKey.from_bytes(contents.public_key)
-        return reopened_authority(
-            contents, public_key, store, threads=threads, at_least=at_least, restored=restored
-        )
+        return _reopened(contents, public_key, store, threads, at_least, restored)
+
+    def __repr__(self) -> str:
+        return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
+
+
+def _scheme_of_key_frame(public_key: bytes) -> Scheme:
+    kind = _core.summarise_frame(public_key).kind_name
+    for name, scheme in REGISTRY.items():
+        if kind == f"{name} public key":
+            return scheme
+    raise WireFormatError("the key file holds the key of no scheme that this version has: update shieldfl")
+
+
+class KeyPairAuthority(KeyAuthority[Key]):
+    """Holds one secret key, and opens one total of each round with it; a key opens 2^32 coefficients, then nothing.
+
+    A total that is asked for again gets the answer that it got, not another computation: whoever sees a right and a
+    faulty one of a Paillier total knows the key. Memory is bounded by keeping the newest alone; an older total is
+    opened again, with the same result and all checks. The number of clients is what the total states: an aggregator
+    that lies about it is outside the threat model (docs/threat-model.md).
+
+    Parameters
+    ----------
+    params, min_clients, one_total_per_round, threads, weight_bounds : as for :class:`KeyAuthority`.
+    """
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: use save()"
+
+    def __init__(
+        self,
+        params: SchemeParameters[Any, Key],
+        min_clients: int = LEAST_THAT_HIDES,
+        one_total_per_round: bool = True,
+        *,
+        threads: int | None = None,
+        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
+    ) -> None:
+        scheme = scheme_of(params)
+        min_clients = checked_min_clients(params, min_clients)
+        checked_weight_bounds(weight_bounds)  # before a key is made, which can take seconds
+        decryptor = DECRYPTORS[scheme.PublicKey._core_class](params._handle)
+        self._begin(scheme, decryptor, min_clients, weight_bounds, threads)
+        self.one_total_per_round = bool(one_total_per_round)
+
+    def _begin(
+        self,
+        scheme: Scheme,
+        decryptor: Any,
+        min_clients: int,
+        bounds: tuple[float, float],
+        threads: int | None,
+    ) -> None:
+        super().__init__(scheme.PublicKey(decryptor.public_key), min_clients, bounds, threads)
+        self._decryptor = decryptor
+        self._opened: dict[int, str] = {}
+        """The digest of the total that was opened, by round."""
+        self._newest: tuple[str, Answer] | None = None
+        """The digest of the total that was opened last, and the first answer to it."""
+        self.opened_coefficients = 0
+        """How many coefficients (CKKS) or values (Paillier) were opened under the key; 2^32 at most."""
+        self._lock = threading.Lock()
 
     @classmethod
-    def of_contents(cls, contents: key_file.Contents, *, threads: int | None = None) -> KeyAuthority:
+    def of_contents(cls, contents: Contents, *, threads: int | None = None) -> KeyPairAuthority:
         """Make an authority of what :meth:`contents` gave, whose secret is overwritten. Raises WireFormatError."""
         try:
             scheme = _scheme_of_key_frame(contents.public_key)
-            opening = import_module(scheme.opening)
-            public_key = opening.KeyPair.from_bytes(contents.public_key)
-            decryptor = opening.Decryptor.import_secret(public_key, contents.secret)
+            pair = scheme.PublicKey._core_class
+            decryptor = DECRYPTORS[pair].import_secret(pair.from_bytes(contents.public_key), contents.secret)
         finally:
             contents.secret[:] = bytes(len(contents.secret))
-        authority: KeyAuthority = object.__new__(cls)
-        authority._set_up(
-            scheme,
-            decryptor,
-            contents.min_clients,
-            contents.one_total_per_round,
-            contents.opened,
-            threads,
-            contents.opened_coefficients,
-            weight_bounds=contents.weight_bounds,
-        )
+        authority: KeyPairAuthority = object.__new__(cls)
+        authority._begin(scheme, decryptor, contents.min_clients, contents.weight_bounds, threads)
+        authority.one_total_per_round = contents.one_total_per_round
+        authority._opened = contents.opened
+        authority.opened_coefficients = contents.opened_coefficients
         return authority
+
+    def _answer(self, total: SchemeTotal) -> Answer:
+        digest = hashlib.sha256(total.to_bytes()).hexdigest()
+        more = self._scheme.opened_coefficients(total)
+        with self._lock:
+            before = self._opened.get(total.round)
+            if self.one_total_per_round:
+                if before not in (None, digest):
+                    raise PolicyError(
+                        f"a different total of round {total.round} was opened before: the difference of the two could "
+                        "be one client's update. Start a new round"
+                    )
+                if self._newest is not None and self._newest[0] == digest:
+                    return self._newest[1].copy()
+            cost = 0 if before == digest else more  # the same sums once more tell nothing more
+            if self.opened_coefficients + cost > MOST_OPENED_COEFFICIENTS:
+                raise PolicyError(
+                    f"this key has opened {self.opened_coefficients:,} coefficients, and {more:,} more would pass the "
+                    f"{MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
+                )
+            answer = Answer(*self._held_decryptor().open(total.parsed, self._threads))
+            # Noted before it leaves.
+            self.opened_coefficients += cost
+            self._opened[total.round] = digest
+            if self.one_total_per_round:
+                self._newest = digest, answer.copy()
+        return answer
+
+    def has_opened(self, total: SchemeTotal) -> bool:
+        """Say whether a total of this one's round was opened."""
+        with self._lock:
+            return total.round in self._opened
+
+    def contents(self) -> Contents:
+        """Return the key pair, whose secret the receiver overwrites, with what was opened so far."""
+        with self._lock:
+            return Contents(
+                public_key=self.public_key.to_bytes(),
+                min_clients=self.min_clients,
+                one_total_per_round=self.one_total_per_round,
+                opened=dict(self._opened),
+                weight_bounds=self.weight_bounds,
+                secret=self._held_decryptor().export_secret(),
+                opened_coefficients=self.opened_coefficients,
+            )
 
     def wipe(self) -> None:
         """Give the secret key up: its memory is overwritten, and nothing more is opened or saved (PolicyError)."""
         with self._lock:
             # The only reference: the core overwrites the key's memory as it frees it.
-            self._decryptor = None
-            self._opened.forget_answer()
+            self._decryptor = self._newest = None
 
     def _held_decryptor(self) -> Any:
         if self._decryptor is None:
             raise PolicyError("the secret key was wiped: make a new KeyAuthority for the next round")
         return self._decryptor
 
-    def __repr__(self) -> str:
-        return f"KeyAuthority(key_id={self.public_key.id.hex()}, min_clients={self.min_clients})"
+
+def session_key(
+    params: SchemeParameters[Any, Key],
+    authority: AuthorityIdentity | AuthorityGroup,
+    min_clients: int,
+    most_values: int = MOST_VALUES,
+    *,
+    epoch: int = 0,
+) -> Key:
+    """Begin a session: its public key, on which all who take part settle, whichever of several authorities made it.
+
+    Parameters
+    ----------
+    params : of the session.
+    authority : whose it is; a group where several authorities have to answer.
+    min_clients, most_values : what clients may rely on that their authority keeps to.
+    epoch : of the authority's store; a group says it of each of its members.
+
+    Raises ParameterError.
+    """
+    least = checked_min_clients(params, min_clients)
+    settled = struct.pack("<QQ", least, as_unsigned(most_values, "most_values"))
+    manifest = _MANIFEST_DOMAIN + secrets.token_bytes(32) + params.id + settled
+    digest, number = hashlib.sha256(manifest).digest(), max(as_unsigned(epoch, "epoch"), *authority.epochs)
+    made: Key = scheme_of(params).PublicKey.of_session(params, digest, authority, number)
+    return made
+
+
+class SumKeyAuthority(KeyAuthority[Key]):
+    """Shares a key with each client, and gives for each round one answer: what opens the total of those who are in it.
+
+    It needs the list of participants and a digest of the total, never the total itself. Whom it has answered for, with
+    what, is in its store before an answer leaves: a client is answered for once in each round, purpose and part.
+
+    Parameters
+    ----------
+    params : of a scheme in which clients enrol, such as kahe.Parameters.
+    min_clients : the fewest clients of a list that is answered, at least 2.
+    one_total_per_round : True; anything else would tell single updates.
+    threads, weight_bounds : as for :class:`KeyAuthority`.
+    most_values : the most that a total may have.
+    owner : the authority's own secrets; None draws them.
+    store : its memory, or the path of a file to make for it; None for one that ends with the process. What is in a file
+        outlives the process together with what :meth:`save` wrote: see there.
+    public_key : of a session that was settled before, by :func:`session_key`; None begins one, in the store's epoch.
+        Where it has several authorities, this one is among them, and gives its own part of every answer.
+    purpose : what the totals that it opens itself are of, as for ``Encryptor``; None for whatever they are of.
+
+    Raises ParameterError, ShieldError where the ``cryptography`` package is missing, PolicyError for a session of
+    another epoch than the store's, and what the store raises.
+    """
+
+    _why_uncopied = "holds clients' keys and is neither copied nor pickled: open its store where it is used"
+
+    def __init__(
+        self,
+        params: SchemeParameters[Any, Key],
+        min_clients: int = LEAST_THAT_HIDES,
+        one_total_per_round: bool = True,
+        *,
+        threads: int | None = None,
+        weight_bounds: tuple[float, float] = WEIGHT_BOUNDS,
+        most_values: int = MOST_VALUES,
+        owner: AuthoritySecrets | None = None,
+        store: AuthorityStore | str | PathLike[str] | None = None,
+        public_key: Any = None,
+        purpose: str | None = None,
+    ) -> None:
+        min_clients = checked_min_clients(params, min_clients)
+        if one_total_per_round is not True:
+            raise ParameterError(
+                "one_total_per_round must be True: two answers for one client tell its update"
+            )
+        checked_weight_bounds(weight_bounds)
+        as_threads(threads)
+        self.most_values = as_unsigned(most_values, "most_values")
+        self._owner = owner or AuthoritySecrets()
+        if public_key is not None:
+            self._check_session(params, public_key, store if isinstance(store, AuthorityStore) else None)
+        self._store = _opened(store, self._owner)
+        try:
+            self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
+            if public_key is None:
+                public_key = session_key(
+                    params, self._owner.identity, min_clients, self.most_values, epoch=self.position.epoch
+                )
+            super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+            self._opening_key = self._owner.opening_key(public_key.manifest_digest)
+            kept = 1 if scheme_of(params).long_answers else 2  # of the newest rounds' answers
+            rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
+            self._store.add_session(public_key.id, rules)
+        except BaseException:
+            if store is not None and not isinstance(store, AuthorityStore):
+                self._store.close()
+                remove_file(Path(store))
+            raise
+
+    def _check_session(
+        self, params: SchemeParameters[Any, Key], public_key: Any, store: AuthorityStore | None
+    ) -> None:
+        """Raise ParameterError for the session of others, PolicyError for one that this store must not begin.
+
+        None is a store that is not made yet, and not made for a session that it must not have.
+        """
+        if public_key.parameters != params or self._owner.identity not in public_key.authorities:
+            raise ParameterError("the session is of other parameters, or of other key authorities")
+        epoch = public_key.identity.epoch_of(self._owner.identity)
+        began = public_key.epoch if epoch is None else epoch
+        newest = 0 if store is None else store.position.epoch
+        if began != newest and not (store is not None and store.has_session(public_key.id)):
+            raise PolicyError(
+                f"the session was not begun in epoch {newest}, in which the store is. A store that was restored begins "
+                "new sessions alone"
+            )
+
+    @property
+    def _session(self) -> bytes:
+        return self._public_key.id
+
+    @property
+    def _authorities(self) -> Sequence[AuthorityIdentity]:
+        public_key: Any = self._public_key
+        authorities: Sequence[AuthorityIdentity] = public_key.authorities
+        return authorities
+
+    def enrol(self, client: int | str) -> Any:
+        """Enrol a client in the same process, and return its secret ``ClientKey``, which can open answers.
+
+        ``client`` is a number below 2**31, or a name. Raises PolicyError for one that was enrolled before, revoked or
+        not; ParameterError, also in a session of several authorities, each of which accepts a request of its own.
+        """
+        if len(self._authorities) > 1:
+            raise ParameterError(
+                "the session has several authorities: take ClientKey.requests, and accept one at each"
+            )
+        secret = bytearray(secrets.token_bytes(SECRET_BYTES))
+        try:
+            self._enrol(client, secret)
+            key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+        finally:
+            secret[:] = bytes(SECRET_BYTES)
+        key.take_grant(self.grant(client))
+        return key
+
+    def accept(self, request: Buffer) -> int | str:
+        """Enrol who sent a request, as ``ClientKey.request`` made it, and return its name or number.
+
+        Whoever calls this vouches for the channel: that the request came from whom it names, and not from whoever
+        carries ciphertexts, who could enrol inventions. Raises WireFormatError; KeyMismatchError for a request to
+        another authority or session; PolicyError for a client that was enrolled before, and once enrolment has ended.
+        """
+        client, secret = self._owner.unseal(request, self._session)
+        self._enrol(client, secret, hashlib.sha256(as_frame(request)).digest())
+        return client
+
+    def end_enrolment(self) -> None:
+        """Erase what opens requests, in memory and in the store: nobody is enrolled any more, in any of its sessions.
+
+        Call it when the last client is enrolled: from then on requests that somebody has recorded tell nothing,
+        whatever is stolen from this authority. It goes on answering, also after a restart.
+        """
+        self._store.end_enrolment()
+        self._owner.take_enrolment_key(None)
+
+    def shared(self, client: int | str, secret: Buffer) -> Keys:
+        """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
+        key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+        return {key.client: _stored(key)}
+
+    def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
+        grant = sealed_grant(grant_key(secret, self._session), self._session, self._opening_key)
+        grants = {client_number(client): Grant(grant, request_digest)}
+        self._store.enrol(self._session, self.shared(client, secret), grants)
+
+    def grant(self, client: int | str) -> bytes:
+        """Return what lets an enrolled client open answers, sealed for it alone. Raises PolicyError for others."""
+        found = self._store.grant(self._session, client_number(client))
+        if found is None:
+            raise PolicyError(f"client {client!r} is not enrolled: accept its request first")
+        return found.grant
+
+    def revoke(self, client: int | str) -> None:
+        """Delete a client's key: no list that names it is answered any more. Raises PolicyError; ParameterError.
+
+        What it was granted it keeps: it can open answers of this session until another one begins.
+        """
+        self._store.revoke(self._session, client_number(client))
+
+    def sum_key(self, request: Buffer) -> bytes:
+        """Answer who is in a total with what opens it, signed for this request and sealed for those with a grant.
+
+        The same request gets the same bytes, for the newest rounds. Raises WireFormatError; KeyMismatchError for a
+        request of another session; PolicyError for lists below ``min_clients``, with duplicates, or with clients that
+        are not enrolled, were revoked or answered for in this round before, for more than ``most_values`` values, and
+        for rounds that are over.
+        """
+        frame = bytes(as_frame(request))
+        asked = self._scheme.PublicKey.read_request(frame)
+        if asked.key_id != self._session:
+            raise KeyMismatchError("the request is of another session: ask the authority of that one")
+        if asked.count > self.most_values:
+            raise PolicyError(
+                f"the request is for {asked.count:,} values, more than the {self.most_values:,} that were settled: "
+                "raise most_values, or send the model in parts"
+            )
+        return self._store.answer(
+            self._session,
+            asked.round,
+            f"{asked.purpose.hex()}/{asked.part}",
+            asked.participants,
+            asked.total_digest,
+            lambda held: self._computed(asked, frame, held),
+        )
+
+    def sum_key_for(self, round_number: int, purpose: str, request: Buffer) -> bytes:
+        """Answer as :meth:`sum_key` does a request of this round and purpose. Raises PolicyError for another one's."""
+        asked = self._scheme.PublicKey.read_request(request)
+        if (asked.round, asked.purpose) != (round_number, purpose_id(purpose)):
+            raise PolicyError(
+                f"the request is not for {purpose!r} of round {round_number}: ask with the total of what runs"
+            )
+        return self.sum_key(request)
+
+    def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
+        keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
+        public_key: Any = self._public_key
+        sum_key = computed_sum_key(public_key, frame, keys, threads=self._threads or None)
+        answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
+        sum_key[:] = bytes(len(sum_key))
+        return answer, {key.client: _stored(key) for key in keys}
+
+    def _live(self, client: int, stored: StoredKey, round_number: int) -> Any:
+        key = self._scheme.ClientKey(self._public_key, client, stored.key, stored.round)
+        key.advance_to(round_number)
+        return key
+
+    def close_round(self, round_number: int) -> None:
+        """End a round, and all below it: their keys are overwritten, and what was not asked for stays closed."""
+        number = as_unsigned(round_number, "round_number")
+
+        def ratchet(held: Keys) -> Keys:
+            return {
+                client: _stored(self._live(client, stored, max(stored.round, number + 1)))
+                for client, stored in held.items()
+            }
+
+        self._store.close_round(self._session, number, ratchet)
+
+    @property
+    def newest_closed_round(self) -> int:
+        """The newest round that was ended, -1 before the first."""
+        return self._store.newest_closed_round(self._session)
+
+    def has_opened(self, total: Any) -> bool:
+        """Say whether the request of this total was answered."""
+        asked = self._scheme.PublicKey.read_request(total.request())
+        return self._store.has_answered(self._session, asked.round, asked.total_digest)
+
+    def _answer(self, total: Any) -> Answer:
+        if len(self._authorities) > 1:
+            raise PolicyError("one of several authorities opens nothing: open with the answers of all")
+        request, identity = total.request(), self._owner.identity
+        sealed = self.sum_key(request)
+        sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
+        own: Any = self._public_key
+        return Answer(*open_total(own, total, [sum_key], threads=self._threads or None))
+
+    @property
+    def position(self) -> Position:
+        """How far its memory has come: kept elsewhere, it tells an old copy of the file (``at_least``)."""
+        return self._store.position
+
+    def contents(self) -> Contents:
+        """Return what makes the authority itself, whose secret the receiver overwrites."""
+        if self._store.is_in_memory:
+            raise PolicyError(
+                "this authority's memory ends with the process, and without it nothing goes on: make the authority "
+                "with store=, the path of a file"
+            )
+        identity: Any = self._public_key
+        group = identity.identity.to_bytes() if len(self._authorities) > 1 else b""
+        return Contents(
+            public_key=self._public_key.to_bytes(),
+            min_clients=self.min_clients,
+            one_total_per_round=True,
+            opened={},
+            weight_bounds=self.weight_bounds,
+            secret=bytearray(self._owner.export() + _SETTLED.pack(self.most_values) + group),
+        )
+
+    def close(self) -> None:
+        """Give the store up, for another process to open; nothing more is answered here."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _reopened(
+    contents: Contents,
+    public_key: Any,
+    store: str | PathLike[str],
+    threads: int | None,
+    at_least: tuple[int, int],
+    restored: bool,
+) -> SumKeyAuthority[Any]:
+    """Return the authority that goes on from a store; the secret of its key file's contents is overwritten."""
+    try:
+        owner = AuthoritySecrets(bytes(contents.secret[:EXPORTED_BYTES]))
+        (most_values,) = _SETTLED.unpack_from(contents.secret, EXPORTED_BYTES)
+        group = bytes(contents.secret[EXPORTED_BYTES + _SETTLED.size :])
+    except (ParameterError, ValueError, struct.error):
+        raise WireFormatError("the key file has no secrets of an authority that clients enrol with") from None
+    finally:
+        contents.secret[:] = bytes(len(contents.secret))
+    if group and restored:
+        raise PolicyError(
+            "several authorities begin a new session together: open the store with restored=True, and settle "
+            "one by session_key, in which the group says the new epoch"
+        )
+    identity = AuthorityGroup.from_bytes(group) if group else owner.identity
+    memory = AuthorityStore(store, owner.store_key, owner.store_id, at_least=at_least, restored=restored)
+    try:
+        if not restored and not memory.has_session(public_key.id):
+            # A session that is begun here would forget what another copy of the store has answered in it.
+            raise PolicyError(
+                "the store does not have the session of this key file: open the store that it was saved beside, or, if "
+                "that is lost, begin a new session with restored=True"
+            )
+        return SumKeyAuthority(
+            public_key.parameters,
+            contents.min_clients,
+            threads=threads,
+            weight_bounds=contents.weight_bounds,
+            most_values=most_values,
+            owner=owner,
+            store=memory,
+            public_key=None if restored else public_key.with_identity(identity),
+        )
+    except BaseException:
+        memory.close()
+        raise
+
+
+def _stored(key: Any) -> StoredKey:
+    secret = key.export_secret()
+    stored = StoredKey(key.round, bytes(secret))
+    secret[:] = bytes(len(secret))
+    return stored
+
+
+def _opened(store: AuthorityStore | str | PathLike[str] | None, owner: AuthoritySecrets) -> AuthorityStore:
+    if isinstance(store, AuthorityStore):
+        return store
+    if store is None:
+        return AuthorityStore.in_memory(owner.store_key, owner.store_id)
+    return AuthorityStore.create(store, owner.store_key, owner.store_id)

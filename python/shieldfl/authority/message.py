@@ -36,8 +36,8 @@ def _check_view(part: object) -> None:
 class Message(Mapping[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
-    Parts are frames, vectors in little-endian order, or short numbers; which, is for method and name to say. Raises
-    ParameterError for too many of them, for names that are too long or no text, and for parts that are no bytes.
+    Parts are frames, vectors in little-endian order, or short numbers. Raises ParameterError for too many of them, for
+    names that are too long or no text, and for parts that are no bytes.
     """
 
     def __init__(self, parts: Mapping[str, Part] | None = None) -> None:

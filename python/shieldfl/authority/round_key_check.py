@@ -1,9 +1,8 @@
 """A round's public keys, model and answers, as they are taken: signed by the key authority for that round.
 
-Whoever holds the secret half of a CKKS pair opens everything that was encrypted under it, and one client that does not
-follow the protocol can get it out of an opened sum (docs/threat-model.md). So a pair serves one round, and a key that
-comes with a round has to be told from one that somebody else made, or that an earlier round had. So has an answer that
-says which positions are encrypted: whoever passes on another one reads what it leaves out.
+A CKKS pair serves one round (docs/threat-model.md), so a key that comes with a round has to be told from one that
+somebody else made, or that an earlier round had. So has an answer that says which positions are encrypted: whoever
+passes on another one reads what it leaves out.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message, Part, piece_of_each
-from shieldfl.build_info import how_to_install
+from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import VERIFYING_KEY_BYTES, AuthorityGroup, AuthorityIdentity
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
 SESSION_BYTES = 16
 _DOMAIN = b"shieldfl round key 1\0"
@@ -33,8 +32,7 @@ ANSWER_SIGNATURE = "round answer"
 """The name of the part that signs an answer of the key authority."""
 INVITED = "invited"
 """The name of the part of a round's first message that says which clients are asked to take part: a mask of them."""
-_KEPT_KEYS = 8
-_KEPT_SIGNATURES = 8
+_KEPT = 8
 
 PublicKey = SchemePublicKey
 Parameters = SchemeParameters[Any, Any]
@@ -42,17 +40,11 @@ Parameters = SchemeParameters[Any, Any]
 
 def ed25519() -> Any:
     """Return the module that signs and verifies. Raises ShieldError where it is not installed."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ed25519 as module
-    except ImportError as error:
-        raise ShieldError(
-            f"signed round keys need the package 'cryptography': {how_to_install('keys')}"
-        ) from error
-    return module
+    return cryptographic("asymmetric.ed25519", "signed round keys")
 
 
 def signed_bytes(session: bytes, round_number: int, purpose: str, key_frame: bytes) -> bytes:
-    """Return what a signature covers: a domain tag, the session (16 bytes), round, purpose and the key's frame."""
+    """Return what a key's signature covers: a domain tag, the session (16 bytes), round, purpose and the frame."""
     name = purpose.encode()
     return _DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + key_frame
 
@@ -75,47 +67,40 @@ def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
 
 
 def signed_model(session: bytes, round_number: int, name: str, invited: Part, digest: bytes) -> bytes:
-    """Return what the signature of this name covers.
-
-    A domain tag, session, round, name, SHA-256 of the part that says who is invited, and :func:`digest_of_parts` of the
-    model. Sizes, bounds and the fewest clients are in the public set-up, which everybody has pinned.
-    """
+    """Return what a model's signature covers: a domain tag, session, round, name, SHA-256 of who is invited, digest."""
     named = struct.pack("<QB", round_number, len(name)) + name.encode()
     return _MODEL_DOMAIN + session + named + hashlib.sha256(invited).digest() + digest
 
 
 def signed_answer(session: bytes, round_number: int, phase: str, digest: bytes) -> bytes:
-    """Return what an answer's signature covers: a domain tag, session, round, phase and :func:`digest_of_parts`."""
+    """Return what an answer's signature covers: a domain tag, session, round, phase and digest."""
     name = phase.encode()
     return _ANSWER_DOMAIN + session + struct.pack("<QB", round_number, len(name)) + name + digest
 
 
 def round_key_parts(message: Message) -> dict[str, Part]:
-    """Return the parts of a round's first message that bring its keys."""
     return {name: part for name, part in message.items() if name.startswith((_KEY, _SIGNATURE))}
 
 
 def encode_round_key(purpose: str, key_frame: bytes, signature: bytes) -> dict[str, bytes]:
-    """Return the parts of one key."""
     return {_KEY + purpose: key_frame, _SIGNATURE + purpose: signature}
 
 
-@functools.lru_cache(maxsize=_KEPT_KEYS)
+@functools.lru_cache(maxsize=_KEPT)
 def _read_key(scheme: type[PublicKey], frame: bytes) -> PublicKey:
     """Read a key's frame once: that of a Paillier key takes long, and it comes again each round."""
     return scheme.from_bytes(frame)
 
 
-@functools.lru_cache(maxsize=_KEPT_KEYS)
+@functools.lru_cache(maxsize=_KEPT)
 def _session_key(
     parameters: Parameters, manifest_digest: bytes, identity: AuthorityIdentity | AuthorityGroup
 ) -> PublicKey:
-    """Make a session's key once: its polynomials are drawn then."""
     key: PublicKey = scheme_of(parameters).PublicKey.of_session(parameters, manifest_digest, identity)
     return key
 
 
-@functools.lru_cache(maxsize=_KEPT_SIGNATURES)
+@functools.lru_cache(maxsize=_KEPT)
 def _is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
     """Look at a signature once: all clients of one process are sent the same."""
     from cryptography.exceptions import InvalidSignature
@@ -144,7 +129,6 @@ class RoundKeyCheck:
 
     @property
     def enrols(self) -> bool:
-        """Whether each client shares a key of its own with the key authority."""
         return any(scheme_of(own).enrols for own in self.parameters.values())
 
     @functools.cached_property
@@ -163,10 +147,10 @@ class RoundKeyCheck:
         return _session_key(self.parameters[purpose], self.manifest_digest, self.identity)
 
     def read(self, message: Message, round_number: int, purpose: str) -> PublicKey:
-        """Return the round's key for a purpose; where clients enrol, none comes along.
+        """Return the round's key for a purpose; where clients enrol, none has to come along.
 
-        Raises PolicyError where none comes along, KeyMismatchError for one that the authority did not sign for this
-        round, session and purpose, or that is of other parameters; WireFormatError.
+        Raises PolicyError for none, KeyMismatchError for one that was not signed, or has other parameters;
+        WireFormatError.
         """
         if self.enrols:
             return self.session_key(purpose)
@@ -187,9 +171,8 @@ class RoundKeyCheck:
     def check_model(self, message: Message, round_number: int, client: int) -> None:
         """Look whether a round's first message has what the authority signed: the model, who is invited, nothing else.
 
-        Raises PolicyError where no signature comes along, KeyMismatchError for another model, another round's, other
-        clients, parts too many or too few, or what another client was to get. The keys that :meth:`read` takes have
-        signatures of their own; whatever else is in the message, the model's has to cover.
+        Raises PolicyError where no signature comes along, KeyMismatchError for another message. The keys that
+        :meth:`read` takes have signatures of their own; whatever else is in there, the model's has to cover.
         """
         own = model_signature_name(client)
         name = own if own in message else model_signature_name()
@@ -198,12 +181,8 @@ class RoundKeyCheck:
                 f"the first message of round {round_number} brings no signature of its model, or does not say who is "
                 "invited: have the key authority begin the round, and pass on what it returns"
             )
-        keys = [
-            part
-            for purpose in self.parameters
-            if _KEY + purpose in message
-            for part in (_KEY + purpose, _SIGNATURE + purpose)
-        ]
+        read = [purpose for purpose in self.parameters if _KEY + purpose in message]
+        keys = [kind + purpose for purpose in read for kind in (_KEY, _SIGNATURE)]
         digest = digest_of_parts(message, but=[name, INVITED, *keys])
         signed = signed_model(self.session, round_number, name, message[INVITED], digest)
         if not self._has_signed(message[name], signed):
@@ -216,8 +195,7 @@ class RoundKeyCheck:
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
         """Look whether an answer to a phase is, whole, the one that the authority signed for this round.
 
-        Raises PolicyError where no signature comes along, KeyMismatchError for another answer, another round's or
-        phase's, or one with parts too many or too few.
+        Raises PolicyError where no signature comes along, KeyMismatchError for another answer.
         """
         if ANSWER_SIGNATURE not in answer:
             raise PolicyError(
@@ -269,8 +247,7 @@ class RoundKeyReader:
     def begin_round(self, round_number: int, message: Message) -> None:
         """Take a round's keys from its first message; that for ``"update"`` has to be there.
 
-        Raises PolicyError for a round before the one that it is in, for a second, different key of a round, and as
-        :meth:`RoundKeyCheck.read` does. Then nothing has changed.
+        Raises PolicyError for a round that is over or a second key of one, and as :meth:`RoundKeyCheck.read` does.
         """
         number = as_unsigned(round_number, "round_number")
         if number < self._round:
@@ -278,10 +255,9 @@ class RoundKeyReader:
                 f"round {number} is over since round {self._round} began, and so is the use of its keys: begin a "
                 "later round"
             )
-        there = [
-            purpose for purpose in self.check.parameters if self.check.enrols or _KEY + purpose in message
-        ]
-        keys = {purpose: self.check.read(message, number, purpose) for purpose in {"update", *there}}
+        check = self.check
+        there = [one for one in check.parameters if check.enrols or _KEY + one in message]
+        keys = {purpose: check.read(message, number, purpose) for purpose in {"update", *there}}
         if number == self._round:
             if any(keys.get(purpose, key) != key for purpose, key in self._keys.items()):
                 raise PolicyError(f"round {number} has another key already: begin a later round")
@@ -299,7 +275,6 @@ class RoundKeyReader:
         self._keys = {purpose: self.check.read_frame(frame, purpose) for purpose, frame in frames.items()}
 
     def key(self, round_number: int, purpose: str) -> Any:
-        """Return the key for a purpose. Raises PolicyError where the round's first message did not bring it."""
         if round_number != self._round or purpose not in self._keys:
             raise PolicyError(
                 f"there is no key for {purpose!r} of round {round_number}: begin the round with the key authority's "

@@ -1,18 +1,23 @@
-"""A key authority's side of rounds: what it signs, and a round's keys, in schemes in which nobody enrols."""
+"""A key authority's side of rounds: what it signs, a round's keys, and what it shares with clients that enrol."""
 
 from __future__ import annotations
 
 import abc
+import hashlib
 import secrets
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, cast
+from functools import partial
+from os import PathLike
+from typing import Any, ClassVar
 
-from shieldfl.array_view import as_unsigned
-from shieldfl.authority import key_authority, key_file
-from shieldfl.authority.key_authority import KeyAuthority
-from shieldfl.authority.message import Part
+from shieldfl.array_view import as_frame, as_unsigned
+from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
+from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
+from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
     ANSWER_SIGNATURE,
     SESSION_BYTES,
@@ -24,20 +29,23 @@ from shieldfl.authority.round_key_check import (
     signed_bytes,
     signed_model,
 )
-from shieldfl.authority.total_opener import TotalOpener
+from shieldfl.authority.step_store import KeptMessage
+from shieldfl.authority.store_journal import OPENER_HAS_GRANT, Grant, Position
+from shieldfl.authority.total_opener import TotalOpener, checked_min_clients, checked_weight_bounds
+from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError
 from shieldfl.stateful import Uncopied, refuse_unless
+
+_NOT_RESTORED = "this key authority has no keys: restore the state of the one that made them"
+_NONE_ENROLS = "clients of this federation encrypt to public keys: none enrols, and no lists are answered"
 
 
 class RoundSigner(Uncopied, abc.ABC):
     """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last.
 
-    Parameters
-    ----------
-    signing_key : an Ed25519 private key.
-    check : what clients and aggregator hold of the federation.
+    ``signing_key`` is an Ed25519 private key, ``check`` what clients and aggregator hold from set-up.
     """
 
     changes: ClassVar[Mapping[str, Any]] = {"_round": int}
@@ -45,7 +53,6 @@ class RoundSigner(Uncopied, abc.ABC):
     def __init__(self, signing_key: Any, check: RoundKeyCheck) -> None:
         self._signing_key = signing_key
         self.check = check
-        """What clients and aggregator hold from set-up."""
         self._lock = threading.Lock()
         self._round = -1
 
@@ -75,26 +82,57 @@ class RoundSigner(Uncopied, abc.ABC):
             signed = signed_answer(self.check.session, self._round, phase, digest)
             return {ANSWER_SIGNATURE: self._signing_key.sign(signed)}
 
-    def enrol(self, client: int, request: Part) -> bytes:
-        """Take what a client shares with the authority from now on; return what lets it open answers.
+    def _checked_round(self, round_number: int) -> int:
+        number = as_unsigned(round_number, "round_number")
+        if number < self._round:
+            raise PolicyError(
+                f"round {number} is over since round {self._round} began, and its keys are gone: begin a later round"
+            )
+        return number
 
-        Raises ParameterError where none enrols.
+    @abc.abstractmethod
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round, and return what its first message has to bring of keys for these purposes.
+
+        Secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for a
+        round before the newest: rounds only go up.
         """
-        raise ParameterError("clients of this federation encrypt to public keys: none enrols")
+
+    @abc.abstractmethod
+    def opener(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
+        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
+
+    def wipe(self, round_number: int, purpose: str = "update") -> None:
+        """Open no more for a purpose of the newest round, once its one total was answered."""
+
+    def enrol(self, client: int, request: Part) -> bytes:
+        """Take what a client shares with the authority, for all purposes; return what lets it open answers.
+
+        The same request gets the same again. Whoever calls this vouches for the channel. Raises KeyMismatchError for a
+        request of another client, session or to another authority, PolicyError for a client that was enrolled before,
+        and once all are there, WireFormatError; ParameterError where none enrols.
+        """
+        raise ParameterError(_NONE_ENROLS)
 
     def grant_opener(self, request: Part) -> bytes:
-        """Return, sealed for the aggregator whose request this is, what opens answers.
+        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
 
-        Raises KeyMismatchError for a request of others, PolicyError for a second one; ParameterError where none enrols.
+        The same request gets the same again. Raises PolicyError for another one, since one aggregator alone opens, and
+        once enrolment has ended; KeyMismatchError for the request of a client, session or to another authority;
+        WireFormatError; ParameterError where none enrols.
         """
-        raise ParameterError("clients of this federation encrypt to public keys: no answers are granted")
+        raise ParameterError(_NONE_ENROLS)
 
     def revoke(self, client: int) -> None:
         """Answer no list any more that has a client in it. Raises ParameterError where none enrols."""
-        raise ParameterError("clients of this federation encrypt to public keys: none can be revoked")
+        raise ParameterError(_NONE_ENROLS)
+
+    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
+        """Answer a list of the newest round. Raises as :meth:`SumKeyAuthority.sum_key_for`; where none enrols, too."""
+        raise ParameterError(_NONE_ENROLS)
 
     def close(self) -> None:
-        """Give up the file of this one's memory, where it has one."""
+        """Give up the file of this one's memory, where it has one, for another process to go on with."""
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
         """Keep, before it leaves, what a round's first message is, of which ``digest`` is.
@@ -111,31 +149,9 @@ class RoundSigner(Uncopied, abc.ABC):
         """
         yield lambda digest: None
 
-    @abc.abstractmethod
-    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round, and return what its first message has to bring of keys for these purposes.
 
-        Secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for a
-        round before the newest: rounds only go up.
-        """
-
-    @abc.abstractmethod
-    def opener(self, round_number: int, purpose: str = "update") -> TotalOpener[Any]:
-        """Return what opens the round's total. Raises PolicyError for other rounds than the newest, and wiped keys."""
-
-    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
-        """Answer a list of participants with what opens their total. Raises ParameterError where none enrols."""
-        raise ParameterError(
-            "clients of this federation encrypt to public keys: lists of them are not answered"
-        )
-
-    @abc.abstractmethod
-    def wipe(self, round_number: int, purpose: str = "update") -> None:
-        """Open no more for a purpose of the newest round, once its one total was answered."""
-
-
-MakePair = Callable[..., KeyAuthority[Any]]
-"""Makes a pair of some parameters, as :class:`KeyAuthority` does and of its arguments."""
+MakePair = Callable[..., KeyPairAuthority[Any]]
+"""Makes a pair of some parameters, as :class:`KeyPairAuthority` does and of its arguments."""
 
 _SIGNING_KEY_BYTES = 32
 
@@ -150,21 +166,17 @@ class RoundKeys(RoundSigner):
     Parameters
     ----------
     parameters : by purpose: ``"update"``, and what else is encrypted under a key of its own.
-    min_clients : the fewest clients of a total that is opened.
-    weight_bounds : of encrypted weights, as for :class:`~shieldfl.authority.key_authority.KeyAuthority`.
-    threads : for opening; None for as many as the work is worth.
+    min_clients, weight_bounds, threads : as for :class:`~shieldfl.authority.key_authority.KeyAuthority`.
     make_pair : what makes pairs; None for what makes each anew.
     check : of a federation that was set up before: no keys are made then, and no round begins until the state of the
         one that made them was taken. None makes them.
-
-    Raises ParameterError, and ShieldError where the ``cryptography`` package is missing.
     """
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     changes: ClassVar = {
         "_secret_signing_key": bytes,
-        "_pairs": dict[str, tuple[bool, key_file.Contents]],
+        "_pairs": dict[str, tuple[bool, Contents]],
         "_parts": dict[str, dict[str, bytes]],
     }
 
@@ -185,9 +197,7 @@ class RoundKeys(RoundSigner):
         self.min_clients = min_clients
         self._weight_bounds = weight_bounds
         self._threads = threads
-        self._make_pair = make_pair or cast(
-            MakePair, KeyAuthority
-        )  # of none of these schemes is there an enrolment
+        self._make_pair = make_pair or KeyPairAuthority
         # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
         self._made = {} if check else {purpose: self._make(purpose) for purpose in parameters}
         self._lasting = {
@@ -195,7 +205,7 @@ class RoundKeys(RoundSigner):
             for purpose, authority in self._made.items()
             if scheme_of(parameters[purpose]).keys_last
         }
-        self._authorities: dict[str, KeyAuthority] = {}
+        self._authorities: dict[str, KeyPairAuthority] = {}
         self._parts: dict[str, dict[str, bytes]] = {}
         self._has_keys = check is None
 
@@ -213,17 +223,23 @@ class RoundKeys(RoundSigner):
         self._has_keys = True
 
     @property
-    def _pairs(self) -> dict[str, tuple[bool, key_file.Contents]]:
-        """Every pair whose secret is held, by purpose, and whether the round that runs has it."""
-        held = self._made | self._lasting | self._authorities
-        return {purpose: (purpose in self._authorities, one.contents()) for purpose, one in held.items()}
+    def _held(self) -> dict[str, KeyPairAuthority]:
+        """Every pair whose secret is held, by purpose."""
+        return self._made | self._lasting | self._authorities
+
+    @property
+    def _pairs(self) -> dict[str, tuple[bool, Contents]]:
+        """Those that are held, and whether the round that runs has them."""
+        return {
+            purpose: (purpose in self._authorities, one.contents()) for purpose, one in self._held.items()
+        }
 
     @_pairs.setter
-    def _pairs(self, pairs: dict[str, tuple[bool, key_file.Contents]]) -> None:
+    def _pairs(self, pairs: dict[str, tuple[bool, Contents]]) -> None:
         refuse_unless(pairs.keys() <= self.check.parameters.keys())
         self._made, self._lasting, self._authorities = {}, {}, {}
         for purpose, (taken, contents) in pairs.items():
-            authority = key_authority.KeyAuthority.of_contents(contents, threads=self._threads)
+            authority = KeyPairAuthority.of_contents(contents, threads=self._threads)
             if scheme_of(self.check.parameters[purpose]).keys_last:
                 self._lasting[purpose] = authority
             if taken:
@@ -234,7 +250,7 @@ class RoundKeys(RoundSigner):
     def check_changed(self) -> None:
         """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
         own = self.check.parameters
-        for purpose, one in (self._made | self._lasting | self._authorities).items():
+        for purpose, one in self._held.items():
             policy = one.min_clients, one.weight_bounds, one.one_total_per_round
             refuse_unless(policy == (self.min_clients, self._weight_bounds, True))
             refuse_unless(one.public_key.parameters == own[purpose])
@@ -242,24 +258,17 @@ class RoundKeys(RoundSigner):
 
     def _check_keys(self) -> None:
         if not self._has_keys:
-            raise PolicyError("this key authority has no keys: restore the state of the one that made them")
+            raise PolicyError(_NOT_RESTORED)
 
-    def _make(self, purpose: str) -> KeyAuthority[Any]:
-        parameters = self.check.parameters[purpose]
-        return self._make_pair(
-            parameters, self.min_clients, threads=self._threads, weight_bounds=self._weight_bounds
-        )
+    def _make(self, purpose: str) -> KeyPairAuthority[Any]:
+        parameters, bounds = self.check.parameters[purpose], self._weight_bounds
+        return self._make_pair(parameters, self.min_clients, threads=self._threads, weight_bounds=bounds)
 
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Return the round's public keys for these purposes, signed."""
-        number = as_unsigned(round_number, "round_number")
         with self._lock:
             self._check_keys()
-            if number < self._round:
-                raise PolicyError(
-                    f"round {number} is over since round {self._round} began, and its keys were wiped: begin a later "
-                    "round"
-                )
+            number = self._checked_round(round_number)
             if number > self._round:
                 self._wipe(list(self._authorities))
                 self._round, self._parts = number, {}
@@ -277,7 +286,7 @@ class RoundKeys(RoundSigner):
         signed = signed_bytes(self.check.session, self._round, purpose, frame)
         return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
-    def opener(self, round_number: int, purpose: str = "update") -> KeyAuthority:
+    def opener(self, round_number: int, purpose: str = "update") -> KeyPairAuthority:
         """Return the pair of a purpose."""
         with self._lock:
             authority = self._authorities.get(purpose)
@@ -289,7 +298,7 @@ class RoundKeys(RoundSigner):
         )
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
-        """Give up a secret of the newest round, once its one total was answered. Other rounds' are gone already."""
+        """Give up a secret of the newest round; other rounds' are gone already."""
         with self._lock:
             if round_number == self._round:
                 self._wipe([purpose])
@@ -299,3 +308,269 @@ class RoundKeys(RoundSigner):
             authority = self._authorities.pop(purpose, None)
             if authority is not None and purpose not in self._lasting:
                 authority.wipe()
+
+
+_POSITION = struct.Struct("<QQ")
+
+
+class SessionKeys(RoundSigner):
+    """Enrols clients, and opens one total of each purpose in each round by what it shares with those who are in it.
+
+    Parameters
+    ----------
+    parameters : by purpose: ``"update"``, and what else is encrypted; each has a session of its own.
+    min_clients : the fewest clients of a total that is opened, at least 2.
+    weight_bounds, threads : as for :class:`RoundKeys`.
+    most_values : the most that a total may have.
+    clients : how many there will be: with the last one enrolment ends, and what opens requests is erased.
+    aggregator_opens : whether the aggregator is to get a grant: enrolment then does not end before it has, either.
+    check : of a federation that was set up before: it goes on once the state of its authority was taken.
+    store : the path of the file that its memory is in: made at set-up, and there before a state is taken, which then
+        says how far it had come at least. None for a memory that is part of the state.
+    joint : of a session in which others have to answer, too; None for an authority alone, which draws its secrets.
+    """
+
+    _why_uncopied = "hold clients' keys and are neither copied nor pickled"
+
+    changes: ClassVar = {"_secrets": bytes, "_memory": bytes, "_begun": list[str], "_known": int}
+
+    def __init__(
+        self,
+        parameters: Mapping[str, SchemeParameters[Any, Any]],
+        min_clients: int,
+        *,
+        most_values: int,
+        clients: int,
+        aggregator_opens: bool = False,
+        weight_bounds: tuple[float, float] = (1.0, 1.0),
+        threads: int | None = None,
+        check: RoundKeyCheck | None = None,
+        store: str | PathLike[str] | None = None,
+        joint: JointKeys | None = None,
+    ) -> None:
+        for own in parameters.values():
+            min_clients = checked_min_clients(own, min_clients)
+        self._owner = AuthoritySecrets() if joint is None else joint.owner
+        members = (self._owner.identity,) if joint is None else joint.group.members
+        # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
+        session = secrets.token_bytes(SESSION_BYTES) if joint is None else joint.group.id
+        made = check or RoundKeyCheck(
+            b"".join(one.verifying_key for one in members),
+            session,
+            dict(parameters),
+            b"".join(one.enrolment_key for one in members),
+        )
+        super().__init__(self._owner.signing_key, made)
+        self.min_clients = min_clients
+        self._weight_bounds = checked_weight_bounds(weight_bounds)
+        self._most_values = most_values
+        self._clients = clients
+        self._aggregator_opens = aggregator_opens
+        self._path = store
+        self._threads = threads
+        self._begun: list[str] = []
+        self._known = 0
+        """The row of the store's journal of the newest reply that came into the state that this goes on from."""
+        self._authorities: dict[str, SumKeyAuthority[Any]] = {}
+        self._store: AuthorityStore | None = None
+
+    def settle(self, check: RoundKeyCheck) -> None:
+        """Begin the sessions of a public set-up; of one that was set up before, restoring the state does."""
+        super().settle(check)
+        if self._owner.identity in check.identity.members:
+            key, owner_id = self._owner.store_key, self._owner.store_id
+            self._take(
+                AuthorityStore.in_memory(key, owner_id)
+                if self._path is None
+                else AuthorityStore.create(self._path, key, owner_id)
+            )
+
+    def _take(self, store: AuthorityStore) -> None:
+        self._store = store
+        self._authorities = {
+            purpose: SumKeyAuthority(
+                own,
+                self.min_clients,
+                threads=self._threads,
+                weight_bounds=self._weight_bounds,
+                most_values=self._most_values,
+                owner=self._owner,
+                store=store,
+                public_key=self.check.session_key(purpose),
+                purpose=purpose,
+            )
+            for purpose, own in self.check.parameters.items()
+        }
+
+    @property
+    def _secrets(self) -> bytes:
+        self._held_store()
+        return self._owner.export()
+
+    @_secrets.setter
+    def _secrets(self, exported: bytes) -> None:
+        try:
+            self._owner = AuthoritySecrets(exported)
+        except (ParameterError, ValueError):
+            refuse_unless(False)
+        self._signing_key = self._owner.signing_key
+        if self._owner.identity not in self.check.identity.members:
+            raise KeyMismatchError("the state has the secrets of another federation")
+
+    @property
+    def _memory(self) -> bytes:
+        store = self._held_store()
+        return store.serialised() if self._path is None else _POSITION.pack(*store.position)
+
+    @_memory.setter
+    def _memory(self, content: bytes) -> None:
+        key, owner_id = self._owner.store_key, self._owner.store_id
+        if self._path is None:
+            self._take(AuthorityStore.in_memory(key, owner_id, content))
+            return
+        refuse_unless(len(content) == _POSITION.size)
+        position = Position(*_POSITION.unpack(content))
+        store = self._store
+        if store is not None and store.position < position:
+            raise DataError("this authority's store has not come as far as the state: open the newest file")
+        made = None
+        try:
+            if store is None:
+                store = made = AuthorityStore(self._path, key, owner_id, at_least=position)
+            self._take(store)
+        except BaseException as error:
+            if made is not None:
+                made.close()
+            # An old copy, or one that is held: it is the file that is not right.
+            if isinstance(error, PolicyError):
+                raise DataError(str(error)) from error
+            raise
+
+    def check_changed(self) -> None:
+        """Raise WireFormatError for purposes that the federation does not have, and a memory of another round."""
+        refuse_unless(self._begun == sorted(set(self._begun) & self.check.parameters.keys()))
+        refuse_unless(0 <= self._known <= self._held_store().position.rows)
+        ended = {one.newest_closed_round for one in self._authorities.values()}
+        if max(ended) + 1 > max(self._round, 0):
+            # What the memory has is true, and in a file it may have come since: the round after those that have ended
+            # was begun, which an error may have kept from some purposes. It may be begun again, as it was.
+            self._round, self._begun = max(ended) + 1, []
+        else:
+            refuse_unless(max(ended) == max(self._round, 0) - 1)
+
+    def _held_store(self) -> AuthorityStore:
+        if self._store is None:
+            raise PolicyError(_NOT_RESTORED)
+        return self._store
+
+    def _granted(self, request: Part, name: int | str, why: str) -> tuple[bytes, bytes]:
+        """Return the secret in a request and what is granted for it; KeyMismatchError for one in another name."""
+        session, members = self.check.manifest_digest, self.check.identity.members
+        own = piece_of_each(request, len(members))[members.index(self._owner.identity)]
+        named, secret = self._owner.unseal(own, session)
+        if named != name:
+            raise KeyMismatchError(why)
+        return secret, sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
+
+    def enrol(self, client: int, request: Part) -> bytes:
+        """See :class:`RoundSigner`."""
+        with self._lock:
+            store = self._held_store()
+            digest = hashlib.sha256(as_frame(request)).digest()
+            granted = store.grant(self._session_id, client)
+            if granted is not None and granted.request_digest == digest:
+                return granted.grant
+            secret, grant = self._granted(
+                request, client, f"the request that client {client} sent is of another client"
+            )
+            keys = {one.public_key.id: one.shared(client, secret) for one in self._authorities.values()}
+            grants = {key_id: {client: Grant(grant, digest)} for key_id in keys}
+            waits = self._aggregator_opens and store.grant(self._session_id, None) is None
+            store.enrol_in(keys, grants, clients=None if waits else self._clients)
+            self._owner.take_enrolment_key(store.keep_enrolment_key(None))
+            return grant
+
+    def end_enrolment(self) -> None:
+        """Erase what opens requests before all have come: those that have not do not any more, nor the aggregator."""
+        with self._lock:
+            self._held_store().end_enrolment()
+            self._owner.take_enrolment_key(None)
+
+    def grant_opener(self, request: Part) -> bytes:
+        """See :class:`RoundSigner`."""
+        with self._lock:
+            store = self._held_store()
+            digest = hashlib.sha256(as_frame(request)).digest()
+            granted = store.grant(self._session_id, None)
+            if granted is not None:
+                if granted.request_digest != digest:
+                    raise PolicyError(OPENER_HAS_GRANT)
+                return granted.grant
+            _, grant = self._granted(
+                request, OPENER, "the request is a client's: the aggregator makes one of its own"
+            )
+            sessions = [one.public_key.id for one in self._authorities.values()]
+            store.grant_opener(sessions, Grant(grant, digest), clients=self._clients)
+            self._owner.take_enrolment_key(store.keep_enrolment_key(None))
+            return grant
+
+    def revoke(self, client: int) -> None:
+        """Delete what is shared with a client; a second time changes nothing."""
+        store = self._held_store()
+        for one in self._authorities.values():
+            if store.grant(one.public_key.id, client) is not None:
+                store.revoke(one.public_key.id, client)
+
+    def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
+        """Begin a round: the keys of those before are overwritten. None comes along with its first message.
+
+        Raises PolicyError also where the state that this goes on from is older than its store, while a reply of an
+        earlier round is not known: the model that comes of it would not be the one that this would sign.
+        """
+        with self._lock:
+            store, number = self._held_store(), self._checked_round(round_number)
+            store.check_replies_are_known(KeptMessage(self._session_id, number), self._known)
+            for authority in self._authorities.values():
+                if authority.newest_closed_round < number - 1:
+                    authority.close_round(number - 1)
+            if number > self._round:
+                self._round, self._begun = number, []
+            self._begun = sorted({*self._begun, *purposes})
+            return {}
+
+    @property
+    def _session_id(self) -> bytes:
+        """The session that says for all purposes what was granted, and which messages have left."""
+        return self.check.session_key("update").id
+
+    def keep_first_message(self, round_number: int, digest: bytes) -> None:
+        """See :class:`RoundSigner`."""
+        self._held_store().keep_message(KeptMessage(self._session_id, round_number), digest)
+
+    @contextmanager
+    def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
+        """See :class:`RoundSigner`: which replies there are is in the store."""
+        store, reply = self._held_store(), KeptMessage(self._session_id, round_number, phase)
+        store.check_replies_are_known(reply, self._known)
+        yield partial(store.keep_message, reply)
+        # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.
+        self._known = max(self._known, store.row_of_message(reply))
+
+    def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
+        """Return what opens the purpose's totals."""
+        with self._lock:
+            if round_number == self._round and purpose in self._begun:
+                return self._authorities[purpose]
+        raise PolicyError(
+            f"nothing of round {round_number} is opened for {purpose!r}: the round was not begun, or is over. Begin a "
+            "later round"
+        )
+
+    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
+        """See :class:`RoundSigner`."""
+        return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
+
+    def close(self) -> None:
+        """See :class:`RoundSigner`."""
+        if self._store is not None:
+            self._store.close()

@@ -6,27 +6,36 @@ import abc
 import hashlib
 import ssl
 import time
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self, TypeVar
 
 import httpx
 
 import shieldfl.errors
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import digest_of_parts
-from shieldfl.authority_service.identity import checked_public_key, signed_setup_of
+from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts, model_signature_name
+from shieldfl.authority_service.identity import checked_public_key, checked_public_keys, signed_setup_of
 from shieldfl.authority_service.served_session import asked
 from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.encryption.enrolment import VERIFYING_KEY_BYTES, AuthorityIdentity
+from shieldfl.encryption.enrolment import (
+    MOST_AUTHORITIES,
+    VERIFYING_KEY_BYTES,
+    AuthorityGroup,
+    AuthorityIdentity,
+)
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.rounds.messages import ANSWERED_ROUND
+from shieldfl.rounds.messages import ANSWER, ANSWERED_ROUND
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import Uncopied
 
-__all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority"]
+__all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority", "SeveralAuthorities"]
+
+T = TypeVar("T")
 
 _UNAVAILABLE = 503
 
@@ -118,11 +127,9 @@ class AuthorityClient(AuthorityConnection):
         self._http = httpx.Client(base_url=address, verify=tls, timeout=timeout_seconds, trust_env=False)
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
-        """Begin a session."""
         return request, self._posted("/v1/sessions", request.to_message())
 
     def offer(self) -> AuthorityIdentity:
@@ -131,7 +138,6 @@ class AuthorityClient(AuthorityConnection):
         return AuthorityIdentity(bytes(offered["verifying key"]), bytes(offered["enrolment key"]))
 
     def call(self, session_id: bytes, name: str, message: Message) -> Message:
-        """Carry one of :data:`~shieldfl.authority_service.served_session.CALLS` out. Raises what the authority does."""
         return self._posted(f"/v1/sessions/{session_id.hex()}/{name}", message)
 
     def _posted(self, path: str, message: Message) -> Message:
@@ -202,27 +208,22 @@ class RemoteAuthority(Reporter):
         return self._connection.call(self.session_id, name, message)
 
     def enrol(self, client: int, enrolment: Message) -> Message:
-        """Pass a client's enrolment on, with its signature where the authority asks for one."""
         return self._call("enrol", asked(client=client, message=enrolment))
 
     def grant(self, request: Message) -> Message:
-        """Ask for what lets the aggregator open answers."""
         return self._call("grant", asked(message=request))
 
     def newest_model(self) -> Message:
-        """Return what the next round starts from."""
         return self._call("newest-model", asked())
 
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:
-        """Begin a round."""
         first = self._call("begin-round", asked(round=round_number, invited=invited, model=model))
         self._round = round_number
         return first
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Have a phase answered."""
         if phase in self._opening:
             number = message.number("round") if "round" in message else self._round
             if number < 0:
@@ -243,3 +244,95 @@ class RemoteAuthority(Reporter):
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
         """Have signed what a phase came to, where the aggregator opens, or what several authorities have answered."""
         return self._call("sign-answer", asked(phase=phase, round=round_number, digest=digest))
+
+
+_OF_EACH = {ANSWER, ANSWER_SIGNATURE, "grant", "signature"}
+"""Parts of answers in which something of each authority stands, one after the other."""
+
+
+class SeveralAuthorities(AuthorityConnection):
+    """Asks each of several authorities, one after the other, and joins what they answer: one that is honest suffices.
+
+    Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed to;
+    clients take what all have signed. Where one refuses, those after it are not asked.
+
+    Parameters
+    ----------
+    clients : two or three, in whatever order; closed together with this.
+
+    Raises ParameterError for other numbers, or the same authority twice.
+    """
+
+    def __init__(self, clients: Sequence[AuthorityClient]) -> None:
+        if not 2 <= len(clients) <= MOST_AUTHORITIES:
+            raise ParameterError(f"several authorities are two to {MOST_AUTHORITIES}, and not {len(clients)}")
+        # In one order, whichever they are named in: it is that of the parts of all answers.
+        self._clients = sorted(clients, key=lambda client: client.service_keys)
+        self.service_keys = checked_public_keys(b"".join(client.service_keys for client in self._clients))
+        self._groups: dict[bytes, AuthorityGroup] = {}
+        """By a request's nonce, with what it was asked for: again so, where no answer came."""
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def begun(self, request: SessionRequest) -> tuple[SessionRequest, Message]:
+        """Have each authority offer keys, and begin a session with those of all.
+
+        The same request has the same offers, unless an authority has refused them: those are good for one attempt.
+        """
+        if request.nonce not in self._groups:
+            self._groups[request.nonce] = AuthorityGroup(tuple(self._of_each(AuthorityClient.offer)))
+        request = replace(request, group=self._groups[request.nonce])
+        try:
+            return request, _joined(self._of_each(lambda client: client.begun(request)[1]))
+        except UnreachableError:
+            raise  # it may have been begun
+        except ShieldError:
+            del self._groups[request.nonce]
+            raise
+
+    def call(self, session_id: bytes, name: str, message: Message) -> Message:
+        """Carry a call out at each. Raises what one of them does, and PolicyError where they answer differently."""
+        return _joined(self._of_each(lambda client: client.call(session_id, name, message)))
+
+    def _of_each(self, ask: Callable[[AuthorityClient], T]) -> list[T]:
+        answers = []
+        for client in self._clients:
+            with _named(client):
+                answers.append(ask(client))
+        return answers
+
+
+def _joined(answers: Sequence[Message]) -> Message:
+    first, *others = answers
+    if any(other.keys() != first.keys() for other in others):
+        raise PolicyError(_DIFFERENT)
+    return Message({name: _joined_part(name, answers) for name in first})
+
+
+@contextmanager
+def _named(client: AuthorityClient) -> Iterator[None]:
+    """Say of a refusal whose it is."""
+    try:
+        yield
+    except UnreachableError:
+        raise  # it names the address
+    except ShieldError as error:
+        raise type(error)(f"{client.address}: {error}") from error
+
+
+_DIFFERENT = (
+    "the key authorities have not answered the same: one of them has refused, or not got, a call that another one has "
+    "answered, or they are of different versions. Repeat that call; where it is still refused, begin another session "
+    "from the newest model, with one version of shieldfl at all of them"
+)
+
+
+def _joined_part(name: str, answers: Sequence[Message]) -> bytes:
+    parts = [bytes(answer[name]) for answer in answers]
+    if name in _OF_EACH or name.startswith(model_signature_name()):
+        return b"".join(parts)
+    if len(set(parts)) > 1:
+        raise PolicyError(_DIFFERENT)
+    return parts[0]

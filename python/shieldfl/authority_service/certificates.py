@@ -51,7 +51,6 @@ class CertificateFiles:
 
     @classmethod
     def in_folder(cls, folder: Path, name: str) -> CertificateFiles:
-        """Return the files of this name, and the issuer's beside them."""
         return cls(folder / f"{name}.crt", folder / f"{name}.key", folder / "ca.crt")
 
 

@@ -15,8 +15,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -24,7 +23,7 @@ from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from shieldfl.authority.message import Message
-from shieldfl.authority_service.served_session import CALLS, LOG, answered
+from shieldfl.authority_service.served_session import CALLS, LOG
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
     DataError,
@@ -58,8 +57,6 @@ def connection_limit(asked: int) -> int:
 
 
 class _Connection(web.RequestHandler):
-    """Tells when it is over, and what came over it that is no HTTP."""
-
     __slots__ = ("_malformed", "over")
 
     def __init__(
@@ -101,15 +98,8 @@ class Connections:
 
     Where there are as many as may be, of all or of one address, the one that has been in its handshake longest makes
     way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed. In the
-    clear, where nobody shows one, the oldest makes way.
-
-    Parameters
-    ----------
-    server : aiohttp's.
-    tls : of both sides; None for connections in the clear.
-    most, most_of_an_address : at once.
-    refused : is told why a connection was, in a word or two.
-    malformed : is told what kind of error a message is that is no HTTP.
+    clear, where ``tls`` is None and nobody shows one, the oldest makes way. ``refused`` is told why a connection was,
+    ``malformed`` what kind of error a message is that is no HTTP.
     """
 
     def __init__(
@@ -148,7 +138,6 @@ class Connections:
         return str(taken[0][0]), int(taken[0][1])
 
     async def close(self) -> None:
-        """Accept no more, and give those up that are in their handshakes; the others are the server's to end."""
         ending = [*self._accepting, *self._greeting]
         for task in ending:
             task.cancel()
@@ -232,26 +221,12 @@ _SMALL_BYTES = 2**17
 """Of each body, that are not counted: large ones keep nobody from an answer to a list."""
 
 
-class _TooLargeError(ParameterError):
-    """A body is larger than any that the call takes; it was not read to its end."""
-
-
-class _BusyError(UnreachableError):
-    """Bodies of other requests take what this one would need; nothing was done."""
-
-
 class RequestBodies:
-    """All that are in progress: being read, waiting for their turn, or being answered.
-
-    Parameters
-    ----------
-    most_bytes : of all together. One that is larger is read while there are no others.
-    """
+    """All that are in progress, of so many bytes together: one that is larger is read while there are no others."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
         self.counted_bytes = 0
-        """Of all, what is counted of each."""
 
     @contextlib.asynccontextmanager
     async def read(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
@@ -268,13 +243,13 @@ class RequestBodies:
                 async for chunk in request.content.iter_chunked(2**16):
                     body += chunk
                     if len(body) > most_bytes:
-                        raise _TooLargeError(
+                        raise ParameterError(
                             f"the call's body has more than the {most_bytes:,} bytes that any takes"
                         )
                     more = max(len(body) - _SMALL_BYTES, 0) - own
                     own, self.counted_bytes = own + more, self.counted_bytes + more
                     if own < self.counted_bytes > self._most:
-                        raise _BusyError(
+                        raise UnreachableError(
                             "the key authority has as many bytes of other requests in progress as it takes at once: "
                             "repeat the call in a while"
                         )
@@ -308,7 +283,6 @@ class LogLines(logging.Formatter):
     """A line of JSON for each event: its time, in seconds since 1970, what happened, and what goes with it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
         line = {
             "time": round(record.created, 3),
             "level": record.levelname.lower(),
@@ -329,7 +303,6 @@ class FewAlike(logging.Filter):
         """By kind, when its window began, and how many there were in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether the record is logged."""
         fields = getattr(record, "fields", {})
         if record.levelno < logging.WARNING and fields.get("result", "ok") == "ok":
             return True
@@ -369,35 +342,26 @@ T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where to listen. Port 0 takes one that is free."""
 
     host: str
     port: int
 
 
-class _Figures:
-    """What a monitoring system reads, as Prometheus' text."""
-
+class _Server:
     def __init__(self, service: AuthorityService) -> None:
-        self.registry = CollectorRegistry()
-        own = self.registry
-        self.calls = Counter("shieldfl_calls", "Calls that were answered.", ["call", "result"], registry=own)
-        self.seconds = Histogram(
+        self._service = service
+        self._registry = own = CollectorRegistry()
+        self._calls = Counter("shieldfl_calls", "Calls that were answered.", ["call", "result"], registry=own)
+        self._seconds = Histogram(
             "shieldfl_call_seconds", "Of a call, its body included.", ["call"], registry=own
         )
-        self.refused = Counter(
+        self._refused = Counter(
             "shieldfl_refused_connections", "Connections that came to no request.", ["reason"], registry=own
         )
         sessions = Gauge("shieldfl_open_sessions", "Sessions that this process has opened.", registry=own)
         sessions.set_function(lambda: service.open_sessions)
-
-
-class _Server:
-    def __init__(self, service: AuthorityService) -> None:
-        self._service = service
-        self._figures = _Figures(service)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
         self._working: set[Future[Any]] = set()
         self._bodies = RequestBodies(service.policy.most_bytes_in_progress)
@@ -405,7 +369,6 @@ class _Server:
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def application(self) -> web.Application:
-        """Return what answers aggregators."""
         application = web.Application(middlewares=[self._told])
         application.router.add_post("/v1/offers", self._offer)
         application.router.add_post("/v1/sessions", self._begin_session)
@@ -413,7 +376,6 @@ class _Server:
         return application
 
     def figures(self) -> web.Application:
-        """Return what tells that the service lives, and how it does."""
         application = web.Application()
         application.router.add_get("/health", self._health)
         application.router.add_get("/metrics", self._metrics)
@@ -423,7 +385,7 @@ class _Server:
         return web.Response(text="ok\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._figures.registry), content_type="text/plain")
+        return web.Response(body=generate_latest(self._registry), content_type="text/plain")
 
     @web.middleware
     async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -446,12 +408,10 @@ class _Server:
         return response
 
     def refuse(self, reason: str) -> None:
-        """Tell of a connection that came to no request, or was ended within one."""
-        self._figures.refused.labels(reason).inc()
+        self._refused.labels(reason).inc()
         LOG.info("connection refused", extra={"fields": {"reason": reason, "result": "refused"}})
 
     def tell_malformed(self, error: str) -> None:
-        """Tell of what is no HTTP."""
         self._tell("unknown", {"status": 400, "reason": error}, "HTTPError", 0, 0.0)
 
     async def _offer(self, request: web.Request) -> web.Response:
@@ -495,7 +455,7 @@ class _Server:
 
                 def carry_out() -> Message:
                     with self._service.session(number, name) as session:
-                        return answered(session, call, Message.from_bytes(body))
+                        return session.call(call, Message.from_bytes(body))
 
                 async with self._turn(hexadecimal):
                     return len(body), await self._in_thread(carry_out)
@@ -527,7 +487,7 @@ class _Server:
                 web.Response(body=reply.to_bytes(), content_type="application/octet-stream"),
             )
         except ShieldError as error:
-            result = _public_name(error)
+            result = type(error).__name__
             status = next(status for kind, status in STATUS if isinstance(error, kind))
             text = str(error)
             if isinstance(error, DataError):
@@ -546,8 +506,8 @@ class _Server:
         return response
 
     def _tell(self, call: str, fields: dict[str, Any], result: str, size: int, seconds: float) -> None:
-        self._figures.calls.labels(call, result).inc()
-        self._figures.seconds.labels(call).observe(seconds)
+        self._calls.labels(call, result).inc()
+        self._seconds.labels(call).observe(seconds)
         facts = {"call": call, **fields, "result": result, "bytes": size, "seconds": round(seconds, 6)}
         LOG.info("call", extra={"fields": facts})
 
@@ -563,14 +523,8 @@ class _Server:
         return str(names[0])
 
     def close(self) -> bool:
-        """Begin nothing more, and say whether nothing is being answered any more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         return not self._working
-
-
-def _public_name(error: ShieldError) -> str:
-    """Return the name of the class that the other side raises."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == ShieldError.__module__)
 
 
 async def serve(
@@ -596,7 +550,12 @@ async def serve(
     server = _Server(service)
     runners, accepting = [], []
     # Before anybody is told that it serves, and may tell it to stop.
-    wait = ended or _signalled()
+    wait = ended
+    if wait is None:
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        wait = told.wait
     policy = service.policy
     most = connection_limit(policy.most_connections)
     try:
@@ -625,12 +584,3 @@ async def serve(
         await asyncio.gather(*(runner.cleanup() for runner in runners))
         has_ended = server.close()
     return has_ended
-
-
-def _signalled() -> Callable[[], Awaitable[object]]:
-    """Return what waits for SIGTERM or SIGINT, from now on."""
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    return told.wait

@@ -184,13 +184,15 @@ class ClientIdentity(_LongLivedKey):
         serialization = cryptographic("serialization", "clients' identities")
         try:
             made = serialization.load_pem_private_key(path.read_bytes(), None)
-            return cls(made.private_bytes_raw())
+            if not isinstance(made, _ed25519().Ed25519PrivateKey):
+                raise TypeError("another kind of key")
         except OSError as error:
             raise DataError(f"the client's key {path} cannot be read") from error
-        except (AttributeError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise WireFormatError(
                 f"{path} is no private Ed25519 key in a PEM file without a passphrase"
             ) from error
+        return cls(made.private_bytes_raw())
 
     def signed_enrolment(self, name: str, setup_digest: bytes, client: int, enrolment: Message) -> Message:
         """Return what a client's steps ask to be enrolled by, with its name and this signature."""
@@ -268,7 +270,6 @@ class ClientRegistry:
             raise DataError(f"the key of {name} cannot be read: mend the disk, then try again") from error
 
     def names(self) -> list[str]:
-        """Return who is registered."""
         return sorted(
             {name.removesuffix(_KEY) for name in self._files() if name.endswith(_KEY)} - self.revoked()
         )

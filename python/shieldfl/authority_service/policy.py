@@ -15,9 +15,7 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Count, Settings, about, parse_toml, read_settings, read_text, settings_of
 
-
-def _schemes() -> tuple[str, ...]:
-    return tuple(REGISTRY)
+_ENROLLING = tuple(name for name, scheme in REGISTRY.items() if scheme.enrols)
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class AuthorityPolicy(Settings):
     most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
     schemes: Annotated[
         tuple[str, ...],
-        about("What updates may be encrypted by.", choices=_schemes),
-    ] = ("kahe", "pads")
+        about("What updates may be encrypted by.", choices=lambda: tuple(REGISTRY)),
+    ] = _ENROLLING
     registered_clients_only: Annotated[
         bool,
         about(
@@ -98,6 +96,6 @@ class AuthorityPolicy(Settings):
             )
         if self.registered_clients_only and not method.enrols:
             raise PolicyError(
-                "clients of this method do not enrol, so nobody vouches for them: encrypt by kahe or pads, or have the "
-                "operator set registered_clients_only = false"
+                "clients of this method do not enrol, so nobody vouches for them: encrypt by "
+                f"{' or '.join(_ENROLLING)}, or have the operator set registered_clients_only = false"
             )

@@ -7,7 +7,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError,
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.public_setup import check_sizes
 from shieldfl.rounds.reports import Note
-
-T = TypeVar("T")
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
@@ -75,19 +72,7 @@ class ServedSession:
         registry: ClientRegistry,
         joint: JointKeys | None = None,
     ) -> ServedSession:
-        """Make a session; where that ends in an error, nothing is left of it.
-
-        Parameters
-        ----------
-        folder : where it will be.
-        request : what is asked for.
-        facts : that the session keeps.
-        key : of the service.
-        registry : of whom clients are to be, where the facts say so.
-        joint : where other authorities have to answer, too.
-
-        Raises what the method refuses, and DataError.
-        """
+        """Make a session; where that ends in an error, nothing is left of it. Raises what the method refuses."""
         check_sizes(request.initial, request.method.plan)
         folder.make()
         try:
@@ -123,44 +108,56 @@ class ServedSession:
 
     @property
     def most_body_bytes(self) -> int:
-        """More than any call of the session takes."""
         each = _SINGLE_BYTES_A_VALUE if self.facts.encrypts_singly else _BYTES_A_VALUE
         totals = each * self.facts.values if self.facts.carries_totals else 0
         return LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
 
     def check_aggregator(self, name: str) -> None:
-        """Raise PolicyError for another aggregator than the one that began the session."""
         if name != self.facts.aggregator:
             raise PolicyError("another aggregator began this session: begin one of your own")
 
-    def enrol(self, client: int, message: Message) -> Message:
-        """Take a client's enrolment, signed by one that is registered, where the session asks for that.
+    def call(self, name: str, call: Message) -> Message:
+        """Carry a call out, one at a time. Raises ParameterError for one that there is not, and as the steps do."""
+        if name not in CALLS:
+            raise ParameterError(f"a session has no call {name!r}: it has {', '.join(CALLS)}")
+        step = CALLS[name]
+        with self._lock:
+            if name == "set-up":
+                return self.setup
+            if name == "newest-model":
+                if not self._is_kept:  # only what is on the disk leaves
+                    self._keep()
+                return step(self._steps, call)
+            if name == "enrol" and self.facts.registered_clients_only:
+                return self._enrolled(call.number("client"), _inner(call))
+            if name == "answer":
+                self._drop_revoked()
+            return self._kept_after(lambda: step(self._steps, call))
+
+    def _enrolled(self, client: int, message: Message) -> Message:
+        """Take a client's enrolment, signed by one that is registered.
 
         One name is one client of the session, and one client one name. Raises PolicyError, and as
         :meth:`AuthoritySteps.enrol` does.
         """
-        with self._lock:
-            if not self.facts.registered_clients_only:
-                return self._kept_after(lambda: self._steps.enrol(client, message))
-            if client >= self.facts.clients:
-                raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
-            is_new = self._take_name(client, message)
-            # The name goes to the disk before the store knows the client: none is in there without one.
-            self._is_kept = False
+        if client >= self.facts.clients:
+            raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
+        is_new = self._take_name(client, message)
+        # The name goes to the disk before the store knows the client: none is in there without one.
+        self._is_kept = False
 
-            def step() -> Message:
-                try:
-                    return self._steps.enrol(client, message)
-                except ShieldError as error:
-                    # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
-                    if is_new and not isinstance(error, DataError):
-                        del self._names[client]
-                    raise
+        def step() -> Message:
+            try:
+                return self._steps.enrol(client, message)
+            except ShieldError as error:
+                # What the store has not taken, takes no name; whether it has, a failing disk leaves open.
+                if is_new and not isinstance(error, DataError):
+                    del self._names[client]
+                raise
 
-            return self._kept_after(step)
+        return self._kept_after(step)
 
     def _take_name(self, client: int, message: Message) -> bool:
-        """Say whether the name is new."""
         if "name" not in message:
             raise PolicyError(
                 f"client {client} does not say who it is, and this authority enrols whom it knows"
@@ -173,34 +170,8 @@ class ServedSession:
         self._names[client] = name
         return own is None
 
-    def grant(self, message: Message) -> Message:
-        """Let the aggregator open answers, where it does."""
-        with self._lock:
-            return self._kept_after(lambda: self._steps.grant(message))
-
-    def begin_round(self, round_number: int, invited: list[int] | None, model: bytes) -> Message:
-        """Begin a round: return its first message, signed."""
-        with self._lock:
-            return self._kept_after(lambda: self._steps.begin_round(round_number, invited, model))
-
-    def answer(self, phase: str, message: Message) -> Message:
-        """Answer a phase. Whom the operator has revoked is in no list that is answered for the first time then."""
-        with self._lock:
-            self._drop_revoked()
-            return self._kept_after(lambda: self._steps.answer(phase, message))
-
-    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign what a phase came to at an aggregator that opens sums, or what several authorities have answered."""
-        with self._lock:
-            return self._kept_after(lambda: self._steps.sign_answer(phase, round_number, digest))
-
-    def newest_model(self) -> Message:
-        """Return what the next round starts from: of what is on the disk."""
-        with self._lock:
-            self._keep_what_is_not()
-            return self._steps.newest_model()
-
     def _drop_revoked(self) -> None:
+        """Take whom the operator has revoked out of each list that is answered for the first time now."""
         if not self.facts.registered_clients_only:
             return
         gone = self._registry.revoked()
@@ -209,9 +180,10 @@ class ServedSession:
                 self._steps.revoke(client)
                 self._dropped.add(client)
 
-    def _kept_after(self, step: Callable[[], T]) -> T:
+    def _kept_after(self, step: Callable[[], Message]) -> Message:
         """Return what a step returns, once what it has changed is on the disk: also where it ended in an error."""
-        self._keep_what_is_not()
+        if not self._is_kept:
+            self._keep()
         self._is_kept = False
         try:
             return step()
@@ -222,16 +194,11 @@ class ServedSession:
                     LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
             self._keep()
 
-    def _keep_what_is_not(self) -> None:
-        if not self._is_kept:
-            self._keep()
-
     def _keep(self) -> None:
         self._folder.write_state(self._steps.state(self._key), self._names, self._key)
         self._is_kept = True
 
     def close(self) -> None:
-        """Give the session's files up."""
         with self._lock:
             self._steps.close()
 
@@ -258,36 +225,28 @@ def _phase_of(call: Message) -> str:
         raise WireFormatError("the call names a phase that is no text") from error
 
 
-def _round_begun(session: ServedSession, call: Message) -> Message:
+def _round_begun(steps: AuthoritySteps, call: Message) -> Message:
     model, invited = bytes(call["model"]) if "model" in call else b"", None
     if "invited" in call:
-        part = call.vector("invited", np.uint64, len(call["invited"]) // 8)
-        invited = [int(one) for one in part]
-    return session.begin_round(call.number("round"), invited, model)
+        invited = [int(one) for one in call.vector("invited", np.uint64, len(call["invited"]) // 8)]
+    return steps.begin_round(call.number("round"), invited, model)
 
 
 def _inner(call: Message) -> Message:
     return Message.from_bytes(call["message"])
 
 
-CALLS: Mapping[str, Callable[[ServedSession, Message], Message]] = MappingProxyType(
+CALLS: Mapping[str, Callable[[AuthoritySteps, Message], Message]] = MappingProxyType(
     {
-        "set-up": lambda session, call: session.setup,
-        "enrol": lambda session, call: session.enrol(call.number("client"), _inner(call)),
-        "grant": lambda session, call: session.grant(_inner(call)),
+        "set-up": lambda steps, call: Message(),
+        "enrol": lambda steps, call: steps.enrol(call.number("client"), _inner(call)),
+        "grant": lambda steps, call: steps.grant(_inner(call)),
         "begin-round": _round_begun,
-        "answer": lambda session, call: session.answer(_phase_of(call), _inner(call)),
-        "sign-answer": lambda session, call: session.sign_answer(
+        "answer": lambda steps, call: steps.answer(_phase_of(call), _inner(call)),
+        "sign-answer": lambda steps, call: steps.sign_answer(
             _phase_of(call), call.number("round"), bytes(call["digest"])
         ),
-        "newest-model": lambda session, call: session.newest_model(),
+        "newest-model": lambda steps, call: steps.newest_model(),
     }
 )
-"""What a session does for each call, by its name in addresses."""
-
-
-def answered(session: ServedSession, name: str, call: Message) -> Message:
-    """Carry a call out. Raises ParameterError for one that there is not, and as the session does."""
-    if name not in CALLS:
-        raise ParameterError(f"a session has no call {name!r}: it has {', '.join(CALLS)}")
-    return CALLS[name](session, call)
+"""What a session's steps do for each call, by its name in addresses."""

@@ -30,8 +30,6 @@ _MOST_OFFERS = 32
 
 
 class OfferedKeys:
-    """Each is for one attempt to begin a session, by the aggregator that asked for it; they end with the process."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: defaultdict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(
@@ -40,7 +38,6 @@ class OfferedKeys:
         """By aggregator."""
 
     def offer(self, aggregator: str) -> AuthorityIdentity:
-        """Draw keys, and return what is public of them."""
         made = AuthoritySecrets()
         with self._lock:
             own = self._held[aggregator]
@@ -128,16 +125,13 @@ class AuthorityFolder:
 
     @property
     def registry(self) -> ClientRegistry:
-        """Whom its operator vouches for. Raises DataError."""
         return ClientRegistry(self.clients)
 
     def check(self) -> None:
-        """Raise DataError where no authority lives in this folder."""
         if not self.key.exists():
             raise DataError(f"{self.path} has no key authority: make one by `shieldfl authority init`")
 
     def session_folders(self) -> list[SessionFolder]:
-        """Return those of all sessions that were begun, by their ids."""
         self.check()
         found = (SessionFolder(folder) for folder in sorted(self.sessions.iterdir()))
         return [one for one in found if one.is_begun]
@@ -190,12 +184,10 @@ class AuthorityService:
 
     @property
     def public_key(self) -> bytes:
-        """What clients and aggregators pin: 32 bytes."""
         return self._key.public_key
 
     @property
     def open_sessions(self) -> int:
-        """How many sessions this process has open."""
         with self._lock:
             return sum(place.session is not None for place in self._places.values())
 
@@ -208,7 +200,6 @@ class AuthorityService:
 
     @property
     def most_request_bytes(self) -> int:
-        """More than any request for a session takes."""
         return LEAST_BODY_BYTES + 4 * self.policy.most_values
 
     def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
@@ -317,7 +308,6 @@ class AuthorityService:
                     session.close()
 
     def close(self) -> None:
-        """Give the folder up, for another process to go on with."""
         with self._lock:
             for place in self._places.values():
                 if place.session is not None:

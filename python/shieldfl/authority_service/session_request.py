@@ -65,7 +65,6 @@ class SessionRequest:
         return hashlib.sha256(self.to_message().to_bytes()).digest()[:SESSION_ID_BYTES]
 
     def to_message(self) -> Message:
-        """Encode."""
         asked = _Asked(self.method.name, self.method.own_settings, self.method.plan)
         parts = {"asked": msgspec.json.encode(asked, order="sorted"), "nonce": self.nonce}
         offers = {} if self.group is None else {_OFFERS: self.group.to_bytes()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
@@ -31,7 +30,7 @@ To begin with:
 class _CommandsOnDemand(TyperGroup):
     """A group whose commands are imported when they are asked for: importing all takes longer than most of them do."""
 
-    places: ClassVar[Mapping[str, str]] = {}
+    places: ClassVar[dict[str, str]] = {}
     """By a command's name: its module and its function, ``module:function``."""
 
     def __init__(self, *, commands: dict[str, click.Command] | None = None, **attributes: Any) -> None:
@@ -48,8 +47,8 @@ class _Imported(UserDict[str, Any]):
             module, function = known.split(":")
             # Of an application with one command and no options before it, typer makes that command alone.
             alone = typer.Typer(add_completion=False)
-            kind = _HelpWithMethods if known in _LISTING_METHODS else TyperCommand
-            alone.command(name, cls=kind)(getattr(import_module(module), function))
+            kind = _HelpWithMethods if known in ("run:run", "audit:audit") else TyperCommand
+            alone.command(name, cls=kind)(getattr(import_module(f"shieldfl.cli.{module}"), function))
             known = self.data[name] = typer.main.get_command(alone)
         return cast("click.Command", known)
 
@@ -58,7 +57,6 @@ class _HelpWithMethods(TyperCommand):
     """A command whose help ends with the methods that there are."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the options, then a line for each method: what it is for and what it sends."""
         super().format_help(ctx, formatter)
         names = method_names()
         table = Table.grid(padding=(0, 2), expand=True)
@@ -76,44 +74,23 @@ class _HelpWithMethods(TyperCommand):
         Console(markup=False, highlight=False).print(panel)
 
 
-_LISTING_METHODS = ("shieldfl.cli.run.command:run", "shieldfl.cli.audit.command:audit")
-
-
 class _Commands(_CommandsOnDemand):
-    places: ClassVar = {
-        "run": "shieldfl.cli.run.command:run",
-        "audit": "shieldfl.cli.audit.command:audit",
-        "doctor": "shieldfl.cli.doctor.command:doctor",
-        "inspect": "shieldfl.cli.inspect:inspect",
-        "bench": "shieldfl.cli.bench.command:bench",
-    }
+    places: ClassVar = {name: f"{name}:{name}" for name in ("run", "audit", "doctor", "inspect", "bench")}
 
 
 class _ProfileCommands(_CommandsOnDemand):
-    places: ClassVar = {
-        "calibrate": "shieldfl.cli.profile.command:calibrate",
-        "simulate": "shieldfl.cli.profile.command:simulate",
-        "plan": "shieldfl.cli.profile.command:plan",
-    }
+    places: ClassVar = {name: f"profile:{name}" for name in ("calibrate", "simulate", "plan")}
 
 
 class _AuthorityCommands(_CommandsOnDemand):
     places: ClassVar = {
-        "init": "shieldfl.cli.authority.keys:init",
-        "serve": "shieldfl.cli.authority.serve:serve",
-        "enrol": "shieldfl.cli.authority.keys:enrol",
-        "revoke": "shieldfl.cli.authority.keys:revoke",
-        "show": "shieldfl.cli.authority.keys:show",
-        "rotate": "shieldfl.cli.authority.keys:rotate",
-        "client-key": "shieldfl.cli.authority.keys:client_key",
+        name: f"authority:{name.replace('-', '_')}"
+        for name in ("init", "serve", "enrol", "revoke", "show", "rotate", "client-key")
     }
 
 
 class _FlowerCommands(_CommandsOnDemand):
-    places: ClassVar = {
-        "new": "shieldfl.cli.flower.new:new",
-        "restored": "shieldfl.cli.flower.new:restored",
-    }
+    places: ClassVar = {name: f"flower:{name}" for name in ("new", "restored")}
 
 
 app = typer.Typer(
@@ -142,19 +119,21 @@ def _before_command(
     """Take the options before the command; each acts through its own callback."""
 
 
-_GROUPS: dict[str, tuple[type[TyperGroup], str]] = {
-    "profile": (
+for _name, _commands, _help in (
+    (
+        "profile",
         _ProfileCommands,
         "Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
     ),
-    "authority": (
+    (
+        "authority",
         _AuthorityCommands,
         "Make, look at and serve a key authority that aggregators reach over HTTPS.",
     ),
-    "flower": (
+    (
+        "flower",
         _FlowerCommands,
         "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
     ),
-}
-for _name, (_commands, _help) in _GROUPS.items():
+):
     app.add_typer(typer.Typer(name=_name, cls=_commands, help=_help, no_args_is_help=True))

@@ -53,40 +53,27 @@ def _fail(message: str) -> None:
     raise SystemExit(1) from None
 
 
-_NOTHING_KEPT = "interrupted: nothing was written"
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
-
-
-def kind_of_interruption(error: BaseException) -> type[KeyboardInterrupt]:
-    """Return Terminated where SIGTERM is behind an error, by the causes that it was raised from; else Ctrl-C's kind."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, Terminated):
-        cause = cause.__cause__
-    return KeyboardInterrupt if cause is None else Terminated
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise in the main thread when the process is told to end; what comes out becomes a line and an exit code.
+    """Raise KeyboardInterrupt at SIGTERM, too; what comes out becomes a line and an exit code.
 
     The line, on standard error, is the text of the KeyboardInterrupt, for those who have kept something; the exit code
     is 130, and 143 for SIGTERM.
     """
     in_main = threading.current_thread() is threading.main_thread()  # no other one may set handlers
-    previous = signal.signal(signal.SIGTERM, _terminate) if in_main else None
+    told = signal.SIGINT
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        told = signal.SIGTERM
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, terminate) if in_main else None
     try:
         yield
     except KeyboardInterrupt as error:
-        print(f"shieldfl: {str(error) or _NOTHING_KEPT}", file=sys.stderr)
-        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        raise SystemExit(128 + number) from None
+        print(f"shieldfl: {str(error) or 'interrupted: nothing was written'}", file=sys.stderr)
+        raise SystemExit(128 + told) from None
     finally:
         if in_main:
             signal.signal(signal.SIGTERM, previous)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from shieldfl.cli.console import JsonFile, is_stdout, write_json
 from shieldfl.cli.failures import failures_on_stderr
-from shieldfl.cli.json_output import JsonFile, is_stdout, write_json
 from shieldfl.encryption.frame_inspection import FrameReport, inspect_frame
 from shieldfl.errors import WireFormatError
 

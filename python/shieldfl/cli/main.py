@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
 
 from shieldfl.cli.failures import missing_extra_message
 
@@ -36,37 +35,34 @@ def main() -> None:
         message = missing_extra_message(error)
         if message is None:
             raise
-        if sys.argv[1:2] == ["doctor"] and _has_terminal_packages():
-            from shieldfl.cli.doctor.command import doctor_alone
-
-            doctor_alone(sys.argv[2:])
-        sys.exit(_without_packages(sys.argv[1:], message))
+        sys.exit(_without_packages(message))
     app(prog_name="shieldfl")
 
 
-def _has_terminal_packages() -> bool:
-    """Say whether what reads options and prints is there: with no more than that, one command can do its work."""
+def _without_packages(message: str) -> int:
+    """Do what can be done; return the exit code."""
+    arguments = sys.argv[1:]
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ModuleNotFoundError:
-        return False
-    return True
+        works = "None of them works yet"
+    else:
+        works = "Only doctor works yet"
+        if arguments[:1] == ["doctor"]:
+            from shieldfl.cli.doctor import doctor_alone
 
-
-def _without_packages(arguments: Sequence[str], message: str) -> int:
-    """Do what the standard library can do; return the exit code."""
-    if list(arguments) == ["--version"]:
+            doctor_alone()
+    if arguments == ["--version"]:
         import shieldfl
 
         print(f"shieldfl {shieldfl.__version__}")
-        return 0
-    if not arguments or "--help" in arguments:
-        works = "Only doctor works yet" if _has_terminal_packages() else "None of them works yet"
+    elif not arguments or "--help" in arguments:
         print(_HELP.format(message=f"{works}: {message}"))
-        return 0
-    print(f"shieldfl: {message}", file=sys.stderr)
-    return 2
+    else:
+        print(f"shieldfl: {message}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

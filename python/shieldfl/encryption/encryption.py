@@ -7,8 +7,7 @@ import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -36,27 +35,19 @@ Vector = NDArray[np.float32] | NDArray[np.float64]
 
 
 class Positions(Protocol):
-    """Which values of an update a sum is encrypted in, and in which order."""
+    """Which of an update's ``size`` values a sum is encrypted in, and in which order."""
 
     @property
-    def mask(self) -> Mask:
-        """The positions as a mask."""
-
+    def mask(self) -> Mask: ...
     @property
-    def size(self) -> int:
-        """The number of positions of an update."""
-
+    def size(self) -> int: ...
     @property
-    def count(self) -> int:
-        """How many of them are encrypted."""
-
+    def count(self) -> int: ...
     @property
     def id(self) -> bytes:
         """16 bytes that identify size, positions and their order in every frame."""
 
-    def to_bytes(self) -> bytes:
-        """Encode as a frame."""
-
+    def to_bytes(self) -> bytes: ...
     def gather(self, dense: Any) -> NDArray[Any]:
         """Return the values of a vector of ``size`` at these positions, in their order."""
 
@@ -68,38 +59,18 @@ class UnionMask:
     """All clients encrypt the union of their masks, in ascending order."""
 
     def __init__(self, mask: Mask) -> None:
-        self.mask = mask
-
-    @classmethod
-    def from_bytes(cls, frame: Buffer, size: int) -> Self:
-        """Read a frame of positions of an update of this size. Raises WireFormatError."""
-        return cls(Mask.from_bytes(frame, size))
-
-    @property
-    def size(self) -> int:
-        """The number of positions of an update."""
-        return self.mask.size
+        self.mask, self.size = mask, mask.size
+        self.to_bytes, self.gather = mask.to_bytes, mask.gather
 
     @property
     def count(self) -> int:
-        """How many of them are encrypted."""
         return self.mask.count
 
     @property
     def id(self) -> bytes:
-        """16 bytes that identify size and positions in every frame."""
         return _core.mask_id(self.mask.bits)
 
-    def to_bytes(self) -> bytes:
-        """Encode as a mask's frame."""
-        return self.mask.to_bytes()
-
-    def gather(self, dense: Vector) -> Vector:
-        """Return the vector's values at these positions."""
-        return self.mask.gather(dense)
-
     def scatter(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return a vector of ``size`` values with the sums where they belong; the sums themselves if that is all."""
         if self.count == self.size:
             return sums
         dense = np.zeros(self.size)
@@ -139,13 +110,11 @@ class CoreCiphertext(Protocol):
     clients: int
     ciphertexts: int
     total_weight: int
-    """Of integer weights, where there are such."""
+    """Where weights are integers."""
     purpose: bytes
-    """Where clients enrol: what :func:`purpose_id` gave."""
+    """Where clients enrol, as part and participants: what :func:`purpose_id` gave."""
     part: int
-    """Of the model, where clients enrol."""
     participants: list[tuple[int, bytes]]
-    """Where clients enrol: client's number and 16 bytes of the frame's id, by client in ascending order."""
 
 
 class _Ciphertext:
@@ -167,11 +136,6 @@ class _Ciphertext:
     def parsed(self) -> CoreCiphertext:
         """The core's checked view of the frame."""
         return self.parse()
-
-    @property
-    def is_parsed(self) -> bool:
-        """Whether the frame has been checked already; one that was made here need not have been."""
-        return self._parsed is not None
 
     def parse(self, threads: int | None = None) -> CoreCiphertext:
         """Check the frame unless that was done before, on ``threads`` threads. Raises WireFormatError."""
@@ -320,13 +284,13 @@ _POSITION = re.compile(r"the value at position (\d+) ")
 
 _TO_HOLD = "raise value_bits, lower fraction_bits, or pass clip=True"
 """What the core says to do about a value that is too large."""
-_TO_HOLD_BY_SETTINGS = (
-    "lower the learning rate, or of the method's settings raise value_bits or lower fraction_bits"
-)
 _TO_KEEP = (
     "Take the scale from Parameters.fit(sample_update, weights=...), or raise fraction_bits and value_bits"
 )
-_TO_KEEP_BY_SETTINGS = "Raise the method's settings fraction_bits and value_bits by as many"
+_BY_SETTINGS = {
+    _TO_HOLD: "lower the learning rate, or of the method's settings raise value_bits or lower fraction_bits",
+    _TO_KEEP: "Raise the method's settings fraction_bits and value_bits by as many",
+}
 MOST_LOST = 0.1
 """The share of the values that are not zero which may be lost, rounded to zero or clipped, without a warning."""
 
@@ -349,10 +313,8 @@ class Encryptor(Uncopied):
     part : which part of the model, where clients enrol and it is sent in parts; below 2**32.
     """
 
-    _of_one_scheme: ClassVar[bool] = False
-    """Whether it takes keys of a scheme that has an Encryptor of its own, and no others."""
-    _keys: ClassVar[type[SchemePublicKey]] = SchemePublicKey
-    """The public keys that it takes, or takes client's keys of."""
+    _keys: ClassVar[type[SchemePublicKey]]
+    """The scheme's public keys: it takes these, or clients' keys under them, and no others."""
     _warned_round: int | None = None
     speaks_of_settings = False
     """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
@@ -371,10 +333,10 @@ class Encryptor(Uncopied):
                 "a session's public_key encrypts nothing: pass the ClientKey of one who enrolled"
             )
         self._client_key = key if isinstance(key, ClientKey) else None
-        if self._client_key is not None:
-            self._client_key.check_complete()
-        public_key = key.public_key if isinstance(key, ClientKey) else key
-        self.public_key: Any = checked_key(public_key, self._keys, self._of_one_scheme)
+        if isinstance(key, ClientKey):
+            key.check_complete()
+            key = key.public_key
+        self.public_key: Any = checked_key(key, self._keys)
         self._threads = as_threads(threads)
         self._bound = _bound_to(self.public_key, purpose, part)
         self._core = self.public_key._core_encryptor(self.public_key._core)
@@ -408,25 +370,23 @@ class Encryptor(Uncopied):
         pieces, number = as_pieces(update), as_unsigned(round, "round")
         bits = None if mask is None else bits_of(mask)
         factor = None if weight is None else as_real(weight, "weight")
-        with self._locating(sum(piece.size for piece in pieces)):
-            encrypted = self._encrypt(pieces, bits, factor, number, bool(clip))
-        return self._make_batch(encrypted, number)
-
-    @contextmanager
-    def _locating(self, size: int) -> Iterator[None]:
-        """Let a RangeError of the core have the value's position, and say what its reader can do."""
         try:
-            yield
+            encrypted = self._encrypt(pieces, bits, factor, number, bool(clip))
         except RangeError as error:
-            # The core's message is all that it hands over.
-            if (found := _POSITION.match(str(error))) is None:
-                raise
-            text = str(error).replace(_TO_HOLD, _TO_HOLD_BY_SETTINGS if self.speaks_of_settings else _TO_HOLD)
-            told = RangeError(text)
-            told.position, told.size = int(found[1]), size
-            raise told from None
+            raise self._located(error, sum(piece.size for piece in pieces)) from None
+        return self._batch(encrypted, number)
 
-    def _make_batch(self, encrypted: Encrypted, round: int) -> SchemeBatch:
+    def _advice(self, by_arguments: str) -> str:
+        return _BY_SETTINGS[by_arguments] if self.speaks_of_settings else by_arguments
+
+    def _located(self, error: RangeError, size: int) -> RangeError:
+        """Return an error of the core, whose message is all that it hands over, with the value's position."""
+        if found := _POSITION.match(str(error)):
+            error = RangeError(str(error).replace(_TO_HOLD, self._advice(_TO_HOLD)))
+            error.position, error.size = int(found[1]), size
+        return error
+
+    def _batch(self, encrypted: Encrypted, round: int) -> SchemeBatch:
         """Make the batch; warn whoever called the caller of values that are lost."""
         frame, (nonzero, underflowed, clipped) = encrypted
         if underflowed > MOST_LOST * nonzero and self._warned_round != round:
@@ -434,8 +394,7 @@ class Encryptor(Uncopied):
             step = f"2^-{self.public_key.parameters.fraction_bits}"
             warnings.warn(
                 f"{underflowed:,} of the {nonzero:,} values that are not zero round to zero: times the weight, if "
-                f"any, they are below half of the step {step}, and the sum loses them. "
-                f"{_TO_KEEP_BY_SETTINGS if self.speaks_of_settings else _TO_KEEP}",
+                f"any, they are below half of the step {step}, and the sum loses them. {self._advice(_TO_KEEP)}",
                 PrecisionWarning,
                 stacklevel=3,
             )
@@ -478,8 +437,8 @@ class Aggregator:
     client that is first, and wrong, otherwise keeps all others out.
     """
 
-    _keys: ClassVar[type[SchemePublicKey]] = SchemePublicKey
-    """The public keys that it takes."""
+    _keys: ClassVar[type[SchemePublicKey]]
+    """The scheme's public keys, and no others."""
 
     def __init__(
         self,
@@ -494,16 +453,17 @@ class Aggregator:
     ) -> None:
         if not isinstance(weighted, bool | None):
             raise ParameterError(f"weighted must be True, False or None, not {weighted!r}")
-        settings = (
+        self._make_core(
+            checked_key(public_key, self._keys),
+            *_bound_to(public_key, purpose, part),
             None if round is None else as_unsigned(round, "round"),
             None if positions is None else bits_of(positions),
             weighted,
             as_threads(threads),
         )
-        self._set_up(checked_key(public_key, self._keys), *_bound_to(public_key, purpose, part), *settings)
 
-    def _set_up(self, public_key: SchemePublicKey, *settings: Any) -> None:
-        self._public_key = public_key
+    def _make_core(self, public_key: SchemePublicKey, *settings: Any) -> None:
+        self._public_key, self._enrols = public_key, isinstance(public_key, EnrolledPublicKey)
         self._core = public_key._core_aggregator(public_key._core, *settings)
 
     def add(self, batch: SchemeBatch | FrameSource, client: int | None = None) -> None:
@@ -514,15 +474,12 @@ class Aggregator:
         another client's; elsewhere frames do not say whose they are. Raises OSError for a file that cannot be read.
         """
         number = None if client is None else as_unsigned(client, "client")
-        enrols = isinstance(self._public_key, EnrolledPublicKey)
-        if number is not None and not enrols:
+        if self._enrols:
+            self._add(batch, self._core.add_parsed, self._core.add_bytes, number)
+        elif number is None:
+            self._add(batch, self._core.add_parsed, self._core.add_bytes)
+        else:
             raise ParameterError("frames of this scheme do not say whose they are: leave client out")
-        sender = (number,) if enrols else ()
-        self._add(
-            batch,
-            lambda parsed: self._core.add_parsed(parsed, *sender),
-            lambda frame: self._core.add_bytes(frame, *sender),
-        )
 
     def add_total(self, total: SchemeTotal | FrameSource) -> None:
         """Add the total of another aggregator, which stands for all clients that it names.
@@ -535,20 +492,21 @@ class Aggregator:
     def _add(
         self,
         source: _Ciphertext | FrameSource,
-        add_parsed: Callable[[Any], None],
-        add_bytes: Callable[[Buffer | mmap.mmap], None],
+        add_parsed: Callable[..., None],
+        add_bytes: Callable[..., None],
+        *more: Any,
     ) -> None:
         if isinstance(source, _Ciphertext):
             # What another scheme has read is bytes here, which the core then refuses by their kind.
-            if source.is_parsed and isinstance(source.parsed, self._public_key._core_ciphertext):
-                add_parsed(source.parsed)
+            if isinstance(source._parsed, self._public_key._core_ciphertext):
+                add_parsed(source._parsed, *more)
             else:
-                add_bytes(source.to_bytes())
+                add_bytes(source.to_bytes(), *more)
         elif isinstance(source, os.PathLike):
             with mapped_frame(source) as frame:
-                add_bytes(frame)
+                add_bytes(frame, *more)
         else:
-            add_bytes(frame_buffer(source))
+            add_bytes(frame_buffer(source), *more)
 
     def total(self) -> SchemeTotal:
         """Return the sum so far. Raises ParameterError before the first batch."""

@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer
-from shieldfl.encryption.interface import FrameBody
-from shieldfl.encryption.registry import REGISTRY
+from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameReport(FrameBody):
+class FrameReport:
     """What a frame says of itself: kinds, ids, counts and sizes, never a value, a position or a key.
 
     Of a frame that is not intact, the fields repeat what its header states, which may be wrong.
     """
 
     kind: str
-    """``"mask"``, ``"union order"``, ``"ckks public key"``, ``"ckks batch"``, ``"ckks total"``, the same three of
-    ``paillier`` and ``kahe``, ``"kahe sum request"``, ``"kahe sum key"``, or ``"unknown"``."""
+    """Such as ``"mask"`` or ``"kahe sum request"``; ``"unknown"`` where it has no header."""
     intact: bool
     """Every check passed: length, checksum, and every field of the body that this version can read."""
     problem: str
     """What is wrong and what to do about it; empty when intact."""
     size_bytes: int
-    """The bytes that were given."""
     declared_bytes: int | None
-    """The bytes that the header states; None without a header."""
+    """What the header states, as the version; None without a header."""
     version: int | None
-    """Of the wire format; None without a header."""
     checksum_ok: bool
     parameter_id: str | None
-    """32 hexadecimal digits; None where the kind has none."""
+    """32 hexadecimal digits, as the id of the key; None where the kind has none."""
     key_id: str | None
-    """32 hexadecimal digits; None where the kind has none."""
+    counts: dict[str, Fact] = field(default_factory=dict)
+    """Round, values, clients and the like."""
+    parameters: dict[str, Fact] = field(default_factory=dict)
+    """The encryption parameters; empty where the kind has none."""
+    description: str = ""
+    """The parameters and what follows from them, in words."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         return asdict(self)
 
 
@@ -67,28 +68,105 @@ def inspect_frame(frame: Buffer) -> FrameReport:
         problem = f"frame kind {summary.kind} is none that this version reads: update shieldfl"
         return replace(report, intact=False, problem=problem)
     try:
-        return replace(report, **vars(read_body(frame)))
+        return replace(report, **read_body(frame))
     except (WireFormatError, ParameterError) as error:
         return replace(report, intact=False, problem=str(error))
 
 
-def _mask_body(frame: bytes) -> FrameBody:
-    facts = _core.inspect_mask(frame)
-    Mask.from_bytes(frame)  # only decoding tells whether the positions fit the stated count
-    return FrameBody(
-        {
-            "positions": facts["size"],
-            "chosen": facts["count"],
-            "encoding": facts["encoding"],
-            "payload bytes": facts["payload_bytes"],
-        }
-    )
-
-
-_READERS: dict[str, Callable[[bytes], FrameBody]] = {"mask": _mask_body}
-for _scheme in REGISTRY.values():
-    _READERS |= _scheme.frame_readers
-
-
 def _hex(identifier: bytes) -> str | None:
     return identifier.hex() if any(identifier) else None
+
+
+Body = dict[str, Any]
+"""Of a report: counts, parameters and description, as far as there are such."""
+
+
+def _mask_body(frame: bytes) -> Body:
+    facts = _core.inspect_mask(frame)
+    Mask.from_bytes(frame)  # only decoding tells whether the positions fit the stated count
+    counts = {"positions": facts["size"], "chosen": facts["count"], "encoding": facts["encoding"]}
+    return {"counts": counts | {"payload bytes": facts["payload_bytes"]}}
+
+
+def _key_body(scheme: Scheme, frame: bytes) -> Body:
+    key = scheme.PublicKey.from_bytes(frame)
+    counts: dict[str, Fact] = {}
+    if scheme.enrols:
+        ids = {"authority": key._core.authority.hex(), "manifest digest": key.manifest_digest.hex()}
+        counts = {"epoch": key.epoch, **ids}
+    return {"counts": counts, **_parameters(key.parameters._facts), "description": key.parameters.describe()}
+
+
+def _ciphertext_body(scheme: Scheme, is_total: bool, frame: bytes) -> Body:
+    core = scheme.PublicKey._core_ciphertext
+    ciphertext: Any = core.total(frame) if is_total else core.batch(frame)
+    counts = _counts(scheme, ciphertext, ciphertext.clients) | {"ciphertexts": ciphertext.ciphertexts}
+    if scheme.integer_weights:
+        more = (
+            ("total weight", "total_weight") if is_total else ("ciphertexts present", "present_ciphertexts")
+        )
+        counts[more[0]] = getattr(ciphertext, more[1])
+        parameters = scheme.Parameters._wrap(ciphertext.parameters)
+        facts, description = parameters._facts, parameters.describe()
+    else:
+        facts, description = ciphertext.facts, ""
+        try:
+            parameters = scheme.Parameters(**{name: facts[name] for name in scheme.Parameters._SETTINGS})
+            # Another version of shieldfl may have derived them differently.
+            description = parameters.describe() if parameters.id == ciphertext.parameter_id else ""
+        except ParameterError:
+            pass
+    return {"counts": counts, **_parameters(facts), "description": description}
+
+
+def _request_body(scheme: Scheme, frame: bytes) -> Body:
+    asked = scheme.PublicKey.read_request(frame)
+    counts = _counts(scheme, asked, len(asked.participants))
+    return {"counts": counts | {"total digest": asked.total_digest.hex()}}
+
+
+def _sum_key_body(scheme: Scheme, frame: bytes) -> Body:
+    """Read what stands before the numbers: they are secret, and whether each is in range shows when they are used."""
+    head = scheme.PublicKey._core_request.head_of_sum_key(frame)
+    stated = scheme.sum_key_facts(head["unit"], head["count"])
+    return {
+        "counts": {"clients": head["clients"], **stated, "total digest": head["total_digest"].hex()},
+        "description": "the sum of one-time secrets that opens one total: secret, and for whoever opens it alone",
+    }
+
+
+def _counts(scheme: Scheme, one: Any, clients: int) -> dict[str, Fact]:
+    """Return what ciphertexts and requests say alike."""
+    counts = {"round": one.round, "clients": clients, "values": one.count, "weighted": one.weighted}
+    addressed = {"purpose id": one.purpose.hex(), "part": one.part} if scheme.enrols else {}
+    return counts | {"positions id": one.mask_id.hex()} | addressed
+
+
+def _parameters(facts: Mapping[str, Any]) -> Body:
+    """Return parameters by names as people write them; lists as what they come to."""
+    named: dict[str, Fact] = {}
+    for name, value in facts.items():
+        words = name.replace("_", " ")
+        if name == "primes":
+            named["modulus bits"] = sum(prime.bit_length() for prime in value)
+        elif isinstance(value, tuple):
+            named |= {f"{words} of c{half}": bits for half, bits in enumerate(value)}
+        else:
+            named[words] = value
+    return {"parameters": named}
+
+
+_READERS: dict[str, Callable[[bytes], Body]] = {"mask": _mask_body}
+for _scheme in REGISTRY.values():
+    _of_scheme: dict[str, Callable[[bytes], Body]] = {
+        "public key": partial(_key_body, _scheme),
+        "batch": partial(_ciphertext_body, _scheme, False),
+        "total": partial(_ciphertext_body, _scheme, True),
+    }
+    if _scheme.enrols:
+        _of_scheme |= {
+            "sum request": partial(_request_body, _scheme),
+            "sum key": partial(_sum_key_body, _scheme),
+        }
+    _READERS |= {f"{_scheme.name} {kind}": reader for kind, reader in _of_scheme.items()}
+    _READERS |= _scheme.frame_readers

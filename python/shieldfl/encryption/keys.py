@@ -26,14 +26,9 @@ from shieldfl.stateful import Uncopied
 
 
 class SchemePublicKey:
-    """Encrypts and identifies; opens nothing. Clients and aggregators get this one, and it says the scheme.
-
-    A scheme's own states which classes of the core, and which frames, are the scheme's.
-    """
+    """Encrypts and identifies; opens nothing. A scheme's own says which classes, of the core too, are the scheme's."""
 
     __slots__ = ("_core", "parameters")
-    _core: Any
-    """The core's object."""
     parameters: Any
     """The ``Parameters`` of its scheme."""
     _scheme: ClassVar[str]
@@ -42,13 +37,11 @@ class SchemePublicKey:
     _core_ciphertext: ClassVar[type]
     _core_encryptor: ClassVar[Any]
     _core_aggregator: ClassVar[Any]
-    _has_own_classes: ClassVar[bool] = False
-    """Whether it is for an Encryptor and an Aggregator of its scheme's own, and for no others."""
     _batch_class: ClassVar[Any]
     _total_class: ClassVar[Any]
 
     def __init__(self, core: Any) -> None:
-        self._core = core
+        self._core: Any = core
         self.parameters = self._parameters_class._wrap(core.parameters)
 
     @classmethod
@@ -81,13 +74,13 @@ class SchemePublicKey:
 Checked = TypeVar("Checked", bound=SchemePublicKey)
 
 
-def checked_key(public_key: Any, kind: type[Checked], has_own_classes: bool = False) -> Checked:
+def checked_key(public_key: Any, kind: type[Checked]) -> Checked:
     """Return a public key of this kind. Raises ParameterError for anything else."""
-    if not isinstance(public_key, kind) or public_key._has_own_classes is not has_own_classes:
+    if not isinstance(public_key, kind):
         found = type(public_key)
         raise ParameterError(
             f"expected a PublicKey, such as authority.public_key of an authority with parameters of this scheme; got a "
-            f"{found.__module__.removeprefix('shieldfl.encryption.').removesuffix('.scheme')}.{found.__name__}"
+            f"{found.__module__.removeprefix('shieldfl.encryption.')}.{found.__name__}"
         )
     return public_key
 
@@ -212,12 +205,10 @@ class ClientKey(Uncopied):
         key_id, number = checked_key(public_key, EnrolledPublicKey).id, as_unsigned(client, "client")
         if number >= 2**32:
             raise ParameterError("client must be below 2**32")
-        at = as_unsigned(round, "round")
+        scheme, at = public_key._scheme, as_unsigned(round, "round")
         self.public_key = public_key
         """Of the session."""
-        self._cores = [
-            _core.ClientKey(public_key._scheme, key_id, number, at, part) for part in _parts(secret)
-        ]
+        self._cores = [_core.ClientKey(scheme, key_id, number, at, part) for part in _parts(secret)]
         """The core's keys, one for each authority."""
         self._grant_keys: list[bytes] = []
         self._opening_keys: dict[int, bytes] = {}
@@ -229,12 +220,11 @@ class ClientKey(Uncopied):
         Raises ParameterError.
         """
         key = cls.__new__(cls)
-        key.public_key = public_key
         key_id, number = checked_key(public_key, EnrolledPublicKey).id, client_number(client)
         shared = _parts(secret)
+        key.public_key, key._opening_keys = public_key, {}
         key._cores = [_core.ClientKey.of_session(public_key._scheme, part, key_id, number) for part in shared]
         key._grant_keys = [grant_key(part, key_id) for part in shared]
-        key._opening_keys = {}
         return key
 
     @classmethod
@@ -290,14 +280,13 @@ class ClientKey(Uncopied):
         """
         if not self._grant_keys:
             raise PolicyError("a grant is taken by the key that was made at enrolment")
-        *others, last = enumerate(self._grant_keys)
-        for number, key in others:
+        for number, key in enumerate(self._grant_keys, 1):
             try:
-                self._opening_keys[number] = read_grant(key, self.public_key.id, grant)
+                self._opening_keys[number - 1] = read_grant(key, self.public_key.id, grant)
+                return
             except KeyMismatchError:
-                continue
-            return
-        self._opening_keys[last[0]] = read_grant(last[1], self.public_key.id, grant)
+                if number == len(self._grant_keys):
+                    raise
 
     @property
     def opening_keys(self) -> Sequence[bytes]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from shieldfl.array_view import as_count, as_real, as_unsigned, as_update
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask
 
-_GOALS = ("speed", "size")
 # The share of a sample's values which may round to zero: half of what brings a warning.
 _ROUNDED_TO_ZERO = 0.05
-
 
 Core = TypeVar("Core")
 Key = TypeVar("Key")
@@ -40,53 +37,11 @@ class FittedScale:
     weights: tuple[float, float] | None
 
     def describe(self) -> str:
-        """Say in a line what the bits are good for."""
         weights = "" if self.weights is None else f", weights {self.weights[0]:.3g} to {self.weights[1]:.3g}"
         return (
             f"rounding below {self.relative_error:.2g} of an update like the sample, "
             f"values up to {self.headroom:g} times its largest{weights}"
         )
-
-
-@dataclass(frozen=True)
-class _Sample:
-    """What matters of a sample: the sizes of its values that are not zero, and the weights that they get."""
-
-    rms: float
-    largest: float
-    small: float
-    """Few are smaller: the share _ROUNDED_TO_ZERO."""
-    smallest_weight: float
-    largest_weight: float
-    weighted: bool
-
-    def weight_bits(self, error: float) -> int:
-        """Bits behind a weight's point for which rounding the smallest one is within this relative error."""
-        return max(math.ceil(-1.0 - math.log2(error) - math.log2(self.smallest_weight)), 0)
-
-    def bits_for_small_values(self) -> int:
-        """Bits behind the point for which half a step is as large as a small value, times the smallest weight."""
-        return max(math.ceil(-1.0 - math.log2(self.small) - math.log2(self.smallest_weight)), 0)
-
-    def fraction_bits(self, error: float) -> int:
-        """Bits behind the point for which half a step at each value is within this relative error."""
-        return max(
-            math.ceil(-1.0 - math.log2(error) - math.log2(self.rms) - math.log2(self.smallest_weight)), 0
-        )
-
-    def value_bits(self, fraction_bits: int, headroom: float) -> int:
-        """Bits that hold the largest value, times headroom and the largest weight, with its sign."""
-        top = self.largest * headroom * self.largest_weight
-        if top >= 2.0**_core.MOST_VALUE_BITS:
-            return _core.MOST_VALUE_BITS + 1
-        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _core.MOST_FRACTION_BITS))).bit_length()
-
-    def error(self, value_bits: int, fraction_bits: int) -> float:
-        """Return what rounding values and weights may come to, relative to one client's weighted update."""
-        error = math.ldexp(0.5, -fraction_bits) / self.rms / self.smallest_weight
-        if self.weighted:
-            error += math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / self.smallest_weight
-        return error
 
 
 class SchemeParameters(Generic[Core, Key]):
@@ -110,22 +65,20 @@ class SchemeParameters(Generic[Core, Key]):
         fitted: FittedScale | None = None,
         goal: str | None = None,
         count: int | None = None,
-    ) -> None:
-        values = {
-            "_handle": handle,
-            "_facts": handle.facts,
-            "_fitted": fitted,
-            "_goal": goal,
-            "_count": count,
-        }
+    ) -> Self:
+        values = {"handle": handle, "facts": handle.facts, "fitted": fitted, "goal": goal, "count": count}
         for name, value in values.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, f"_{name}", value)
+        return self
 
     @classmethod
     def _wrap(cls, core: Core) -> Self:
-        parameters = cls.__new__(cls)
-        parameters._adopt(core)
-        return parameters
+        return cls.__new__(cls)._adopt(core)
+
+    @classmethod
+    def _unlogged(cls, settings: dict[str, Any]) -> Self:
+        """Make parameters that nobody asked for anew: whoever chose a small key has been told what it means."""
+        return cls(**settings)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("Parameters are immutable: make new ones")
@@ -143,12 +96,11 @@ class SchemeParameters(Generic[Core, Key]):
 
         Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
         """
-        if goal not in _GOALS:
-            raise ParameterError(f"goal must be {' or '.join(map(repr, _GOALS))}, not {goal!r}")
+        if goal not in ("speed", "size"):
+            raise ParameterError(f"goal must be 'speed' or 'size', not {goal!r}")
         number = None if count is None else as_count(count, "count")
         best = cls._best(goal, number, settings)
-        best._adopt(best._handle, None, goal, number)
-        return best
+        return best._adopt(best._handle, None, goal, number)
 
     @classmethod
     def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
@@ -189,14 +141,9 @@ class SchemeParameters(Generic[Core, Key]):
         Raises ArrayTypeError, RangeError for NaN or infinity in the sample, ParameterError for a sample of zeros, a
         setting out of range, and where there is no room: it says which error can be reached.
         """
-        scale = fit_scale(
-            sample_update,
-            guard_bits=cls._guard_bits(settings | {"value_bits": 2, "fraction_bits": 0}),
-            mask=mask,
-            weights=weights,
-            relative_error=relative_error,
-            headroom=headroom,
-        )
+        guard_bits = cls._unlogged(settings | {"value_bits": 2, "fraction_bits": 0})._facts["guard_bits"]
+        most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - int(guard_bits))
+        scale = _fit_scale(sample_update, mask, weights, relative_error, headroom, most_bits)
         if goal is None and count is not None and "ring_degree" in cls._SETTINGS:
             raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
         settings |= {"value_bits": scale.value_bits, "fraction_bits": scale.fraction_bits}
@@ -204,12 +151,7 @@ class SchemeParameters(Generic[Core, Key]):
             chosen = cls(**settings)
         else:
             chosen = cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
-        chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
-        return chosen
-
-    @classmethod
-    def _guard_bits(cls, settings: dict[str, Any]) -> int:
-        return int(cls(**settings)._facts["guard_bits"])
+        return chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
 
     @property
     def packing(self) -> str:
@@ -290,8 +232,11 @@ class SchemeParameters(Generic[Core, Key]):
             f"not {bits}"
         ]
 
+    def _settings(self) -> dict[str, Any]:
+        return {name: self._facts[name] for name in self._SETTINGS}
+
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        settings = {name: self._facts[name] for name in self._SETTINGS}
+        settings = self._settings()
         return _remade, (type(self), settings, self._fitted, self._goal, self._count)
 
     def __repr__(self) -> str:
@@ -305,16 +250,11 @@ class SchemeParameters(Generic[Core, Key]):
 
 
 def _remade(
-    kind: type[SchemeParameters[Any, Any]],
-    settings: dict[str, Any],
-    fitted: FittedScale | None,
-    goal: str | None,
-    count: int | None,
+    kind: type[SchemeParameters[Any, Any]], settings: dict[str, Any], *chosen: Any
 ) -> SchemeParameters[Any, Any]:
     """Make what was pickled."""
-    parameters = kind(**settings)
-    parameters._adopt(parameters._handle, fitted, goal, count)
-    return parameters
+    parameters = kind._unlogged(settings)
+    return parameters._adopt(parameters._handle, *chosen)
 
 
 def _rounded_down(limit: float) -> float:
@@ -323,8 +263,7 @@ def _rounded_down(limit: float) -> float:
     return math.floor(limit * digits) / digits
 
 
-@dataclass(frozen=True)
-class RingWork:
+class RingWork(NamedTuple):
     """What encrypting takes a client, apart from the ring's degree."""
 
     transforms: int
@@ -337,28 +276,19 @@ class RingWork:
 
 @dataclass(frozen=True)
 class RingCost:
-    """What encrypting ``count`` values costs in one ring."""
+    """What encrypting ``count`` values costs in the ring of this degree; ``RingWork`` says what the figures are."""
 
-    core: Any
+    ring_degree: int
     count: int
-    ciphertexts: int
     wire_bytes: int
     butterflies: int
-    """Of the number-theoretic transforms."""
     random_bytes: float
-    """Of key stream, on average."""
     digit_work: int
-    """Of turning residues into digits, in butterflies that take as long, where a scheme counts it."""
 
     @property
     def work(self) -> float:
         """All of it: a butterfly or a random byte takes about as long on a processor with vectors."""
         return self.butterflies + self.random_bytes + self.digit_work
-
-    @property
-    def ring_degree(self) -> int:
-        """N of the ring."""
-        return int(self.core.facts["ring_degree"])
 
     def describe(self) -> str:
         """Say what it costs, each figure for one value."""
@@ -387,14 +317,13 @@ class RingParameters(SchemeParameters[Core, Key]):
     def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
         if "ring_degree" in settings:
             raise ParameterError("the ring is what is chosen: leave ring_degree out")
-        # Checks the settings, and fails here when no ring has room.
-        rings = cls(**settings)._rings(count)
 
         def key(ring: tuple[Self, RingCost]) -> tuple[float, int]:
             cost = ring[1]
             return (cost.work if goal == "speed" else cost.wire_bytes) / cost.count, cost.ring_degree
 
-        return min(rings, key=key)[0]
+        # Checks the settings, and fails here when no ring has room.
+        return min(cls(**settings)._rings(count), key=key)[0]
 
     def ring_costs(self) -> list[RingCost]:
         """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
@@ -402,11 +331,10 @@ class RingParameters(SchemeParameters[Core, Key]):
 
     def _rings(self, count: int | None) -> list[tuple[Self, RingCost]]:
         """Return the parameters in each ring that has room, and what encrypting ``count`` values costs there."""
-        settings = {name: self._facts[name] for name in self._SETTINGS}
         rings = []
         for degree in self._RING_DEGREES:
             try:
-                parameters = type(self)(**settings | {"ring_degree": degree})
+                parameters = type(self)(**self._settings() | {"ring_degree": degree})
             except ParameterError:  # no room
                 continue
             rings.append((parameters, parameters._cost(count)))
@@ -417,9 +345,8 @@ class RingParameters(SchemeParameters[Core, Key]):
         ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
         work = self._work_of(ciphertexts, primes)
         return RingCost(
-            core=self._handle,
+            degree,
             count=ciphertexts * in_one if count is None else count,
-            ciphertexts=ciphertexts,
             wire_bytes=ciphertexts * int(self._facts["ciphertext_bytes"]),
             butterflies=work.transforms * primes * (degree // 2) * int(math.log2(degree)),
             random_bytes=work.random_bytes * degree,
@@ -485,71 +412,71 @@ class SumNeeds:
     """Whether plain numbers are added to ciphertexts."""
 
 
-def weighted_parameters(make: Callable[..., Any], needs: SumNeeds) -> Any:
-    """Return parameters for such sums, with bits for weights while there is room; ``make`` takes their keywords.
-
-    Clients divide their weights by the largest, and values become smaller by that: they get as many bits more, behind
-    the point, as make up for it on average. Raises ParameterError where there is no room without them either.
-    """
-    if needs.sum_bits is not None and needs.most_weight > 1:
-        raise ParameterError("sum_bits are for sums whose weights do not travel encrypted: leave them out")
-    narrower = {} if needs.sum_bits is None else {"sum_bits": needs.sum_bits}
-
-    def with_more(bits: int) -> Any:
-        value_bits, fraction_bits = needs.value_bits + bits, needs.fraction_bits + bits
-        return make(max_clients=needs.clients, value_bits=value_bits, fraction_bits=fraction_bits, **narrower)
-
-    for bits in range(_bits_for_weights(needs.most_weight, needs.mean_weight), 0, -1):
-        try:
-            return with_more(bits)
-        except ParameterError:  # no room for so many
-            continue
-    return with_more(0)
-
-
-def _bits_for_weights(most_weight: int, mean_weight: float | None) -> int:
-    """Say how many bits dividing by the largest weight costs the mean of all clients, rounded up.
-
-    Each of K clients is off by half a step at most, and the mean by half a step times K / sum(weights): with weights
-    divided by the largest that is most_weight / mean_weight, of which this is the logarithm. It is at most log2 K.
-    """
-    return 0 if mean_weight is None else max(math.ceil(math.log2(most_weight / mean_weight)), 0)
-
-
-def fit_scale(
+def _fit_scale(
     sample_update: Any,
-    *,
-    guard_bits: int,
     mask: Mask | None,
     weights: tuple[float, float] | None,
     relative_error: float,
     headroom: float,
+    most_bits: int,
 ) -> FittedScale:
     """Choose the fewest bits with which rounding stays within ``relative_error``; see ``Parameters.fit``.
 
-    ``guard_bits`` : of a sum over all clients. Every value may be off by half a step, so the L2 norm of the error is
-    at most sqrt(n) / 2 steps for n values that are not zero. Where there are weights, rounding them gets one half of
-    what is allowed. If there is room, steps are also so fine that few of the sample's values round to zero, however
-    small some are. Raises ParameterError, RangeError.
+    Every value may be off by half a step, so the L2 norm of the error is at most sqrt(n) / 2 steps for n values that
+    are not zero. Where there are weights, rounding them gets one half of what is allowed. If there is room, steps are
+    also so fine that few of the sample's values round to zero, however small some are.
     """
     wanted, times = as_real(relative_error, "relative_error"), as_real(headroom, "headroom")
     if not 0.0 < wanted < 1.0:
         raise ParameterError("relative_error must be above 0 and below 1, such as 1e-3")
     if not 1.0 <= times < math.inf:
         raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
-    bounds = None if weights is None else _read_weights(weights)
-    sample = _read_sample(sample_update, mask, bounds)
-    share = wanted if bounds is None else wanted / 2.0
-    weight_bits = 0 if bounds is None else sample.weight_bits(share)
-    fraction_bits = max(sample.fraction_bits(share), weight_bits)
+    smallest_weight, largest_weight = (1.0, 1.0) if weights is None else _read_weights(weights)
+    sizes = _sizes_of(sample_update, mask)
+    largest, small = float(sizes.max()), float(np.quantile(sizes, _ROUNDED_TO_ZERO))
+    rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
     # A weight may be rounded up, by as much as it may be off at all.
-    room = times if bounds is None else times * (1.0 + share)
-    most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - guard_bits)
-    for bits in (max(fraction_bits, sample.bits_for_small_values()), fraction_bits):
-        value_bits = max(sample.value_bits(bits, room), 2 + weight_bits)
+    share = wanted if weights is None else wanted / 2.0
+    top = largest * (times if weights is None else times * (1.0 + share)) * largest_weight
+
+    def bits_of_top(fraction_bits: int) -> int:
+        if top >= 2.0**_core.MOST_VALUE_BITS:
+            return _core.MOST_VALUE_BITS + 1
+        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _core.MOST_FRACTION_BITS))).bit_length()
+
+    def error(value_bits: int, fraction_bits: int) -> float:
+        """Return what rounding values and weights may come to, relative to one client's weighted update."""
+        of_values = math.ldexp(0.5, -fraction_bits) / rms / smallest_weight
+        if weights is None:
+            return of_values
+        return of_values + math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / smallest_weight
+
+    weight_bits = 0 if weights is None else _bits_for(share, smallest_weight)
+    fraction_bits = max(_bits_for(share, rms, smallest_weight), weight_bits)
+    for bits in (max(fraction_bits, _bits_for(small, smallest_weight)), fraction_bits):
+        value_bits = max(bits_of_top(bits), 2 + weight_bits)
         if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
-            return FittedScale(value_bits, bits, sample.error(value_bits, bits), times, bounds)
-    raise ParameterError(_no_room(sample, most_bits, room, wanted))
+            bounds = None if weights is None else (smallest_weight, largest_weight)
+            return FittedScale(value_bits, bits, error(value_bits, bits), times, bounds)
+    fits = [bits for bits in range(_core.MOST_FRACTION_BITS + 1) if bits_of_top(bits) <= most_bits]
+    if not fits:
+        raise ParameterError(
+            f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
+            "lower headroom or max_clients"
+        )
+    raise ParameterError(
+        f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
+        f"{error(most_bits, fits[-1]):.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or "
+        "max_clients, or bring the weights closer together"
+    )
+
+
+def _bits_for(*factors: float) -> int:
+    """Return how many bits behind the point make half a step at most the product of these."""
+    bits = -1.0
+    for factor in factors:
+        bits -= math.log2(factor)
+    return max(math.ceil(bits), 0)
 
 
 def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
@@ -568,7 +495,8 @@ def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
     return smallest, largest
 
 
-def _read_sample(sample_update: Any, mask: Mask | None, weights: tuple[float, float] | None) -> _Sample:
+def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
+    """Return the sizes of a sample's values that are not zero."""
     values = as_update(sample_update)
     if mask is not None:
         values = mask.gather(values)
@@ -580,26 +508,4 @@ def _read_sample(sample_update: Any, mask: Mask | None, weights: tuple[float, fl
     sizes = sizes[sizes > 0.0]
     if not sizes.size:
         raise ParameterError("all values of the sample update are zero: fit the scale to one that is typical")
-    largest = float(sizes.max())
-    smallest_weight, largest_weight = weights or (1.0, 1.0)
-    rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
-    small = float(np.quantile(sizes, _ROUNDED_TO_ZERO))
-    return _Sample(rms, largest, small, smallest_weight, largest_weight, weights is not None)
-
-
-def _no_room(sample: _Sample, most_bits: int, headroom: float, wanted: float) -> str:
-    """Say what can be reached instead."""
-    fits = [
-        bits for bits in range(_core.MOST_FRACTION_BITS + 1) if sample.value_bits(bits, headroom) <= most_bits
-    ]
-    if not fits:
-        return (
-            f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
-            "lower headroom or max_clients"
-        )
-    achievable = sample.error(most_bits, fits[-1])
-    return (
-        f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
-        f"{achievable:.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or max_clients, or bring "
-        "the weights closer together"
-    )
+    return sizes

@@ -154,9 +154,8 @@ class FederationSettings(Settings):
         if self.authority is None or self.authority_key is None or self.authority_tls is None:
             return None
         # Not where a node reads its settings: that is a process for each message.
-        from shieldfl.authority_service.authority_client import AuthorityClient
+        from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
         from shieldfl.authority_service.certificates import CertificateFiles, client_tls
-        from shieldfl.authority_service.several_authorities import SeveralAuthorities
 
         settings = (self.authority, self.authority_key, self.authority_tls)
         listed = [[one.strip() for one in setting.split(",")] for setting in settings]

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from shieldfl.encryption.interface import KeyBits
 from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import (
     DEFAULT_ENCRYPTION,
     DEFAULT_KEY_BITS,
+    KeyBits,
     encryptions,
     scheme_named,
     weighing_encryptions,
@@ -120,7 +120,7 @@ def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **
     Parameters
     ----------
     encryption : one of :func:`shieldfl.encryption.registry.encryptions`.
-    needs : the other fields of :class:`shieldfl.encryption.interface.SumNeeds`.
+    needs : the other fields of :class:`shieldfl.encryption.parameters.SumNeeds`.
 
     Raises ParameterError for an unknown name and what the scheme refuses.
     """

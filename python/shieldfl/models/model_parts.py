@@ -44,8 +44,8 @@ class ModelParts:
     """Parts 0, 1, ... of a layout's vector (P,), of ``most_values`` each, the last one shorter.
 
     A round is one for all parts: each is summed, answered for and opened under its number, and the model that comes of
-    them is one only where all of them are of the same clients. Schemes whose clients enrol (``kahe``, ``pads``) know
-    parts: ``sf.kahe.Encryptor(key, part=number)``.
+    them is one only where all of them are of the same clients. Schemes whose clients enrol know parts:
+    ``sf.kahe.Encryptor(key, part=number)``.
 
     Parameters
     ----------

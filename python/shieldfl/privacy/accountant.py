@@ -2,9 +2,11 @@
 
 It adds Rényi divergences, not whole distributions of the privacy loss. That covers discrete noise too, of which each
 order is proved to be bounded as the continuous one's (Canonne, Kamath and Steinke 2020, theorem 4), and noise of many
-multipliers costs no more time than noise of one. Of sums of discrete noise the divergences are those of
-:mod:`shieldfl.privacy.discrete_sums`. The price is a figure above the least that is true, never below:
-docs/threat-model.md says by how much.
+multipliers costs no more time than noise of one. Of sums of discrete noise, n honest clients' shares on
+vectors of integers whose difference has a bounded norm, theorems bound them: of Kairouz, Liu and Steinke, "The
+Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation" (ICML 2021), and of Agarwal,
+Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated Learning" (NeurIPS 2021). The price is a
+figure above the least that is true, never below: docs/threat-model.md says by how much.
 
 There is no amplification by sampling of clients against who sees which take part: the aggregator, the key authority
 and every client. For those who do not see it the opened sums of drawn clients have charges of their own, by
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -25,8 +27,7 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_real
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.discrete_sums import divergences_of_sum
-from shieldfl.privacy.events import Noise, NoiseOfDrawnSum, NoiseOfSum
+from shieldfl.privacy.events import Distribution, Noise, NoiseOfDrawnSum, NoiseOfSum
 
 _STEP = 0.02
 """Of the logarithm of t - 1 on the grid: what is above an integral is no more than this by so much of t."""
@@ -39,12 +40,8 @@ _Vector = NDArray[np.float64]
 def divergences_if_hidden(orders: _Vector, once: _Vector, twice: _Vector, share: float) -> _Vector:
     """Return upper bounds (m,) of the Rényi divergences P from Q and Q from P at each order.
 
-    Parameters
-    ----------
-    orders : (m,), above 1, ascending, 2 among them.
-    once : (m,), bounds of the noise's own divergences for vectors that differ by one contribution.
-    twice : (m,), for vectors that differ by two.
-    share : g, from 0 to 1.
+    Orders ascend, 2 among them. ``once`` and ``twice`` (m,) bound the noise's own divergences for vectors
+    that differ by one contribution, and by two; ``share`` is g, from 0 to 1.
     """
     if share >= 1.0:
         return once
@@ -103,6 +100,64 @@ def _log_tail(orders: _Vector, divergences: _Vector, order: float, start: float)
         return float("inf")
     ends = _log_markov(orders, divergences) - (orders - power) * np.log1p(start)
     return float(np.min(ends[above] - np.log(orders[above] - power)))
+
+
+def divergences_of_sum(
+    distribution: Distribution,
+    *,
+    clients: int,
+    share_variance: int,
+    norm_squared: int,
+    dimension: int,
+    orders: Sequence[float],
+) -> NDArray[np.float64]:
+    """Return an upper bound of the Rényi divergence at each order (m,) of one sum with either of two vectors.
+
+    ``clients`` are those whose shares, of this variance in squared steps, are in the sum; ``norm_squared`` is
+    the largest of the vectors' difference, in squared steps, and ``dimension`` how many values they have.
+    """
+    alphas = np.asarray(orders, dtype=np.float64)
+    if distribution == "skellam":
+        return _skellam_divergences(alphas, clients * share_variance, norm_squared, dimension)
+    return alphas / 2.0 * _concentrated(clients, share_variance, norm_squared, dimension) ** 2
+
+
+def _skellam_divergences(
+    alphas: NDArray[np.float64], variance: int, norm_squared: int, dimension: int
+) -> NDArray[np.float64]:
+    """The Skellam paper's bound for vectors, which is of whole orders, and lines between them.
+
+    (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014), so that the line
+    between two whole orders bounds it.
+    """
+    # Of integers no magnitude is above its square.
+    summed = min(math.sqrt(dimension * norm_squared), float(norm_squared))
+
+    def scaled(whole: NDArray[np.float64]) -> NDArray[np.float64]:
+        gaussian = whole * norm_squared / (2.0 * variance)
+        first = ((2.0 * whole - 1.0) * norm_squared + 6.0 * summed) / (4.0 * variance**2)
+        second = 3.0 * summed / (2.0 * variance)
+        bound: NDArray[np.float64] = (whole - 1.0) * (gaussian + np.minimum(first, second))
+        return bound
+
+    low = np.floor(alphas)
+    part = alphas - low
+    between: NDArray[np.float64] = ((1.0 - part) * scaled(low) + part * scaled(low + 1.0)) / (alphas - 1.0)
+    return between
+
+
+def _concentrated(clients: int, share_variance: int, norm_squared: int, dimension: int) -> float:
+    """The discrete Gaussian paper's theorem on sums: they are (eps^2 / 2)-concentrated private; return eps.
+
+    A sum of discrete Gaussians is none itself; ``excess`` is by how much its logarithm may be off.
+    """
+    excess = 0.0
+    if clients > 1:
+        # Of the paper's sum over k = 1 to clients - 1, the first term, and the second in the place of all after it.
+        rate = 2.0 * math.pi**2 * share_variance
+        excess = 10.0 * (math.exp(-rate / 2.0) + (clients - 2) * math.exp(-rate * 2.0 / 3.0))
+    ratio = norm_squared / (clients * share_variance)
+    return min(math.sqrt(ratio + excess * dimension / 2.0), math.sqrt(ratio) + excess * math.sqrt(dimension))
 
 
 ORDERS = (
@@ -176,24 +231,8 @@ def _divergences_of_drawn_sum(drawn: NoiseOfDrawnSum) -> npt.NDArray[np.float64]
 def noise_multiplier_for(epsilon: float, delta: float, rounds: int) -> float:
     """Find the least σ, the same in every round, that keeps ``rounds`` releases within (ε, δ).
 
-    Parameters
-    ----------
-    epsilon : float
-        Total ε that may be spent, positive and finite.
-    delta : float
-        Total δ, in (0, 1).
-    rounds : int
-        Number of releases that will be charged, at least 1.
-
-    Returns
-    -------
-    float
-        A multiplier that spends ε to a part in ten thousand, and no more.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of range, or no multiplier up to 10^6 is enough.
+    It spends ε to a part in ten thousand, and no more. Raises ParameterError for an argument out of range,
+    and where no multiplier up to 10^6 is enough.
     """
     _check_target(epsilon, delta)
     rounds = as_count(rounds, "rounds")

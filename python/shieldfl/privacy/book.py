@@ -49,40 +49,27 @@ _UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """What a run has spent. How to read it, for whom and against whom, a method declares: see ``privacy_reading``.
-
-    Attributes
-    ----------
-    epsilon : float
-        What holds. ``math.inf`` where nothing bounds what the run tells; NaN where nothing readable has left that noise
-        would have to cover: encryption gets no figure.
-    of_noise : float
-        What the noise alone was charged: what ``epsilon`` would be if nothing else told of the data. NaN without noise.
-    if_participants_true : float
-        The same, with the noise that all participants of a round added together, sigma * sqrt(K): it holds only if
-        the number of participants that the server stated was true. Equal to ``of_noise`` where a method has one figure.
-    delta : float
-        The delta that all of them belong to.
-    rounds : int
-        Draws of clients, or where one that sent noised values more often was not told of them all, its uploads.
-    steps : int
-        How often noise was drawn that the client with most of it was charged for.
-    reason : str or None
-        Why ``epsilon`` is infinite, as a sentence.
-    if_participation_hidden : float
-        What holds against those alone who see opened sums, and how many clients took part, and not which: of every
-        client, in the sums or not. NaN where it is not known that clients were drawn so that this is less, or where
-        noise is of another kind than that of sums.
-    """
+    """What a run has spent; a method's ``privacy_reading`` says for whom and against whom."""
 
     epsilon: float
+    """What holds. ``math.inf`` where nothing bounds what the run tells; NaN where nothing readable has left that
+    noise would have to cover: encryption gets no figure."""
     of_noise: float
+    """What the noise alone was charged: ``epsilon`` if nothing else told of the data. NaN without noise."""
     if_participants_true: float
+    """The same, with the noise that all participants of a round added together, sigma * sqrt(K): it holds only if
+    the number of participants that the server stated was true. ``of_noise`` where a method has one figure."""
     delta: float
     rounds: int
+    """Draws of clients, or where one that sent noised values more often was not told of them all, its uploads."""
     steps: int
+    """How often noise was drawn that the client with most of it was charged for."""
     reason: str | None = None
+    """Why ``epsilon`` is infinite, as a sentence."""
     if_participation_hidden: float = math.nan
+    """What holds against those alone who see opened sums, and how many clients took part, and not which: of every
+    client, in the sums or not. NaN where it is not known that clients were drawn so that this is less, or where
+    noise is of another kind than that of sums."""
 
 
 class PrivacyBook:
@@ -124,7 +111,6 @@ class PrivacyBook:
 
     @property
     def all(self) -> tuple[PrivacyEvent, ...]:
-        """Every event so far."""
         return tuple(self._events)
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakSet
 
@@ -34,22 +35,14 @@ from shieldfl.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """What one call of :func:`train_privately` did, as an accountant needs it.
-
-    Attributes
-    ----------
-    mean_loss : float
-        Mean loss over the samples drawn in the last epoch, or over all samples if none was drawn. Computed
-        without noise: not private, never to be uploaded where ε has to hold.
-    steps : int
-        Noised steps, those with an empty batch included.
-    sample_rate : float
-        Probability with which each sample is in a step's batch, in (0, 1].
-    """
+    """What one call of :func:`train_privately` did, as an accountant needs it."""
 
     mean_loss: float
+    """Over the samples drawn in the last epoch, or all if none was. Not private: never to be uploaded."""
     steps: int
+    """With noise, those with an empty batch included."""
     sample_rate: float
+    """Probability with which each sample is in a step's batch, in (0, 1]."""
 
 
 def train_privately(
@@ -66,60 +59,38 @@ def train_privately(
     """Train a model in place on one client's samples, by DP-SGD, on the cross-entropy by default.
 
     An epoch has ⌈N / batch_size⌉ steps, and in each every sample takes part with the same probability,
-    independently (Poisson sampling): the sample rate is 1 over the steps of an epoch, as in Opacus. Per-sample
-    gradients are clipped to the norm C, summed, noised with N(0, (σ C)²) in each coordinate and divided by the
-    expected size of a batch; SGD goes on from there. Neighbours differ by adding or removing one sample; N is
-    treated as public.
+    independently (Poisson sampling): the sample rate is 1 over the steps of an epoch, as in Opacus.
+    Per-sample gradients are clipped to the norm C = ``max_grad_norm``, by default Alt-FL's, summed, noised
+    with N(0, (σ C)²) in each coordinate and divided by the expected size of a batch; SGD goes on from there.
+    Neighbours differ by adding or removing one sample; N is treated as public. A ``noise_multiplier`` σ of 0
+    protects nothing.
 
-    Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes by
-    torch's own operations. Whether it learns what it would from batches, and whether a custom function's own ``vmap``
-    rule mixes samples, is tried on two and on three samples when it is first trained, see
-    :func:`shieldfl.models.sample_gradients.check_samples_apart`.
+    Every sample goes through the model as a batch of one, so that the bound holds whatever the model computes
+    by torch's own operations. A ``loss`` is asked for each sample alone too: weights that it normalises by
+    those of the batch have no effect. Whether the model learns what it would from batches, and whether a
+    custom function's own ``vmap`` rule mixes samples, is tried on two and on three samples when it is first
+    trained, see :func:`shieldfl.models.sample_gradients.check_samples_apart`.
+
+    ``insecure_sampling_seed`` makes the batches repeatable. The sample rate lowers ε only against those who
+    cannot tell who was drawn: with a seed that others know or guess, charge a rate of 1. None draws from the
+    operating system. The noise is never seeded.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
-    succeeds; gradients and the mode of the model stay as they were.
+    succeeds; gradients and the mode of the model stay as they were. Returns the loss, and what to charge as
+    steps of :class:`shieldfl.privacy.events.Noise`.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Features to outputs, a classifier by default, float32, on a CPU or another device.
-    features : tensor, shape (N, ...)
-        Samples, on the model's device, N at least 1.
-    labels : tensor, shape (N, ...)
-        Targets, by default int64, the class of each sample; same device.
-    settings : TrainingSettings
-        Its ``batch_size`` is the largest expected size of a batch.
-    noise_multiplier : float
-        σ, finite and not negative; 0 adds no noise and protects nothing.
-    max_grad_norm : float
-        C; 4.7 is Alt-FL's.
-    insecure_sampling_seed : int, optional
-        Makes the batches repeatable. The sample rate lowers ε only against those who cannot tell who was
-        drawn: with a seed that others know or guess, charge a rate of 1. None, the default, draws from the
-        operating system. The noise is never seeded.
-    loss : callable, optional
-        In the place of the cross-entropy. It is asked for each sample alone: weights that it normalises by those of the
-        batch have no effect.
-
-    Returns
-    -------
-    PrivateTraining
-        The loss, and what to charge as steps of :class:`shieldfl.privacy.events.Noise`.
-
-    Raises
-    ------
-    ParameterError
-        If a setting is out of range, there is no sample or another number of labels, or nothing to train; if the model
-        mixes samples or keeps something of them, if a trained parameter gets no gradient, or if torch.func cannot
-        differentiate the model. The message names the parameter, buffer or layer.
-    RangeError
-        If the loss or a parameter becomes NaN or infinite.
+    Raises ParameterError for a setting out of range, no sample or another number of labels, nothing to train,
+    a model that mixes samples or keeps something of them, a trained parameter without a gradient, or what
+    torch.func cannot differentiate; the message names the parameter, buffer or layer. RangeError where the
+    loss or a parameter becomes NaN or infinite.
     """
     if len(features) == 0 or len(features) != len(labels):
         raise ParameterError(
             f"DP-SGD needs samples and a label for each, got {len(features)} and {len(labels)}"
         )
-    _check_protection(noise_multiplier, max_grad_norm)
+    if not (math.isfinite(noise_multiplier) and noise_multiplier >= 0):
+        raise ParameterError("the noise multiplier must be finite and not negative")
+    check_norm(max_grad_norm)
     trained = copy.deepcopy(model).train()
     check_layers(trained)
     if model not in _tried:
@@ -139,13 +110,13 @@ def train_privately(
         max_grad_norm=max_grad_norm,
         expected_batch_size=samples / steps_per_epoch,
     )
-    batches = _PoissonBatches(samples, steps_per_epoch, insecure_sampling_seed)
+    batches = _poisson_batches(samples, steps_per_epoch, insecure_sampling_seed)
     gradients = gradients_of_samples(trained, loss)
     loss_sum, drawn = 0.0, 0
     for _ in range(settings.local_epochs):
         loss_sum, drawn = 0.0, 0
         for _ in range(steps_per_epoch):
-            batch = batches.draw().to(features.device)
+            batch = next(batches).to(features.device)
             optimizer.zero_grad(set_to_none=True)
             loss_sum += _leave_gradients(trained, gradients, features[batch], labels[batch])
             drawn += len(batch)
@@ -174,22 +145,16 @@ class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]
             parameter.grad = torch.from_numpy(noised).to(clipped_sum.device).view_as(parameter)
 
 
-class _PoissonBatches:
-    """Batches that each sample joins with probability 1 / ``steps_per_epoch``, independently."""
-
-    def __init__(self, samples: int, steps_per_epoch: int, insecure_seed: int | None) -> None:
-        self._samples = samples
-        self._steps_per_epoch = steps_per_epoch
-        self._seeded = None if insecure_seed is None else np.random.default_rng(insecure_seed)
-
-    def draw(self) -> torch.Tensor:
-        """Return the positions of one batch, int64, in order; it may be empty."""
-        if self._seeded is not None:
-            joins = self._seeded.integers(self._steps_per_epoch, size=self._samples) == 0
+def _poisson_batches(samples: int, steps_per_epoch: int, insecure_seed: int | None) -> Iterator[torch.Tensor]:
+    """Yield batches that each sample joins with probability 1 / ``steps_per_epoch``: positions; none in some."""
+    seeded = None if insecure_seed is None else np.random.default_rng(insecure_seed)
+    while True:
+        if seeded is not None:
+            joins = seeded.integers(steps_per_epoch, size=samples) == 0
         else:
-            words = np.frombuffer(secrets.token_bytes(8 * self._samples), dtype=np.uint64)
-            joins = words <= (2**64 - 1) // self._steps_per_epoch
-        return torch.from_numpy(np.flatnonzero(joins))
+            words = np.frombuffer(secrets.token_bytes(8 * samples), dtype=np.uint64)
+            joins = words <= (2**64 - 1) // steps_per_epoch
+        yield torch.from_numpy(np.flatnonzero(joins))
 
 
 def _leave_gradients(
@@ -215,12 +180,6 @@ def _diverged() -> RangeError:
     return RangeError(
         "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
     )
-
-
-def _check_protection(noise_multiplier: float, max_grad_norm: float) -> None:
-    if not (math.isfinite(noise_multiplier) and noise_multiplier >= 0):
-        raise ParameterError("the noise multiplier must be finite and not negative")
-    check_norm(max_grad_norm)
 
 
 def check_layers(model: nn.Module) -> None:

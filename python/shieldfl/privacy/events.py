@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from shieldfl.array_view import as_count, as_real, as_unsigned
 from shieldfl.errors import ParameterError
-from shieldfl.privacy.discrete_sums import Distribution
 
 __all__ = [
     "NO_NOISE",
@@ -30,6 +29,9 @@ __all__ = [
     "ReadSum",
     "SummedUploads",
 ]
+
+
+Distribution = Literal["skellam", "discrete-gaussian"]
 
 
 @dataclass(frozen=True)

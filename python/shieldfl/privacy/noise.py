@@ -36,11 +36,11 @@ _MOST_DEVIATION = 2.0**120
 def clip_l2(
     vector: FloatVector, norm: float, *, threads: int | None = None
 ) -> tuple[FloatVector, float, bool]:
-    """Scale a vector down to an L2 norm of at most ``norm`` (SelectiveShield, eq. 20).
+    """Scale a vector down to an L2 norm of at most ``norm``: :func:`clip_and_noise` without noise (eq. 20).
 
     The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
     make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
-    float64. Parameters, results and errors are those of :func:`clip_and_noise` without noise.
+    float64.
     """
     return clip_and_noise(vector, norm, 0.0, threads=threads)
 
@@ -48,39 +48,12 @@ def clip_l2(
 def clip_and_noise(
     vector: FloatVector, norm: float, standard_deviation: float, *, threads: int | None = None
 ) -> tuple[FloatVector, float, bool]:
-    """Clip as :func:`clip_l2` and add noise as :func:`gaussian_noise`, in two passes over the memory.
+    """Clip a vector (n,) as :func:`clip_l2`, and add noise of this deviation before rounding to float32.
 
-    The clipped values are not rounded to float32 before the noise is added to them.
-
-    Parameters
-    ----------
-    vector : ndarray of float32, shape (n,)
-        May be empty; is not changed, and must not be changed by others meanwhile.
-    norm : float
-        Clipping norm C, finite and at least 2^-100.
-    standard_deviation : float
-        In the unit of the vector; 0 adds nothing.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
-
-    Returns
-    -------
-    noised : ndarray of float32, shape (n,)
-        A new array.
-    original_norm : float
-        L2 norm of the input, computed in float64. It is data: not private, never to be uploaded.
-    was_clipped : bool
-        Whether the input was longer than ``norm``.
-
-    Raises
-    ------
-    ParameterError
-        If ``norm`` is not positive and finite, or below 2^-100; if the standard deviation is negative, NaN or
-        infinite.
-    ArrayTypeError
-        If the vector is not float32 of one dimension.
-    RangeError
-        If the vector holds NaN or infinity; the message gives the first position.
+    Returns new values, float32 (n,), the norm that the vector had, in float64, and whether it was longer than
+    ``norm``; these two are data: never to be uploaded. ``norm`` is finite and at least 2^-100. Raises
+    ParameterError for a norm or deviation out of range, ArrayTypeError for what is no float32 vector,
+    RangeError, with the first position, for NaN or infinity.
     """
     values = as_float_vector(vector)
     check_norm(norm)
@@ -89,18 +62,11 @@ def clip_and_noise(
 
 
 class AdaptiveClip:
-    """A clipping norm that follows a client's own updates: the median of their recent norms.
+    """A clipping norm that follows a client's own updates: the median of their last ``window`` norms.
 
     This is NOT private: the norm is computed from the client's data without noise, and the noise that is
     added is scaled by it, so what leaves the client depends on the data in a way that no accountant here
-    charges for. Use a fixed norm where the privacy figure has to hold.
-
-    Parameters
-    ----------
-    initial_norm : float
-        Norm used until something was observed, and while the median is below 2^-100. Positive and finite.
-    window : int
-        How many of the latest norms the median is taken over, at least 1.
+    charges for. ``initial_norm`` is used until something was observed, and while the median is below 2^-100.
     """
 
     changes: ClassVar = {"_norms": list[float]}
@@ -120,11 +86,9 @@ class AdaptiveClip:
         self._recent = deque(norms, maxlen=self._recent.maxlen)
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for norms that :meth:`observe` refuses."""
         refuse_unless(all(0.0 <= norm < math.inf for norm in self._recent))
 
     def norm(self) -> float:
-        """Return the clipping norm to use now: positive and finite."""
         middle = median(self._recent) if self._recent else 0.0
         return middle if middle >= _LEAST_NORM else self._initial_norm
 
@@ -138,9 +102,9 @@ class AdaptiveClip:
 def gaussian_noise(
     vector: FloatVector, standard_deviation: float, *, threads: int | None = None
 ) -> FloatVector:
-    """Return a new array: independent N(0, standard_deviation²) added to each value (SelectiveShield, eq. 21).
+    """Return the values with independent N(0, standard_deviation²) added (SelectiveShield, eq. 21).
 
-    The parameters and their errors are those of :func:`clip_and_noise`; NaN and infinity are not looked for.
+    Errors are those of :func:`clip_and_noise`; NaN and infinity are not looked for.
     """
     as_float_vector(vector)
     _check_deviation(standard_deviation)
@@ -197,7 +161,6 @@ class ClipRule:
     """eta, above 0: by how much C moves."""
 
     def norm_at(self, exponent: int) -> float:
-        """Return C at an exponent: its first norm at 0."""
         octaves, part = divmod(exponent, STEPS_PER_OCTAVE)
         factor, root = 1.0, 2.0
         for place in reversed(range(_ROOTS)):
@@ -231,38 +194,16 @@ def discrete_gaussian_noise(
 ) -> tuple[NDArray[np.float64], float, bool]:
     """Clip, round to multiples of 2^-fraction_bits, and add discrete Gaussian noise.
 
-    The rounded vector's exact norm is at most ``norm``: values are clipped to ``norm`` less sqrt(n) half steps,
-    which is the most that rounding n values can add. Choose ``fraction_bits`` so that the step is well below the
-    standard deviation, where the discrete Gaussian is as good as the continuous one.
+    Returns float64 (n,), and what else :func:`clip_and_noise` does. The rounded vector's exact norm is at
+    most ``norm``: values are clipped to ``norm`` less sqrt(n) half steps, which is the most that rounding n
+    values can add. Choose ``fraction_bits``, 0 to 150, so that the step is well below the standard deviation,
+    where the discrete Gaussian is as good as the continuous one. ``norm`` is at most 2^50 steps, and at least
+    sqrt(n); the deviation is from 2^-12 to just below 2^24 steps, and rounded as :func:`grid_variance` says.
 
-    The result is float64 because float32 holds multiples of the step only up to 2^24 steps. A client that sends
-    float32 converts it: what is done to a private output without looking at the data keeps its privacy, so that
-    rounding costs precision only.
-
-    The time it takes depends on the noise. Do not let others measure it.
-
-    What is not named here is as for :func:`shieldfl.privacy.noise.clip_and_noise`.
-
-    Parameters
-    ----------
-    norm : float
-        Clipping norm C: at least 2^-100, at most 2^50 steps, and at least sqrt(n) steps.
-    standard_deviation : float
-        In the unit of the vector, from 2^-12 to just below 2^24 steps. See :func:`grid_variance` for its rounding.
-    fraction_bits : int
-        Binary digits after the point, 0 to 150.
-
-    Returns
-    -------
-    noised : ndarray of float64, shape (n,)
-        Exact multiples of 2^-fraction_bits.
-    was_clipped : bool
-        Whether the input was longer than ``norm`` less the allowance for rounding.
-
-    Raises
-    ------
-    ParameterError
-        If a number is outside the stated bounds.
+    Float32 holds multiples of the step only up to 2^24 steps. A client that sends float32 converts: what is
+    done to a private output without looking at the data keeps its privacy. The time it takes depends on the
+    noise: do not let others measure it. Raises ParameterError for numbers outside these bounds, and as
+    :func:`clip_and_noise` does.
     """
     values = as_float_vector(vector)
     check_norm(norm)
@@ -273,17 +214,12 @@ def discrete_gaussian_noise(
 
 
 def float32_grid(standard_deviation: float) -> int:
-    """Return the fraction bits of a grid for noise that is sent as float32: 2^20 to 2^21 steps to the deviation.
+    """Return the fraction bits of a grid for noise sent as float32: 2^20 to 2^21 steps to the deviation.
 
-    Float32 holds every multiple of the step up to 2^24 steps, which is eight deviations or more. Beyond, its own
-    spacing is a multiple of the step, so that rounding to float32 does not leave the grid there either. The grid
-    depends on the standard deviation alone, never on a vector.
-
-    Raises
-    ------
-    ParameterError
-        If the standard deviation is not within 2^-129 and 2^21: at other ones no grid has fraction bits of 0 or
-        more and a step that float32 holds.
+    Float32 holds every multiple of the step up to 2^24 steps, which is eight deviations or more. Beyond, its
+    own spacing is a multiple of the step, so that rounding to float32 does not leave the grid there either.
+    The grid depends on the deviation alone, never on a vector. Raises ParameterError for one that is not
+    within 2^-129 and 2^21.
     """
     if not (math.isfinite(standard_deviation) and standard_deviation > 0):
         raise ParameterError("the standard deviation must be positive and finite")
@@ -300,13 +236,9 @@ def float32_grid(standard_deviation: float) -> int:
 def grid_variance(standard_deviation: float, fraction_bits: int) -> Fraction:
     """Return the variance in squared steps that is drawn from: never less than asked for.
 
-    It is rounded up to a fraction whose numerator is at most 2^48 and whose denominator is a power of two up to
-    2^24. From one step of standard deviation on, that adds less than 2^-23 of it.
-
-    Raises
-    ------
-    ParameterError
-        If a number is outside the bounds that :func:`discrete_gaussian_noise` states.
+    It is rounded up to a fraction whose numerator is at most 2^48 and whose denominator is a power of two up
+    to 2^24. From one step of deviation on, that adds less than 2^-23 of it. Raises ParameterError outside the
+    bounds of :func:`discrete_gaussian_noise`.
     """
     bits = as_unsigned(fraction_bits, "fraction_bits")
     if bits > _MOST_FRACTION_BITS:

@@ -27,7 +27,7 @@ from bisect import bisect_left
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ import shieldfl._core as _core
 from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy import draws
-from shieldfl.privacy.discrete_sums import Distribution
+from shieldfl.privacy.events import Distribution
 from shieldfl.privacy.noise import FloatVector, as_float_vector, check_norm
 
 _LEAST_VARIANCE = Fraction(1, 128)
@@ -60,22 +60,15 @@ class _Weights(NamedTuple):
 class NoiseTable(_core.NoiseTable):
     """A symmetric distribution on the integers, ready to be drawn from.
 
-    Make one with :meth:`discrete_gaussian` or :meth:`skellam`; it takes about a second at the largest variance, and the
-    last few are remembered. It holds nothing secret. But the core looks up in it at addresses that depend on the noise:
-    whoever sees which lines of a cache a client's processor reads, as another program on the same machine may, learns
-    about the noise.
+    It takes about a second at the largest variance, and the last few are remembered. ``most`` is the largest
+    magnitude of a draw, ``log2_distance`` log2 of a draw's total variation distance from the true
+    distribution, at most; ``high``, ``low`` and ``others`` are each bucket's threshold, in two words, and
+    other magnitude. ``variance`` is σ² or v above, in squared steps. (The variance of a discrete Gaussian is
+    slightly below its σ².)
 
-    Attributes
-    ----------
-    distribution : {"discrete-gaussian", "skellam"}
-    variance : Fraction
-        σ² or v above, in squared steps of the grid. (The variance of a discrete Gaussian is slightly below its σ².)
-    most : int
-        The largest magnitude that a draw can have.
-    log2_distance : float
-        The base-2 logarithm of the total variation distance of one draw from the true distribution, at most.
-    high, low, others : ndarray of uint64, uint64 and uint32
-        Of each bucket the threshold's high and low word and the other magnitude; read-only. The core has a copy.
+    A table holds nothing secret. But the core looks up in it at addresses that depend on the noise: whoever
+    sees which lines of a cache a client's processor reads, as another program on the same machine may, learns
+    about the noise.
     """
 
     def __init__(self, distribution: Distribution, variance: Fraction) -> None:
@@ -101,17 +94,13 @@ class NoiseTable(_core.NoiseTable):
     @staticmethod
     @lru_cache(maxsize=4)
     def discrete_gaussian(variance: Fraction) -> NoiseTable:
-        """Make the table of the discrete Gaussian with σ² = ``variance``: from 1/128 to 2^28 squared steps."""
+        """Make the table of σ² = ``variance``: from 1/128 to 2^28 squared steps, as of :meth:`skellam`."""
         return NoiseTable("discrete-gaussian", variance)
 
     @staticmethod
     @lru_cache(maxsize=4)
     def skellam(variance: Fraction) -> NoiseTable:
-        """Make the table of the Skellam distribution of this variance: from 1/128 to 2^28 squared steps."""
         return NoiseTable("skellam", variance)
-
-    def __repr__(self) -> str:
-        return f"NoiseTable({self.distribution!r}, variance={self.variance}, most={self.most})"
 
 
 def _gaussian_weights(variance: Fraction) -> _Weights:
@@ -240,8 +229,6 @@ def _columns(parts: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-Real = TypeVar("Real", np.float32, np.float64)
-
 _SEED_BYTES = 32
 _MOST_ROUNDED = 2**30
 _MOST_SENT = 2**31 - 1
@@ -251,9 +238,7 @@ class NoiseShareFacts(NamedTuple):
     """What a client learns on the way. All of it depends on its data without noise: never to be uploaded so."""
 
     original_norm: float
-    """L2 norm of the update, in float64."""
     was_clipped: bool
-    """Whether it was longer than the clipping norm."""
     rounding_tries: int
     """How often rounding was drawn until the rounded vector was short enough."""
 
@@ -270,54 +255,24 @@ def noise_share(
     table: NoiseTable,
     threads: int | None = None,
 ) -> tuple[NDArray[np.int32], NoiseShareFacts]:
-    """Clip, rotate, scale and round an update, and add a share of the noise.
+    """Clip, rotate, scale and round an update (n,), and add a share of the noise: int32 (n,), in steps.
 
-    The update is scaled down to an L2 norm of at most ``clip_norm``, rotated (:func:`rotated`) and multiplied by
-    ``steps_per_unit``. Each value then goes to one of the two integers next to it at random, with the mean that it had,
-    up to 2^-33. This is drawn again until the integers' squared norm, computed exactly, is at most
-    ``norm_bound_squared``: so that bound, which privacy rests on, does not depend on the accuracy of floats. Then every
-    value is brought within ±``most_rounded``, gets an independent draw from ``table``, and is brought within
-    ±``most_sent``. All randomness is the core's, from a seed of the operating system's.
+    The update is scaled down to an L2 norm of at most ``clip_norm`` (2^-100 to 2^100, and at most 2^28
+    steps), rotated and multiplied by ``steps_per_unit``. Each value then goes to one of the two integers next
+    to it at random, with the mean that it had, up to 2^-33. This is drawn again until the integers' squared
+    norm, computed exactly, is at most ``norm_bound_squared``: so that bound, which privacy rests on, does not
+    depend on the accuracy of floats. Then every value is brought within ±``most_rounded`` (at most 2^30),
+    gets an independent draw from ``table``, and is brought within ±``most_sent`` (at most 2^31 - 1). All
+    randomness is the core's, from a seed of the operating system's.
 
-    How long it takes and which lines of a cache are read depends on the update and the noise: let nobody on the same
-    machine measure it whom they are to be kept from.
+    ``rotation_seed`` is 32 bytes, public, the same for all clients of a total, and fresh for each round: the
+    rotation does its work for updates that were chosen before it.
 
-    Parameters
-    ----------
-    update : ndarray of float32, shape (n,)
-        May be empty; is not changed, and must not be changed by others meanwhile.
-    clip_norm : float
-        Clipping norm C, from 2^-100 to 2^100.
-    steps_per_unit : float
-        Grid steps for 1 of the update, positive; C must have at most 2^28 steps.
-    rotation_seed : bytes
-        32 bytes, public, the same for all clients of a total. Fresh for each round: the rotation does its work for
-        updates that were chosen before it.
-    norm_bound_squared : int
-        In squared steps, below 2^64.
-    most_rounded, most_sent : int
-        From 1 to 2^30 and from 1 to 2^31 - 1.
-    table : NoiseTable
-        The distribution of this share's noise, in steps.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
+    How long it takes and which lines of a cache are read depends on the update and the noise: let nobody on
+    the same machine measure it whom they are to be kept from.
 
-    Returns
-    -------
-    share : ndarray of int32, shape (n,)
-        In steps.
-    facts : NoiseShareFacts
-        For the client alone.
-
-    Raises
-    ------
-    ParameterError
-        If a number is outside the stated bounds.
-    ArrayTypeError
-        If the update is not float32 of one dimension.
-    RangeError
-        If the update holds NaN or infinity, or if 1000 roundings were all longer than the bound, which is then too
-        small for this clipping norm.
+    Raises ParameterError for numbers outside these bounds, ArrayTypeError for what is no float32 vector,
+    RangeError for NaN or infinity, and where 1000 roundings were all longer than the bound.
     """
     values = as_float_vector(update)
     check_norm(clip_norm)
@@ -347,53 +302,14 @@ def mean_of_total(
     rotation_seed: bytes,
     threads: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean of the clients' updates that a total of their shares tells of, in the updates' unit.
+    """Return the mean of the updates, in their unit, that a total (n,) of shares, in steps, tells of.
 
-    Parameters
-    ----------
-    total : ndarray of float64, shape (n,)
-        The sum of the shares, in steps.
-    clients : int
-        What the sum is divided by, at least 1.
-    steps_per_unit, rotation_seed, threads
-        As in :func:`noise_share`.
-
-    Raises
-    ------
-    ParameterError
-        If a number is outside its bounds.
-    ArrayTypeError
-        If the total is not float64 of one dimension and contiguous.
+    Raises ParameterError for numbers as :func:`noise_share` does, ArrayTypeError for what is no float64
+    vector.
     """
     values = as_vector(total, (np.float64,), "the total")
     factor = 1.0 / (_as_scale(steps_per_unit) * as_count(clients, "clients"))
     return _core.rotate(values, _as_seed(rotation_seed), True, factor, as_threads(threads))
-
-
-def rotated(
-    vector: NDArray[Real], rotation_seed: bytes, *, inverse: bool = False, threads: int | None = None
-) -> NDArray[Real]:
-    """Return a vector after the public random rotation of this seed, or after its inverse; orthonormal both.
-
-    Parameters
-    ----------
-    vector : ndarray of float32 or float64, shape (n,)
-        Contiguous; computed with in its own precision, and not changed.
-    rotation_seed : bytes
-        32 bytes, public.
-    inverse : bool
-    threads : int, optional
-        The result does not depend on it.
-
-    Raises
-    ------
-    ParameterError
-        If the seed has not 32 bytes.
-    ArrayTypeError
-        If the vector has another dtype or shape.
-    """
-    values = as_vector(vector, (np.float32, np.float64), "the vector")
-    return _core.rotate(values, _as_seed(rotation_seed), bool(inverse), 1.0, as_threads(threads))
 
 
 def _as_seed(seed: bytes) -> bytes:

@@ -1,8 +1,7 @@
 """Noise on sums, of which each client adds a share: its plan, and in which steps and bits shares are sent.
 
-Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more noise. See
-:mod:`shieldfl.privacy.discrete_sums` for the theorems, and :mod:`shieldfl.privacy.sum_noise` for how bits are
-chosen.
+Shares are as large as the fewest honest clients of a sum need; where more take part, their sum only has more noise.
+:mod:`shieldfl.privacy.accountant` has the theorems on what a sum costs.
 
 Where clients also count how many of them are within the clipping norm, one more value has the same noise: plus or minus
 ``count_steps``. All is stated in steps, whose size alone follows a norm that changes: what a sum costs stays the same.
@@ -20,12 +19,52 @@ from typing import Literal
 import shieldfl._core as _core
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
-from shieldfl.privacy.discrete_sums import Distribution, log2_tail, most_rotated, rounded_norm_squared
-from shieldfl.privacy.events import NoiseOfSum
+from shieldfl.privacy.events import Distribution, NoiseOfSum
 from shieldfl.privacy.noise_share import NoiseTable
 
 LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
+
+
+_SPREAD = 8.0
+"""By how much a rotated value may be above its root mean square: a larger one has a chance of 2 exp(-32)."""
+
+
+def rounded_norm_squared(norm: float, dimension: int) -> int:
+    """Return what the squared L2 norm of a vector of at most this norm, in steps, may be once it is rounded.
+
+    The discrete Gaussian paper's bound for conditional randomised rounding, with beta = exp(-1/2): rounding that is
+    drawn again above it comes to an end soon.
+    """
+    root = math.sqrt(dimension)
+    likely = norm**2 + dimension / 4.0 + (norm + root / 2.0)
+    return math.ceil(min(likely, (norm + root) ** 2))
+
+
+def most_rotated(norm: float, dimension: int) -> int:
+    """Return the largest magnitude of a rotated and rounded value that is let through, in steps.
+
+    Random signs and a Hadamard transform of 2^k values leave a vector of this norm no larger value but with a chance of
+    2 exp(-32) for each; what is larger is cut, which makes norms smaller and costs accuracy alone.
+    """
+    passed = 1 << (dimension.bit_length() - 1)
+    return math.ceil(min(norm, _SPREAD * norm / math.sqrt(passed))) + 1
+
+
+def log2_tail(distribution: Distribution, variance: int, beyond: int) -> float:
+    """Return log2 of a bound of the chance that a draw is larger in magnitude than ``beyond``, at least 0.
+
+    Chernoff's bound: of the discrete Gaussian by its being subgaussian (Canonne, Kamath and Steinke 2020), of Skellam
+    by its own moment generating function, exp(variance (cosh t - 1)).
+    """
+    first = beyond + 1.0
+    if distribution == "skellam":
+        ratio = first / variance
+        # variance (cosh t - 1) - t first at sinh t = ratio, written so that nothing cancels.
+        exponent = variance * (ratio**2 / (math.hypot(1.0, ratio) + 1.0) - ratio * math.asinh(ratio))
+    else:
+        exponent = -(first**2) / (2.0 * variance)
+    return 1.0 + exponent / math.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -117,7 +156,6 @@ class SumNoise:
 
     @property
     def _values(self) -> int:
-        """Of an update, with its count."""
         return self.dimension + (self.count_steps > 0)
 
     @property
@@ -182,7 +220,6 @@ class SumNoise:
 
 
 def _most_of(value_bits: int) -> int:
-    """Return the largest magnitude of a signed value of so many bits."""
     return (1 << (value_bits - 1)) - 1
 
 
@@ -220,17 +257,12 @@ def fewest_honest(min_clients: int, colluders: int) -> int:
     return min_clients - colluders
 
 
-def multiplier_for(
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    planned: Callable[[float], SumNoise],
-) -> float:
+def multiplier_for(epsilon: float, delta: float, rounds: int, planned: Callable[[float], SumNoise]) -> float:
     """Find the least noise multiplier that keeps ``rounds`` opened sums within (epsilon, delta).
 
-    ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more from there
-    on, with which there is less to round. Raises ParameterError for arguments out of range and where no noise is
-    enough, or a count alone costs more.
+    ``planned`` returns the plan of a multiplier. It never spends more; less where a value takes a bit more
+    from there on, with which there is less to round. Raises ParameterError for arguments out of range and
+    where no noise is enough, or a count alone costs more.
     """
 
     def is_enough(multiplier: float) -> bool:
@@ -270,24 +302,14 @@ def planned_sum_noise(
     unit: Literal["client", "sample"] = "client",
     count_deviation: float | None = None,
 ) -> SumNoise:
-    """Return the plan of the fewest bits on the wire in which rounding adds at most 3 % to an update's squared norm.
+    """Return the plan of the fewest bits on the wire in which rounding adds at most 3 % to a squared norm.
 
-    Of so many bits it takes the finest steps at which updates and their noise fit.
-
-    Parameters
-    ----------
-    distribution : of the noise.
-    noise_multiplier : the deviation of the honest clients' noise over the clipping norm, above 0.
-    clip_norm : L2, of an update.
-    dimension : values of an update.
-    honest_clients : the fewest of a sum.
-    clients : the most of a sum, whose bits are then what is sent; None where sums have room for whatever clients send,
-        so that the bits of a value decide.
-    unit : whose part in a sum is charged; the plan is the same.
-    count_deviation : of the honest clients' noise on how many of them are within the clipping norm, over their number;
-        None where nobody counts them.
-
-    Raises ParameterError where no scale fits so much, or so little, noise.
+    Of so many bits it takes the finest steps at which updates and their noise fit. ``noise_multiplier`` is
+    the deviation of the honest clients' noise over the clipping norm, ``honest_clients`` the fewest of a sum,
+    ``clients`` the most, whose bits are then what is sent; None where sums have room for whatever clients
+    send, so that the bits of a value decide. ``count_deviation`` is that of the honest clients' noise on how
+    many of them are within the clipping norm, over their number; None where nobody counts them. Raises
+    ParameterError where no scale fits so much, or so little, noise.
     """
     if not _LEAST_CLIP_NORM <= clip_norm <= _MOST_CLIP_NORM:
         raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
@@ -349,7 +371,6 @@ def _fitting(
 
 
 def _in_fewest_bits(plan: SumNoise) -> SumNoise:
-    """Return the plan with as few bits of what one client sends as hold it."""
     narrower = replace(plan, value_bits=plan.value_bits - 1)
     return _in_fewest_bits(narrower) if _holds_draws(narrower) else plan
 

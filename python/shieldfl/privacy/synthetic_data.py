@@ -38,19 +38,11 @@ from shieldfl.privacy.noise import discrete_gaussian_noise
 
 @dataclass(frozen=True)
 class SyntheticData:
-    """Synthetic samples and what the real ones paid for them.
+    """Synthetic samples (N, ...) with labels (N,), and what the real ones paid for the one release: (ε, δ).
 
-    Attributes
-    ----------
-    features : float32 tensor, shape (N, ...)
-        Samples of the shape of the real ones.
-    labels : int64 tensor, shape (N,)
-        Class of each sample.
-    epsilon, delta : float
-        The one release that they were made from is (ε, δ)-private; whatever is done with them costs no more.
-        ε of training on the real data comes on top.
-    noise_multiplier : float
-        The same cost for an accountant: one step with this multiplier at a sample rate of 1.
+    Whatever is done with them costs no more; ε of training on the real data comes on top.
+    ``noise_multiplier`` is the same cost for an accountant: one step with this multiplier at a sample rate of
+    1.
     """
 
     features: torch.Tensor
@@ -63,27 +55,10 @@ class SyntheticData:
 def check_labelled_samples(
     features: torch.Tensor, labels: torch.Tensor, shape: tuple[int, ...], classes: int
 ) -> None:
-    """Check that samples can be trained on by a model for ``shape`` and ``classes``.
+    """Check that samples (N, *shape), float32, and labels (N,), int64, fit a model of so many ``classes``.
 
-    Parameters
-    ----------
-    features : float32 tensor, shape (N, *shape)
-        At least one sample.
-    labels : int64 tensor, shape (N,)
-        In 0 to ``classes`` - 1.
-    shape : tuple of int
-        Shape of one sample that the model takes.
-    classes : int
-        Number of classes, at least 1.
-
-    Raises
-    ------
-    ArrayTypeError
-        If a dtype differs.
-    ParameterError
-        If a shape differs, or there is no sample.
-    DataError
-        If a feature is NaN or infinite, or a label is out of range.
+    Raises ArrayTypeError for another dtype, ParameterError for another shape or no sample, DataError for a
+    feature that is NaN or infinite, or a label out of range.
     """
     if features.dtype != torch.float32 or labels.dtype != torch.int64:
         raise ArrayTypeError(
@@ -107,28 +82,11 @@ def check_labelled_samples(
 
 
 def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read samples from a NumPy archive with the arrays ``features`` (float32) and ``labels`` (whole numbers).
+    """Read ``features``, float32, and ``labels``, whole numbers, of a file as ``numpy.savez`` writes it.
 
-    Nothing in the file is executed: arrays of Python objects are refused. Whether the samples fit a model is for
-    :func:`check_labelled_samples` to say.
-
-    Parameters
-    ----------
-    path : str or Path
-        An ``.npz`` file, compressed or not, as ``numpy.savez`` writes it.
-
-    Returns
-    -------
-    features : float32 tensor, shape (N, ...)
-    labels : int64 tensor, shape (N,)
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is damaged, is too large for the memory, is no ``.npz`` file, or lacks one of the
-        arrays.
-    ArrayTypeError
-        If an array has another dtype.
+    Nothing in the file is executed: arrays of Python objects are refused. Whether the samples fit a model is
+    for :func:`check_labelled_samples` to say. Raises DataError where it cannot be read, is damaged, too large
+    for the memory, no such file, or lacks an array, ArrayTypeError for another dtype.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below, where errors mean something else
@@ -195,48 +153,29 @@ def fit_synthetic_data(
     fourier_features: int = 1000,
     steps: int = 400,
 ) -> SyntheticData:
-    """Make labelled synthetic samples that protect each real one by (ε, δ)-differential privacy.
+    """Make so many labelled synthetic samples that protect each real one by (ε, δ)-differential privacy.
 
-    Classes are drawn in proportion to the noised counts; those that the noise hides are left out. The noise comes
-    from the core's cryptographic generator, so the result differs from call to call. The quality is modest: class
-    means and coarse variations survive, detail does not.
+    Classes are drawn in proportion to the noised counts; those that the noise hides are left out. The noise
+    comes from the core's cryptographic generator, so the result differs from call to call. The quality is
+    modest: class means and coarse variations survive, detail does not.
 
     Parameters
     ----------
-    features : float32 tensor, shape (N, ...)
-        Real samples, normalised to about unit variance by figures that are public, finite, N from 1 to 2^23 - 1.
-    labels : int64 tensor, shape (N,)
-        Class of each sample, 0 to ``classes`` - 1.
-    classes : int
-        Number of classes, at least 1.
-    feature_range : pair of float32 tensors
-        Lowest and highest value of synthetic samples, finite, of shapes that broadcast to a sample's, as
-        (channels, 1, 1) does to an image's. Must not depend on the data: what a pixel can be, not what it was.
-    epsilon, delta : float
-        Privacy of the release: ε positive and finite, δ in (0, 1).
-    samples : int
-        Synthetic samples to make, at least 1. Must not depend on the data but on N.
-    seed : int
-        Decides the random features, which are no secret, and the generator's start and draws.
-    kernel_length : float, optional
-        Distance between samples that the kernel tells apart, positive and finite. Default: the square root of a
+    features : real samples, float32 (N, ...), normalised to about unit variance by figures that are public, N
+        to 2^23 - 1.
+    labels : class of each sample, int64 (N,), 0 to ``classes`` - 1.
+    feature_range : lowest and highest value of synthetic samples, of shapes that broadcast to a sample's, as
+        (channels, 1, 1) does to an image's. Must not depend on the data: what a pixel can be, not what it
+        was.
+    samples : at least 1. Must not depend on the data but on N.
+    seed : decides the random features, which are no secret, and the generator's start and draws.
+    kernel_length : distance between samples that the kernel tells apart; by default the square root of a
         sample's number of values, about the distance of normalised samples. Must not depend on the data.
-    fourier_features : int
-        Length of φ, even, at least 2.
-    steps : int
-        Steps of fitting, at least 1.
+    fourier_features : length of φ, even, at least 2.
+    steps : of fitting, at least 1.
 
-    Returns
-    -------
-    SyntheticData
-        Samples on the device of ``features``, and the privacy that they cost.
-
-    Raises
-    ------
-    ParameterError, ArrayTypeError, DataError
-        If an argument is out of range, or as :func:`check_labelled_samples` says of the real samples.
-    RangeError
-        If no class has enough samples to stand out of the noise.
+    Raises ParameterError, ArrayTypeError and DataError for arguments out of range, and as
+    :func:`check_labelled_samples`, RangeError where no class has enough samples to stand out of the noise.
     """
     shape = tuple(features.shape[1:])
     check_labelled_samples(features, labels, shape, classes)
@@ -356,13 +295,7 @@ def _flat_range(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return lowest and highest value of each of a sample's numbers, float32, shape (size,). Raises ParameterError."""
     try:
-        pair = tuple(feature_range)
-    except TypeError:
-        pair = ()
-    if len(pair) != 2 or not all(isinstance(bound, torch.Tensor) for bound in pair):
-        raise ParameterError("feature_range must be a pair of tensors: the lowest and the highest value")
-    try:
-        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in pair)
+        lowest, highest = (bound.cpu().float().expand(shape).flatten() for bound in feature_range)
     except RuntimeError as error:
         raise ParameterError(
             f"feature_range must broadcast to a sample of shape {shape}: pass two tensors of one number"

@@ -11,8 +11,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.authority_secrets import JointKeys
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
-from shieldfl.authority.round_keys import MakePair, RoundKeys, RoundSigner
-from shieldfl.authority.session_keys import SessionKeys
+from shieldfl.authority.round_keys import MakePair, RoundKeys, RoundSigner, SessionKeys
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import math
 from types import ModuleType
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from documentation_pages import ROOT
-from shieldfl.lab.audit.figures import identified
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.learning.networks import build_model
 
@@ -82,60 +80,12 @@ def test_a_coarse_matrix_tries_often_where_it_is_in_doubt(part):
     assert matrix.least(counts, "eta") == (0.6, 0.6)
 
 
-def test_few_tries_give_a_least_value_that_is_not_shown(part):
-    matrix = part("success_matrix")
-    assert matrix.least(counts_of(matrix, 0.01, 0.4, most=5), "sigma") == (0.01, None)
-
-
 def test_where_all_is_encrypted_nothing_is_tried(part):
     matrix = part("success_matrix")
     counts = counts_of(matrix, math.inf, math.inf, most=3, stops_early=False)
     assert all(cell.eta < 1 and found.tried == 3 for cell, found in counts.items())
     assert matrix.least(counts, "eta") == (1.0, 1.0)
     assert matrix.least(counts, "sigma") == (None, None)
-
-
-def test_when_time_is_over_no_further_try_is_begun(part):
-    matrix = part("success_matrix")
-    tried, left = matrix.Matrix(matrix.cross(), 100, stops_early=False), itertools.count(3, -1)
-    tried.run(fails_from(1, 1), lambda: next(left))
-    assert {found.tried for found in tried.counts.values()} == {3}
-
-
-def test_settings_are_the_papers(part):
-    shield = part("selective_shield")
-    for threshold in shield.PAPER:
-        entry = shield.settings_for(threshold).of("selective-shield")
-        assert (entry.threshold, entry.consensus, entry.noise_multiplier) == (threshold, 0.5, 0.0)
-    assert [(one.dataset, one.clients, one.samples) for one, _ in shield.configurations(3)] == [
-        ("mnist", 20, 32),
-        ("cifar10", 20, 32),
-    ]
-    crypt = part("sense_crypt")
-    entry = crypt.settings().of("sense-crypt")
-    assert entry.compute_speeds == (32, 24, 16, 12, 10, 8, 2, 1)
-    assert entry.least_budget == 1 / 32
-    config = crypt.configuration(8)
-    assert (config.dataset, config.model, config.samples) == ("mnist", "lenet5", 30)
-    full = {
-        one.attack.name: (one.full_trials, one.paper_sigma, one.paper_eta)
-        for one in part("alt_fl").setups(full=True)
-    }
-    assert full == {
-        "robbing-the-fed": (1000, 0.005, 0.7),
-        "curious-abandon-honesty": (1000, 0.005, 1.0),
-        "inverting": (200, 0.05, 0.05),
-        "dlg": (200, 0.1, 0.2),
-    }
-
-
-def test_clients_of_uneven_shares_have_few_classes(part, digits):
-    shield = part("selective_shield")
-    config, _ = next(shield.configurations(1))
-    batches = shield.batches_of(config.run_config(0), digits)
-    assert len(batches) == 20
-    assert len(set(np.concatenate(batches).tolist())) == 20 * 32
-    assert min(len(np.unique(digits.train_labels[batch])) for batch in batches) < 8
 
 
 @pytest.fixture(scope="module")
@@ -172,17 +122,6 @@ def test_hidden_values_can_be_matched_as_random_ones(victim, part):
     assert matched.known.all()
     np.testing.assert_array_equal(matched.change[observed.known], observed.change[observed.known])
     assert np.abs(matched.change[~observed.known] - observed.change[~observed.known]).min() > 0
-
-
-def test_the_pool_finds_what_the_audit_finds(part, digits):
-    images = digits.train_features[:200]
-    pool = part("victims").Pool(images)
-    noised = images[:20] + 3 * torch.randn(
-        20, *digits.feature_shape, generator=torch.Generator().manual_seed(0)
-    )
-    for image in noised:
-        place = torch.tensor([pool.nearest(image)])
-        assert identified(image[None], images, place, "correlation").identified == 1
 
 
 def test_what_is_kept_is_json(monkeypatch):

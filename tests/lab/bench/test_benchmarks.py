@@ -1,44 +1,72 @@
-"""The side-by-side benchmarks: that they check what they time, and that their figures are what was timed."""
+"""The side-by-side benchmarks check what they time, and their figures are what was timed."""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
+import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
 
 import shieldfl as sf
 import shieldfl._seal_baseline as _seal_baseline
-from shieldfl.lab.bench import Comparison, Effort, UpdateCase, compare, grid
-from shieldfl.lab.bench.measurement import STAGES, measure
-from shieldfl.lab.bench.others import seal_baselines, tenseal_baselines
-from shieldfl.lab.bench.own import OwnScheme, authority_of, own_ckks, parameter_sets
-from shieldfl.lab.bench.scheme import Scheme, WrongSumError, select
-
-BENCH = Path(__file__).resolve().parents[3] / "bench"
-ONCE = Effort(
-    seconds=0.0, fewest_repetitions=1, most_repetitions=1, baseline_values=4096, mask_positions=2000
+from authority_answers import measure_authorities, measure_authority
+from documentation_pages import ROOT, doc
+from shieldfl.lab.bench import comparison as comparisons
+from shieldfl.lab.bench import others
+from shieldfl.lab.bench.comparison import (
+    CaseResult,
+    PaillierCase,
+    UpdateCase,
+    compare,
+    grid,
+    measure_paillier,
+    paillier_baselines,
 )
+from shieldfl.lab.bench.measurement import (
+    STAGES,
+    Effort,
+    Scheme,
+    WrongSumError,
+    measure,
+    run_on_cores,
+    select,
+    to_fixed_point,
+)
+from shieldfl.lab.bench.own import OwnScheme, authority_of, own_schemes, paillier_parameters, parameter_sets
+
+BENCH = ROOT / "bench"
+ONCE = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=8, medium_ciphertexts=8, slow_ciphertexts=2)
+BOTH = "encrypt and serialise"
 
 
 class Plain(Scheme):
     """Encrypts nothing: the sum is the sum."""
 
-    def __init__(self, off_by: float = 0.0) -> None:
-        super().__init__("plain", "none")
+    def __init__(
+        self, off_by: float = 0.0, *, most_values=None, values_per_ciphertext=1, clear_off_by=0.0
+    ) -> None:
+        super().__init__(
+            "plain",
+            "none",
+            most_values,
+            values_per_ciphertext=values_per_ciphertext,
+            fraction_bits=20,
+        )
         self.calls: list[str] = []
-        self._off_by = off_by
+        self._off_by, self._clear_off_by = off_by, clear_off_by
 
     def encrypt(self, selection):
         self.calls.append("encrypt")
-        return selection.values.astype(np.float64)
+        return to_fixed_point(self.sample(selection)) / 2.0**20
 
     def serialise(self, encrypted):
-        self.calls.append("serialise")
         return encrypted.tobytes()
 
     def start_sum(self, frame):
@@ -48,8 +76,10 @@ class Plain(Scheme):
         self.calls.append("add")
         total += np.frombuffer(frame) + self._off_by
 
+    def add_with_clear(self, total, loaded, clear):
+        total += np.frombuffer(loaded) + to_fixed_point(clear) / 2.0**20 + self._clear_off_by
+
     def open(self, closed):
-        self.calls.append("open")
         return closed
 
 
@@ -61,15 +91,32 @@ def test_every_scheme_takes_its_turn_and_medians_are_per_value():
     assert first.calls.count("encrypt") == 5  # once more, to warm up
     for figure in figures:
         assert (figure.values, figure.repetitions, figure.bytes_per_value) == (500, 4, 8.0)
-        assert set(figure.stage_ns) == {*STAGES, "encrypt and serialise"} - {"close"}
+        assert set(figure.stage_ns) == {*STAGES, BOTH} - {"close"}
         assert all(0.0 < nanoseconds < 1e7 for nanoseconds in figure.stage_ns.values())
-        both = figure.encrypt_and_serialise_ns
-        assert both >= max(figure.stage_ns["encrypt"], figure.stage_ns["serialise"])
+        assert figure.encrypt_and_serialise_ns >= max(
+            figure.stage_ns["encrypt"], figure.stage_ns["serialise"]
+        )
+    (of_paillier,) = measure_paillier([Plain(most_values=70, values_per_ciphertext=7)], effort)
+    assert (of_paillier.values, of_paillier.values_per_ciphertext) == (70, 7)
+    assert set(of_paillier.stage_ns) == {*STAGES, BOTH, "load", "add with plaintext"} - {"close"}
+
+
+def test_the_cores_are_those_at_work():
+    class Waiting(Plain):
+        def encrypt(self, selection):
+            time.sleep(0.1)
+            return super().encrypt(selection)
+
+    (figure,) = measure([Waiting()], select(500, 1.0), ONCE)
+    assert 0.0 <= figure.cores < 0.5
+    assert figure.stage_ns["encrypt"] * 500 >= 0.1e9
 
 
 def test_a_scheme_that_opens_something_else_is_no_result():
     with pytest.raises(WrongSumError):
         measure([Plain(), Plain(off_by=1e-9)], select(500, 1.0), ONCE)
+    with pytest.raises(WrongSumError, match="plain opened a wrong sum of 10 values"):
+        measure_paillier([Plain(most_values=10, clear_off_by=2.0**-20)], ONCE)
 
 
 def test_effort_stops_at_the_most_repetitions():
@@ -87,85 +134,160 @@ def test_a_selection_is_what_the_mask_gathers(share):
         assert selection.mask is None
         assert selection.values is selection.update
     else:
-        assert selection.mask is not None
         np.testing.assert_array_equal(selection.values, selection.mask.gather(selection.update))
         assert selection.values.size == pytest.approx(share * 20_000, rel=0.3)
     np.testing.assert_array_equal(selection.update, select(20_000, share).update)
 
 
-def test_parameter_sets_that_are_equal_are_measured_once():
-    sets = parameter_sets()
+def test_the_parameter_sets_are_what_their_names_say():
+    sets = parameter_sets("ckks")
     assert len(set(sets.values())) == len(sets)
     assert {name for names in sets for name in names.split(" = ")} == {"default", "speed", "size", "16-bit"}
     assert next(iter(sets)).split(" = ")[0] == "default"
     assert next(iter(sets.values())) == sf.ckks.Parameters()
-    assert [scheme.own for scheme in own_ckks(1)] == [True] * len(sets)
+    for scheme in ("kahe", "pads"):
+        for name, parameters in parameter_sets(scheme).items():
+            bits, clients = map(int, name.removeprefix(f"{scheme} ").partition(",")[0].split("/"))
+            assert (parameters._facts["value_bits"], parameters.max_clients) == (bits, clients)
+    assert next(iter(parameter_sets("kahe").values())) == sf.kahe.Parameters()
+    assert parameter_sets("kahe")["kahe 24/64, N = 8192"].ring_degree == 8192
+
+
+@pytest.fixture(scope="module")
+def single():
+    return authority_of(paillier_parameters(2048), threads=1)
+
+
+@pytest.fixture(scope="module")
+def paillier_peers():
+    """Those that are installed, by name: some search for their keys for seconds."""
+    return {baseline.name: baseline for baseline in paillier_baselines(PaillierCase(2048, 1), ONCE)[0]}
+
+
+def update_peers(threads: int = 1) -> list[Scheme]:
+    found: list[Scheme] = [*others.seal_baselines(threads, 4096)]
+    for make in (lambda: others.tenseal_baselines(threads, 4096), lambda: others.flower_baselines(4096)):
+        with contextlib.suppress(ModuleNotFoundError):
+            found += make()
+    return [*found, others.PlainCopy()]
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_own_figures_are_those_of_real_frames(share):
-    scheme = OwnScheme("default", authority_of(sf.ckks.Parameters(), 1), 1)
+@pytest.mark.parametrize("scheme", ["ckks", "kahe", "pads"])
+def test_own_figures_are_those_of_real_frames(scheme, share):
     selection = select(5000, share)
-    (figure,) = measure([scheme], selection, ONCE)
-    frame = scheme.serialise(scheme.encrypt(selection))
-    assert figure.values == selection.values.size
-    assert figure.bytes_per_value == len(frame) / selection.values.size
+    figures = measure(own_schemes(scheme, 1), selection, ONCE)
+    for own, figure in zip(own_schemes(scheme, 1), figures, strict=True):
+        frame = own.serialise(own.encrypt(selection))
+        assert figure.own
+        assert (figure.scheme, figure.values) == (own.name, selection.values.size)
+        assert figure.bytes_per_value == len(frame) / selection.values.size
+        assert set(figure.stage_ns) == {*STAGES, BOTH}
 
 
-def test_own_check_is_exact():
-    scheme = OwnScheme("default", authority_of(sf.ckks.Parameters(), 1), 1)
-    selection = select(100, 1.0)
-    opened = scheme.open(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))).total())
-    scheme.check(opened, selection.values, times=1)
-    opened[7] += 2.0**-20
-    with pytest.raises(WrongSumError):
+@pytest.mark.parametrize("engine", [None, "gmp"])
+def test_own_figures_of_paillier_are_those_of_real_frames(single, engine):
+    scheme = OwnScheme("single", single, 1, 9, engine=engine)
+    (figure,) = measure_paillier([scheme], ONCE)
+    frame = scheme.serialise(scheme.encrypt(select(9, 1.0)))
+    assert figure.own
+    assert figure.values_per_ciphertext == 1
+    assert figure.bytes_per_value == len(frame) / 9 > 512.0
+
+
+def test_each_check_sees_a_value_that_is_off(single, paillier_peers):
+    exact = [own_schemes(name, 1)[0] for name in ("ckks", "kahe", "pads")]
+    exact += [OwnScheme("single", single, 1, 8), *paillier_peers.values()]
+    schemes = [(one, 2.0**-20) for one in exact] + [(one, 2.0**-11) for one in update_peers()]
+    for scheme, off in schemes:
+        selection = select(8 if off == 2.0**-20 else 100, 1.0)
+        closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
+        opened = scheme.open(scheme.answer(closed))
         scheme.check(opened, selection.values, times=1)
-
-
-def baselines(threads: int = 1) -> list[Scheme]:
-    found: list[Scheme] = [*seal_baselines(threads, 4096)]
-    try:
-        return [*found, *tenseal_baselines(threads, 4096)]
-    except ModuleNotFoundError:
-        return found
+        opened[1] += off
+        with pytest.raises(WrongSumError, match=re.escape(scheme.name)):
+            scheme.check(opened, selection.values, times=1)
+        with pytest.raises(WrongSumError):
+            scheme.check(opened[:5], selection.values, times=1)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_baselines_open_what_went_in(threads):
-    selection = select(6000, 1.0)
-    for figure in measure(baselines(threads), selection, ONCE):
+def test_other_libraries_open_what_went_in(threads):
+    for figure in measure(update_peers(threads), select(6000, 1.0), ONCE):
         assert not figure.own
-        assert figure.values == 4096
-        assert 10.0 < figure.bytes_per_value < 100.0
+        if figure.scheme == "plain copy":
+            assert (figure.bytes_per_value, figure.values) == (4.0, 6000)
+        else:
+            assert figure.values == 4096
+            assert 8.0 < figure.bytes_per_value < 100.0
+        if figure.scheme.startswith("Flower"):
+            assert set(figure.stage_ns) == {"encrypt", "serialise", BOTH, "add"}
 
 
-def test_the_documented_baselines_are_those_that_are_measured():
-    page = (BENCH.parent / "docs" / "benchmarks.md").read_text()
+def test_phe_and_heu_open_what_went_in(paillier_peers):
+    expected = {"phe + gmpy2": (2, 512), "HEU ZPaillier": (8, 512), "HEU OU": (8, 256)}
+    for figure in measure_paillier([*paillier_peers.values()], ONCE) if paillier_peers else ():
+        values, ciphertext_bytes = expected[figure.scheme]
+        assert (figure.own, figure.values) == (False, values)
+        assert figure.bytes_per_value == pytest.approx(ciphertext_bytes, rel=0.1)
+    pytest.importorskip("phe")
+    (figure,) = measure_paillier([others.phe_baseline(2048, 2, 3)], ONCE)
+    assert (figure.values, figure.bytes_per_value) == (3, 512.0)
+
+
+class Recorded:
+    """A function, and what it was called with first."""
+
+    def __init__(self, function) -> None:
+        self.first, self._function = [], function
+
+    def __call__(self, first, *others):
+        self.first.append(first)
+        return self._function(first, *others)
+
+
+def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbour(monkeypatch):
+    workflow = pytest.importorskip("flwr.server.workflow").SecAggPlusWorkflow
+    parameters = inspect.signature(workflow).parameters
+    assert parameters["num_shares"].default is inspect.Parameter.empty
+    selection = select(2000, 1.0)
+    for baseline, neighbours in zip(others.flower_baselines(4096), (2, 63), strict=True):
+        seeds = Recorded(baseline._mask_of)
+        monkeypatch.setattr(baseline, "_mask_of", seeds)
+        _, masked = baseline.encrypt(selection)
+        assert len(seeds.first) == len(set(seeds.first)) == neighbours + 1
+        assert 0 <= masked.min() <= masked.max() < parameters["modulus_range"].default
+        assert np.abs(np.corrcoef(masked, selection.values)[0, 1]) < 0.2
+        for part in (
+            f"among 64 clients: {neighbours + 1} shares, so {neighbours} neighbours",
+            f"clipping range {parameters['clipping_range'].default:g},",
+            f"quantisation range {parameters['quantization_range'].default:,}",
+            f"modulus {parameters['modulus_range'].default:,}",
+        ):
+            assert part in baseline.setting
+
+
+def test_a_copy_takes_what_it_is_given_each_time():
+    copy = others.PlainCopy()
+    for size in (10, 20, 10):
+        selection = select(size, 1.0)
+        selection.values[:] = size
+        assert copy.encrypt(selection).tolist() == [size] * size
+
+
+def test_the_documented_baselines_are_those_that_are_measured(paillier_peers):
+    page = doc("docs/benchmarks.md")
     text = page.partition("## Who is compared")[2].partition("\n## ")[0]
     documented = dict(re.findall(r"^\| ((?:Ten)?SEAL \d+ \[.*?\]) \| (.*?) \|", text, re.MULTILINE))
-    for baseline in baselines():
-        scale = re.search(r"2\^\d+", baseline.setting)
-        assert scale is not None
-        assert scale.group() in documented[baseline.name]
+    for baseline in update_peers():
+        if "SEAL" in baseline.name:
+            assert re.search(r"2\^\d+", baseline.setting).group() in documented[baseline.name]
     assert len(documented) == 5
-
-
-def test_a_baseline_s_check_sees_a_value_that_is_off():
-    for baseline in baselines():
-        selection = select(100, 1.0)
-        opened = baseline.open(baseline.start_sum(baseline.serialise(baseline.encrypt(selection))))
-        baseline.check(opened, selection.values, times=1)
-        opened[3] += 2.0**-11
-        with pytest.raises(WrongSumError, match="off by"):
-            baseline.check(opened, selection.values, times=1)
-        with pytest.raises(WrongSumError):
-            baseline.check(opened[:50], selection.values, times=1)
-
-
-def test_tenseal_is_installed_where_everything_is_tested():
-    tenseal = pytest.importorskip("tenseal")
-    assert len(tenseal_baselines(1, 4096)) == 3
-    assert tenseal.__version__ in tenseal_baselines(1, 4096)[0].setting
+    text = page.partition("\n## Paillier")[2].partition("\n## ")[0].partition("###")[0]
+    named = re.findall(r"^\| ((?:shieldfl|phe|HEU) .*?) \|", text, re.MULTILINE)
+    own = ["single", "single, vartime look-ups", "dense", "single, GMP engine", "single, classical"]
+    assert named == [*(f"shieldfl {name}" for name in own), "phe + gmpy2", "HEU ZPaillier", "HEU OU"]
+    assert set(paillier_peers) <= set(named)
 
 
 @pytest.mark.parametrize("setting", [(2048, [55], 40), (2048, [54, 55], 40), (1000, [30], 20)])
@@ -174,89 +296,167 @@ def test_seal_refuses_what_is_not_128_bits_secure(setting):
         _seal_baseline.SealGeneralPath(*setting)
 
 
-def test_seal_refuses_sums_of_different_sizes():
+def test_seal_refuses_sums_of_different_sizes_and_bytes_from_outside():
     seal = _seal_baseline.SealGeneralPath(2048, [54], 40)
     values = np.ones(3000, np.float32)
     saved = seal.save(seal.encrypt(values[:1000]))
     with pytest.raises(sf.ParameterError, match="ciphertexts"):
         seal.load_and_add(saved, seal.encrypt(values))
     assert seal.values_per_ciphertext == 1024
-
-
-def test_seal_s_parser_takes_no_bytes_from_outside():
     with pytest.raises(TypeError):
-        _seal_baseline.SealGeneralPath(2048, [54], 40).load(b"SEAL" * 10)
+        seal.load(b"SEAL" * 10)
 
 
 def test_comparison_has_every_case_and_becomes_json():
     seen: list[tuple[int, UpdateCase]] = []
     cases = grid(UpdateCase, [3000, 100], [0.5, 1.0], [1])
     comparison = compare(cases, effort=ONCE, on_case=lambda done, case: seen.append((done, case)))
-    assert isinstance(comparison, Comparison)
     assert seen == list(enumerate(cases))
     facts = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
-    assert [(case["values"], case["share"], case["threads"]) for case in facts["cases"]] == [
-        (3000, 0.5, 1),
-        (3000, 1.0, 1),
-        (100, 0.5, 1),
-        (100, 1.0, 1),
-    ]
+    sizes = [(case["values"], case["share"], case["threads"]) for case in facts["cases"]]
+    assert sizes == [(3000, 0.5, 1), (3000, 1.0, 1), (100, 0.5, 1), (100, 1.0, 1)]
     for case in facts["cases"]:
-        own, *others = case["figures"]
+        own, *rest = case["figures"]
         assert own["scheme"].startswith("shieldfl default")
         assert own["times_own"] == 1.0
         assert own["values"] == case["selected"]
-        assert any(figure["scheme"].startswith("SEAL") for figure in others)
+        assert any(figure["scheme"].startswith("SEAL") for figure in rest)
     machine = facts["machine"]
     assert machine["instruction_set"] == sf.build_info()["instruction_set"]
     assert machine["shieldfl"] == sf.__version__
 
 
-@pytest.mark.parametrize(
-    ("values", "shares", "threads"),
-    [
-        ([0], [1.0], [1]),
-        ([10], [0.0], [1]),
-        ([10], [1.5], [1]),
-        ([10], [float("nan")], [1]),
-        ([10], [1.0], [0]),
-    ],
-)
-def test_a_case_out_of_range_is_refused(values, shares, threads):
-    with pytest.raises(sf.ParameterError):
-        grid(UpdateCase, values, shares, threads)
-
-
-def test_without_baselines_nothing_else_is_measured():
-    comparison = compare(grid(UpdateCase, [100], [1.0], [1]), baselines=False, effort=ONCE)
-    assert all(figure.own for figure in comparison.cases[0].figures)
+@pytest.mark.parametrize("schemes", [("ckks",), ("kahe", "ckks"), ("pads",)])
+def test_a_case_measures_the_schemes_that_it_names_and_nothing_else(schemes):
+    comparison = compare(grid(UpdateCase, [300], [1.0], [1], [schemes]), baselines=False, effort=ONCE)
+    of = [figure.scheme.split()[1] for figure in comparison.cases[0].figures]
+    found = [name if name in ("kahe", "pads") else "ckks" for name in of]
+    assert tuple(dict.fromkeys(found)) == schemes
     assert comparison.missing == []
 
 
+@pytest.mark.parametrize(
+    ("case", "axes"),
+    [
+        (UpdateCase, ([0], [1.0], [1])),
+        (UpdateCase, ([10], [0.0], [1])),
+        (UpdateCase, ([10], [1.5], [1])),
+        (UpdateCase, ([10], [float("nan")], [1])),
+        (UpdateCase, ([10], [1.0], [0])),
+        (UpdateCase, ([10], [1.0], [1], [()])),
+        (UpdateCase, ([10], [1.0], [1], [("bfv",)])),
+        (PaillierCase, ([1024], [1])),
+        (PaillierCase, ([2048, 2049], [1])),
+        (PaillierCase, ([2048], [0])),
+    ],
+)
+def test_a_case_out_of_range_is_refused(case, axes):
+    with pytest.raises(sf.ParameterError):
+        grid(case, *axes)
+
+
+def test_what_is_missing_is_left_out_and_named(monkeypatch):
+    # Those that were imported before are found without their package.
+    for name in ("phe", "heu", "heu.phe", *others.FLOWER.packages):
+        monkeypatch.setitem(sys.modules, name, None)
+    schemes, missing = paillier_baselines(PaillierCase(2048, 1), ONCE)
+    assert schemes == []
+    assert [line.partition("pip install ")[2] for line in missing] == ["phe gmpy2", "sf-heu"]
+    comparison = compare(grid(UpdateCase, [100], [1.0], [1]), effort=ONCE)
+    (line,) = [line for line in comparison.missing if "Flower" in line]
+    assert re.search(r"pip install .*\bflwr\b", line)
+    names = [figure.scheme for figure in comparison.cases[0].figures]
+    assert not any(name.startswith("Flower") for name in names)
+    assert names[-1] == "plain copy"
+
+
+def test_a_bound_process_has_as_many_cores_as_it_may_use(capfd):
+    here = os.sched_getaffinity(0)
+    assert len(run_on_cores(1, os.sched_getaffinity, 0)) == 1
+    assert run_on_cores(4096, os.sched_getaffinity, 0) == os.sched_getaffinity(0) == here
+    run_on_cores(1, os.system, "echo what a library logs")
+    assert capfd.readouterr().out == ""
+    with pytest.raises(sf.ParameterError, match="1000"):
+        run_on_cores(1, grid, PaillierCase, [1000], [1])
+
+
+def test_each_case_of_paillier_is_measured_in_turn_on_its_own_cores(monkeypatch):
+    bound: list[tuple[int, PaillierCase]] = []
+
+    def run(cores, function, case, *how):
+        bound.append((cores, case))
+        return [], [f"missing at {case.key_bits}"]
+
+    monkeypatch.setattr(comparisons, "run_on_cores", run)
+    cases = grid(PaillierCase, [2048, 3072], [1, 2])
+    comparison = compare(cases, effort=ONCE)
+    assert bound == [(case.threads, case) for case in cases]
+    assert comparison.cases == [CaseResult(case, []) for case in cases]
+    assert comparison.missing == ["missing at 3072"]
+
+
 @pytest.mark.slow
-def test_every_bar_is_measured():
+def test_a_comparison_of_paillier_becomes_json():
+    comparison = compare(grid(PaillierCase, [2048], [1]), effort=ONCE)
+    (case,) = json.loads(json.dumps(comparison.to_json(), allow_nan=False))["cases"]
+    own = [figure for figure in case["figures"] if figure["own"]]
+    dense = own[2]
+    assert dense["values"] == 8 * dense["values_per_ciphertext"] > 60 * 8
+    assert own[3]["setting"].endswith("engine='gmp', decrypting with the fastest")
+    assert all(figure["cores"] < 1.1 for figure in case["figures"])
+
+
+def test_an_authority_is_measured_with_as_many_clients_and_values_as_asked_for():
+    for clients in (2, 20):
+        figure = measure_authority(sf.kahe.Parameters(max_clients=clients), clients, 1, 3)
+        assert figure.clients == clients
+        assert figure.seconds > 0.0
+        # An answer has bits for a coefficient of the sum of all secrets, a request 20 bytes for each client.
+        assert figure.answer_bytes > 4096 * np.ceil(np.log2(2 * 42 * clients)) / 8
+        assert figure.request_bytes > 20 * clients
+    readings = iter(range(7, 700, 7))
+    parameter_sets = {"kahe": sf.kahe.Parameters(max_clients=3), "pads": sf.pads.Parameters(max_clients=3)}
+    figures = measure_authorities(parameter_sets, 3, 1, 2, 1_500, lambda: float(next(readings)))
+    assert [(name, figure.seconds) for name, figure in figures.items()] == [("kahe", 7.0), ("pads", 7.0)]
+    assert figures["pads"].answer_bytes == 132 + 2 * 1024 * 26 // 8
+    assert figures["kahe"].answer_bytes == 132 + 4096 * 8 // 8
+
+
+def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
+    monkeypatch.setattr("authority_answers.open_total", lambda *how, **named: (np.zeros(100), None))
+    with pytest.raises(WrongSumError, match="3 clients"):
+        measure_authority(sf.kahe.Parameters(max_clients=3), 3, 1, 1)
+
+
+def test_the_table_of_both_authorities_has_a_row_for_each_number_of_clients_and_values():
+    command = [sys.executable, str(BENCH / "pads_beside_kahe.py"), "--quick"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:3] in ("| 2", "| 3")]
+    assert [row[:2] for row in rows] == [[c, v] for c in "23" for v in ("100", "2,000")]
+    for _, _, pads_ms, kahe_ms, ratio, *_ in rows:
+        assert float(ratio) == pytest.approx(float(pads_ms) / float(kahe_ms), rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["updates", "paillier"])
+def test_every_bar_is_measured(which):
     pytest.importorskip("torch")
     pytest.importorskip("typer")
-    done = subprocess.run(
-        [sys.executable, str(BENCH / "baselines.py"), "--targets", "--quick", "--json", "-"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, str(BENCH / "baselines.py"), which, "--targets", "--quick", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     targets = json.loads(done.stdout)["targets"]
     figures = " ".join(target["figure"] for target in targets)
     # Of every kernel and scheme that has bars, one at least.
-    for words in ("TenSEAL", "wire", "kahe", "pads", "negotiate", "authority", "discrete noise"):
+    kinds = ("TenSEAL", "wire", "kahe", "pads", "negotiate", "authority", "discrete noise")
+    for words in kinds if which == "updates" else ("phe", "HEU", "two threads", "extra peak"):
         assert words in figures, words
-    unmeasured = [target for target in targets if target["measured"] is None]
-    allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
-    for target in unmeasured:
-        assert any(reason in target["note"] for reason in allowed)
-        assert target["verdict"] == "not measured"
     for target in targets:
-        if target["measured"] is not None:
+        if target["measured"] is None:
+            allowed = ("SHIELDFL_SIMD asks", "PermissionError", "pip install", "one core")
+            assert any(reason in target["note"] for reason in allowed)
+            assert target["verdict"] == "not measured"
+        else:
             assert target["measured"] > 0.0
             asked = ("stretch", "met", "missed") if target["target"] is not None else ("",)
             assert target["verdict"] in asked

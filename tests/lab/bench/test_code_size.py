@@ -111,16 +111,3 @@ def test_text_is_counted(code_size, tmp_path):
         "files that name the scheme pads, without its own": 1,
     }
     assert code_size.words_and_code_lines('"""Doc."""\n\nx = 1  # so\n') == (4, 1)
-
-
-def test_complexity_is_one_more_than_the_branches(code_size):
-    functions = [
-        node for node in code_size.ast.walk(code_size.ast.parse(DERIVED)) if hasattr(node, "decorator_list")
-    ]
-    assert {one.name: code_size.complexity(one) for one in functions} == {
-        "Middle": 1,
-        "Last": 1,
-        # for, if, and, or, a conditional, except, a comprehension with two conditions, two cases
-        "branching": 12,
-        "within": 2,
-    }

@@ -53,13 +53,6 @@ def test_a_trusted_aggregator_noises_the_sum_of_clipped_updates_once(bench, smal
     assert all(0.0 < norm <= 0.05 * count * 1.001 for (norm, _), count in zip(noised, counts, strict=True))
 
 
-def test_another_schedule_than_noise_was_sized_for_ends_it(bench, small, monkeypatch):
-    drawn = small.schedule(3)
-    monkeypatch.setattr(bench.Draws, "schedule", lambda draws, seed: [~one for one in drawn])
-    with pytest.raises(RuntimeError, match="other clients"):
-        bench.measured(load_dataset("digits"), "fedavg", None, 3, bench.Choice(0.1, 0.6), small)
-
-
 def test_held_out_samples_are_training_samples_that_no_client_has(bench):
     dataset = load_dataset("digits")
     parted = bench.without_test(dataset)
@@ -96,20 +89,6 @@ def test_a_table_takes_differences_seed_by_seed_and_says_what_is_missing(bench, 
     of_other = bench.table(results, other, "mnist", "each", [0]).splitlines()[2]
     assert of_other == "| 8 | missing (0 of 1) | 50.00 | missing (0 of 1) | missing (0 of 1) | missing |"
     assert json.loads((tmp_path / "cells.json").read_text())["cells"] == results.cells
-
-
-@pytest.mark.parametrize("name", ["convolution", "linear"])
-def test_what_is_not_tried_yet_is_not_chosen(bench, tmp_path, name):
-    results, task = bench.Results(tmp_path / "cells.json"), bench.TASKS[name]
-    *some, last = task.choices
-    known = {"dataset": "mnist"} if name == "convolution" else {"dataset": "mnist", "task": name}
-    tried = [known | {"accuracy": 0.5, **vars(one)} for one in some]
-    results.tried = tried
-    assert results.chosen(task, "mnist") is None
-    results.tried = [*tried, known | {"accuracy": 0.6, **vars(last)}]
-    assert results.chosen(task, "mnist") == last
-    assert results.chosen(task, "cifar10") is None
-    assert not any(results.chosen(other, "mnist") for other in bench.TASKS.values() if other != task)
 
 
 def test_the_model_of_few_parameters_learns_beside_noise(bench):

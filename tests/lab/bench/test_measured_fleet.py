@@ -11,7 +11,7 @@ import pytest
 from documentation_pages import ROOT
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.lab.fleet.fleet import load_fleet, parse_fleet
+from shieldfl.lab.fleet.fleet import parse_fleet
 
 FLEET = """
 [model]
@@ -110,10 +110,3 @@ def test_what_this_machine_or_profile_cannot_do_is_said(script, profile):
     other = parse_fleet(FLEET.replace("170", "171"))
     with pytest.raises(SystemExit, match="was not calibrated"):
         script.measure_method("fedavg", other, profile, DEFAULT_ENCRYPTION, 1)
-
-
-@pytest.mark.parametrize("clients", [4, 8])
-def test_the_fleets_of_the_experiments_fit_on_two_cores(script, monkeypatch, clients):
-    monkeypatch.setattr(script, "build_info", lambda: {"threads": 2})
-    fleet = load_fleet(ROOT / "bench" / "experiments" / f"fleet-measured-{clients}.toml")
-    assert script.staying(fleet).size == clients

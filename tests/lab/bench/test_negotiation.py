@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shieldfl.lab.bench import lines
-from shieldfl.lab.bench.lines import CLIENTS, negotiation_over_reading, voters
-from shieldfl.lab.bench.target import at_least, at_most, median_seconds_in_turns
+import mask_targets
+from mask_targets import CLIENTS, negotiation_over_reading, voters
 from shieldfl.masks import Mask
+from target import at_least, at_most, median_seconds_in_turns
 
 
 @pytest.mark.parametrize("positions", [1, 64, 65, 5000])
@@ -21,7 +21,7 @@ def test_what_is_read_are_the_masks_that_are_negotiated(monkeypatch, positions):
         seen["elsewhere"] = before.__self__
         return {"negotiate": 3.0, "sum": 2.0, "XOR": 1.0, "maximum": 4.0}
 
-    monkeypatch.setattr(lines, "median_seconds_in_turns", in_turns)
+    monkeypatch.setattr(mask_targets, "median_seconds_in_turns", in_turns)
     line = negotiation_over_reading(positions, 1)
     chosen = voters(positions)
     np.testing.assert_array_equal(seen["result"].to_bool(), chosen.sum(axis=0) >= 4)

@@ -122,23 +122,6 @@ def test_an_unknown_method_is_named_and_other_tables_run(bench, capsys):
     assert bench("--only", "no-such-table") == 2
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"mean_label_distance"', '"speed"', "unknown figure 'speed'"),
-        ("clients = 10\n", "", "row 'five': label-distributions lacks clients"),
-        ('"label-distributions"', '"accounting"', "unknown figure"),
-    ],
-)
-def test_a_file_that_asks_for_too_much_or_too_little_is_named_and_the_others_run(
-    bench, capsys, old, new, said
-):
-    (bench.tables / "bad.toml").write_text(TABLE.replace(old, new))
-    assert bench() == 2
-    assert f"bad.toml: {said}" in capsys.readouterr().err
-    assert [path.name for path in bench.results.iterdir()] == ["good.json"]
-
-
 def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, part, monkeypatch):
     run, stored = part("run"), part("stored")
     measured = []

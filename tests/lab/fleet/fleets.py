@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shieldfl.lab.fleet.cost_model import CostModel, SchemeCosts
+from shieldfl.lab.fleet.cost_model import CostModel, SchemeProfile
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model, Training
 
 # A ciphertext holds 10 values in 100 bytes; encrypting takes 1 s, adding 0.25 s, opening 0.5 s.
-SCHEME = SchemeCosts("tens", 10, 100.0, encrypt_seconds=1.0, add_seconds=0.25, open_seconds=0.5)
+SCHEME = SchemeProfile("tens", "made up", 10, 100.0, {1: 1.0}, 0.25, 0.5, adds_clear_values=True)
 COSTS = CostModel(
     SCHEME, train_seconds_per_sample=0.1, score_seconds_per_value=0.01, select_seconds_per_value=0.02
 )

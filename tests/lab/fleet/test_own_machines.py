@@ -19,9 +19,14 @@ WIDE = {"upload_bytes_per_second": 1e15, "download_bytes_per_second": 1e15}
 FILE = '[model]\nparameters = 100\n{model}[[client]]\ncores = 1\nbandwidth = "1 GB/s"\nsamples = 1\n'
 
 
-def free_but_for(**scheme: float):
+def free_but_for(**scheme: object):
     """Costs of nothing but one scheme's steps, of one value in a ciphertext."""
-    nothing = {"encrypt_seconds": 0.0, "add_seconds": 0.0, "open_seconds": 0.0, "values_per_ciphertext": 1}
+    nothing = {
+        "encrypt_seconds": {1: 0.0},
+        "add_seconds": 0.0,
+        "open_seconds": 0.0,
+        "values_per_ciphertext": 1,
+    }
     return replace(
         COSTS,
         scheme=replace(COSTS.scheme, **(nothing | scheme)),
@@ -42,7 +47,7 @@ def source_of(profile: DeviceProfile) -> CostSource:
 
 
 def test_filling_the_pool_counts_where_a_client_is_not_idle():
-    costs = free_but_for(encrypt_seconds=0.001, pool_seconds=1.0)
+    costs = free_but_for(encrypt_seconds={1: 0.001}, pool_seconds={1: 1.0})
     busy, idle = client("busy", **WIDE), client("idle", idle_seconds=30.0, **WIDE)
     fleet = fleet_of(busy, idle)
     np.testing.assert_allclose(costs.pool_seconds(fleet, 40), [40.0, 40.0])
@@ -51,8 +56,8 @@ def test_filling_the_pool_counts_where_a_client_is_not_idle():
 
 def test_randomisers_are_not_free_in_the_ranking():
     """A pool that takes as long to fill as plain encryption takes is no better than plain encryption."""
-    pooled = free_but_for(name="pooled", encrypt_seconds=0.01, pool_seconds=1.0)
-    plain = free_but_for(name="plain", encrypt_seconds=1.0)
+    pooled = free_but_for(name="pooled", encrypt_seconds={1: 0.01}, pool_seconds={1: 1.0})
+    plain = free_but_for(name="plain", encrypt_seconds={1: 1.0})
     costs = {"pooled": pooled, "plain": plain}
     found = plan_round(fleet_of(client("busy", **WIDE)), costs, 50.0)
     assert found.best.scheme == "plain"
@@ -67,16 +72,16 @@ def test_a_pooled_scheme_needs_the_time_of_its_pool():
     with pytest.raises(ParameterError, match="one thread"):
         DeviceProfile({}, (scheme,), 1.0, 1.0, 1.0)
     filled = replace(scheme, pool_seconds={1: 2.0})
-    assert DeviceProfile({}, (filled,), 1.0, 1.0, 1.0).cost_model(scheme.name).scheme.pool_seconds == 2.0
+    assert DeviceProfile({}, (filled,), 1.0, 1.0, 1.0).cost_model(scheme.name).scheme.pool_seconds == {1: 2.0}
 
 
 def test_a_client_has_the_costs_of_its_own_profile():
-    slow = free_but_for(encrypt_seconds=7.0)
-    costs = replace(free_but_for(encrypt_seconds=1.0), clients={"pi.json": slow})
+    slow = free_but_for(encrypt_seconds={1: 7.0})
+    costs = replace(free_but_for(encrypt_seconds={1: 1.0}), clients={"pi.json": slow})
     fleet = fleet_of(client("here"), client("pi", profile="pi.json", count=2))
     np.testing.assert_allclose(costs.encrypt_seconds(fleet, 3), [3.0, 21.0, 21.0])
     with pytest.raises(ParameterError, match=r"pi\.json"):
-        free_but_for(encrypt_seconds=1.0).encrypt_seconds(fleet, 3)
+        free_but_for(encrypt_seconds={1: 1.0}).encrypt_seconds(fleet, 3)
 
 
 def test_a_profile_is_looked_for_beside_the_fleet_file(tmp_path: Path):

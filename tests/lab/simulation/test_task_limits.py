@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
 import pytest
 import torch
@@ -59,9 +61,8 @@ def test_under_dp_sgd_no_sample_counts_by_way_of_another(monkeypatch):
     from shieldfl.privacy import dp_sgd
     from shieldfl.settings import TrainingSettings
 
-    monkeypatch.setattr(
-        dp_sgd._PoissonBatches, "draw", lambda self: torch.arange(self._samples)
-    )  # all of them, so that the two runs differ by one sample alone
+    # Batches of all, so that the two runs differ by one sample alone.
+    monkeypatch.setattr(dp_sgd, "_poisson_batches", lambda samples, *_: repeat(torch.arange(samples)))
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 100.0]))
     features, targets = (
         torch.randn(9, 3, generator=torch.Generator().manual_seed(0)) * 9,

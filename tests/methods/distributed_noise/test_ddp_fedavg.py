@@ -10,6 +10,7 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
+from reference.distributed_noise import rotated
 from shieldfl.authority.round_key_check import INVITED
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError
@@ -20,7 +21,6 @@ from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
 from shieldfl.privacy.noise import clip_l2
-from shieldfl.privacy.noise_share import rotated
 
 SPREAD = 0.25
 """What the deviation of 333 draws is within, but for one run in 10^9."""

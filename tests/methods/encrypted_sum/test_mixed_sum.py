@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from encryption.paillier_keys import authority_for
-from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.key_authority import KeyAuthority, SumKeyAuthority
 from shieldfl.authority.message import Message
-from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.encryption.registry import encryptions, scheme_of, weighing_encryptions
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.stages import StageClock

@@ -19,12 +19,7 @@ from shieldfl.lab.audit.views.view import Party
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.settings import MethodSettings
 
-__all__ = [
-    "FederationAttack",
-    "ModelPlantingAttack",
-    "Recovered",
-    "UpdateAttack",
-]
+__all__ = ["FederationAttack", "ModelPlantingAttack", "Recovered", "UpdateAttack"]
 
 
 @dataclass(frozen=True)

@@ -141,8 +141,7 @@ class EpsilonConfig(Settings):
         ),
     ] = 1000
     steps: Annotated[
-        Count,
-        about("Of DP-SGD in a round: each sample is in each step with a probability of 1 over this."),
+        Count, about("Of DP-SGD in a round: each sample is in each step with a probability of 1 over this.")
     ] = 1
     sample_rate: Annotated[
         Share, about("Probability of each client to take part in a round, which all others see.")

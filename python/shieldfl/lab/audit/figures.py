@@ -183,11 +183,7 @@ def label_outcome(recovered: Recovered, truth: Truth, classes: int) -> Outcome:
 
 
 def image_outcome(
-    recovered: Recovered,
-    truth: Truth,
-    public: torch.Tensor,
-    value_range: tuple[float, float],
-    seed: int,
+    recovered: Recovered, truth: Truth, public: torch.Tensor, value_range: tuple[float, float], seed: int
 ) -> Outcome:
     """Judge images by IIP: the share of them whose nearest in a pool is one of the client's; 0 where there are none.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import product
@@ -12,14 +12,11 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import Meta
 
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench import others
-from shieldfl.lab.bench.lines import kahe_authority_lines, negotiation_over_reading, pads_authority_lines
-from shieldfl.lab.bench.measurement import Ciphertexts, Effort, Figure, measure, run_on_cores
+from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, measure, run_on_cores, select
 from shieldfl.lab.bench.others import Peer
-from shieldfl.lab.bench.own import OwnScheme, authority_of, own_ckks, own_kahe, own_pads, paillier_parameters
-from shieldfl.lab.bench.scheme import Scheme, select
-from shieldfl.lab.bench.target import Target
+from shieldfl.lab.bench.own import OwnScheme, authority_of, own_schemes, paillier_parameters
 from shieldfl.settings import Settings, Share, Threads
 
 Values = Annotated[int, Meta(ge=1, le=2**31)]
@@ -28,22 +25,8 @@ Values = Annotated[int, Meta(ge=1, le=2**31)]
 Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
 
-
 UpdateScheme = Literal["ckks", "kahe", "pads"]
 """Of ours, that encrypts whole updates."""
-
-
-_SCHEMES: dict[UpdateScheme, Callable[[int], Sequence[Scheme]]] = {
-    "ckks": own_ckks,
-    "kahe": own_kahe,
-    "pads": own_pads,
-}
-"""Of ours, with so many threads; the first one is its default parameters."""
-_LINES: dict[UpdateScheme, Callable[[int, int], Iterable[Target]]] = {
-    "kahe": kahe_authority_lines,
-    "pads": pads_authority_lines,
-}
-"""What its authority takes, with so many threads, so many times."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +43,7 @@ class UpdateCase(Settings):
 
     def measure(self, baselines: bool, effort: Effort) -> Measured:
         """Time our schemes, SEAL, TenSEAL, Flower and a plain copy. Raises WrongSumError."""
-        schemes = [scheme for name in self.schemes for scheme in _SCHEMES[name](self.threads)]
+        schemes = [scheme for name in self.schemes for scheme in own_schemes(name, self.threads)]
         missing: list[str] = []
         if baselines:
             most = effort.baseline_values
@@ -71,22 +54,6 @@ class UpdateCase(Settings):
             )
             schemes += [*found, others.PlainCopy()]
         return measure(schemes, select(self.values, self.share), effort), missing
-
-    @classmethod
-    def measure_lines(cls, cases: Sequence[UpdateCase], effort: Effort) -> list[Target]:
-        """Measure what is the same for all cases: negotiating masks, and what roles take. Raises WrongSumError."""
-        repetitions = effort.most_repetitions
-        # Each once, in the order in which the cases have them.
-        named = dict.fromkeys((name, case.threads) for case in cases for name in case.schemes)
-        return [
-            *(
-                line
-                for name, threads in named
-                if name in _LINES
-                for line in _LINES[name](threads, repetitions)
-            ),
-            negotiation_over_reading(effort.mask_positions, repetitions),
-        ]
 
 
 @dataclass(frozen=True)
@@ -102,11 +69,6 @@ class PaillierCase(Settings):
     def measure(self, baselines: bool, effort: Effort) -> Measured:
         """Time Paillier, phe and HEU in a process that is bound to as many cores as threads. Raises WrongSumError."""
         return run_on_cores(self.threads, _measure_on_cores, self, baselines, effort)
-
-    @classmethod
-    def measure_lines(cls, cases: Sequence[PaillierCase], effort: Effort) -> list[Target]:
-        """Return nothing: all that is measured is in the cases."""
-        return []
 
 
 Case = TypeVar("Case", UpdateCase, PaillierCase)
@@ -128,11 +90,6 @@ class CaseResult(Generic[Case]):
         """How many times as long as the default parameters a scheme takes from values to bytes."""
         return figure.encrypt_and_serialise_ns / self.figures[0].encrypt_and_serialise_ns
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        figures = [asdict(figure) | {"times_own": self.times_own(figure)} for figure in self.figures]
-        return asdict(self.case) | {"selected": self.selected, "figures": figures}
-
 
 @dataclass
 class Comparison(Generic[Case]):
@@ -140,19 +97,20 @@ class Comparison(Generic[Case]):
 
     machine: dict[str, Any]
     cases: list[CaseResult[Case]] = field(default_factory=list)
-    lines: list[Target] = field(default_factory=list)
-    """What is measured once, for all cases."""
     missing: list[str] = field(default_factory=list)
     """What could not be compared with, and how to install it."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types, for ``--json``; times of cases are nanoseconds for each value."""
-        return {
-            "machine": self.machine,
-            "missing": self.missing,
-            "cases": [result.to_json() for result in self.cases],
-            "lines": [line.to_json() for line in self.lines],
-        }
+        """Return plain JSON types, for ``--json``; times are nanoseconds for each value."""
+        cases = [
+            asdict(result.case)
+            | {
+                "selected": result.selected,
+                "figures": [asdict(one) | {"times_own": result.times_own(one)} for one in result.figures],
+            }
+            for result in self.cases
+        ]
+        return {"machine": self.machine, "missing": self.missing, "cases": cases}
 
 
 def grid(case: Callable[..., Case], *axes: Sequence[Any]) -> list[Case]:
@@ -177,17 +135,15 @@ def compare(
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
-    effort = effort or Effort()
     comparison: Comparison[Case] = Comparison(describe_machine())
     for done, case in enumerate(cases):
         on_case(done, case)
-        figures, comparison.missing = case.measure(baselines, effort)
+        figures, comparison.missing = case.measure(baselines, effort or Effort())
         comparison.cases.append(CaseResult(case, figures))
-    comparison.lines = type(cases[0]).measure_lines(cases, effort) if cases else []
     return comparison
 
 
-def own_paillier(case: PaillierCase, ciphertexts: Ciphertexts) -> list[OwnScheme]:
+def own_paillier(case: PaillierCase, effort: Effort) -> list[OwnScheme]:
     """Return this library's Paillier, under three keys; the first one is what others are compared with."""
     single, dense, classical = (
         authority_of(parameters, case.threads)
@@ -197,21 +153,21 @@ def own_paillier(case: PaillierCase, ciphertexts: Ciphertexts) -> list[OwnScheme
             paillier_parameters(case.key_bits, randomizer="classical"),
         )
     )
-    threads, fast, medium, slow = case.threads, ciphertexts.fast, ciphertexts.medium, ciphertexts.slow
+    threads, fast = case.threads, effort.fast_ciphertexts
     return [
         OwnScheme("single", single, threads, fast),
         OwnScheme("single, vartime look-ups", single, threads, fast, lookups_vartime=True),
         OwnScheme("dense", dense, threads, fast),
-        OwnScheme("single, GMP engine", single, threads, medium, engine="gmp"),
-        OwnScheme("single, classical", classical, threads, slow),
+        OwnScheme("single, GMP engine", single, threads, effort.medium_ciphertexts, engine="gmp"),
+        OwnScheme("single, classical", classical, threads, effort.slow_ciphertexts),
     ]
 
 
-def paillier_baselines(case: PaillierCase, ciphertexts: Ciphertexts) -> tuple[list[Scheme], list[str]]:
+def paillier_baselines(case: PaillierCase, effort: Effort) -> tuple[list[Scheme], list[str]]:
     """Return the others that are installed, and how to install those that are not."""
     return _installed(
-        (others.PHE, lambda: [others.phe_baseline(case.key_bits, case.threads, ciphertexts.slow)]),
-        (others.HEU, lambda: others.heu_baselines(case.key_bits, ciphertexts.medium)),
+        (others.PHE, lambda: [others.phe_baseline(case.key_bits, case.threads, effort.slow_ciphertexts)]),
+        (others.HEU, lambda: others.heu_baselines(case.key_bits, effort.medium_ciphertexts)),
     )
 
 
@@ -222,9 +178,8 @@ def measure_paillier(schemes: Sequence[Scheme], effort: Effort) -> list[Figure]:
 
 
 def _measure_on_cores(case: PaillierCase, baselines: bool, effort: Effort) -> Measured:
-    own = own_paillier(case, effort.ciphertexts)
-    found, missing = paillier_baselines(case, effort.ciphertexts) if baselines else ([], [])
-    return measure_paillier([*own, *found], effort), missing
+    found, missing = paillier_baselines(case, effort) if baselines else ([], [])
+    return measure_paillier([*own_paillier(case, effort), *found], effort), missing
 
 
 def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[list[Scheme], list[str]]:
@@ -244,16 +199,13 @@ def _installed(*peers: tuple[Peer, Callable[[], Sequence[Scheme]]]) -> tuple[lis
 def describe_machine() -> dict[str, Any]:
     """Return what a run ran on, as plain JSON types; the load is that before it: 0 where nothing else was running."""
     facts = build_info()
+    packages = {"tenseal": "tenseal", "phe": "phe", "gmpy2": "gmpy2", "heu": "sf-heu", "flwr": "flwr"}
     return machine_facts() | {
         "load_average": round(os.getloadavg()[0], 2),
         "paillier_engine": facts["paillier_engine"],
         "seal": facts["seal_version"],
         "gmp": facts["gmp_version"],
-        "tenseal": _version("tenseal"),
-        "phe": _version("phe"),
-        "gmpy2": _version("gmpy2"),
-        "heu": _version("sf-heu"),
-        "flwr": _version("flwr"),
+        **{name: _version(package) for name, package in packages.items()},
     }
 
 

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.build_info import how_to_install
-from shieldfl.lab.bench.scheme import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
+from shieldfl.lab.bench.measurement import (
+    FRACTION_BITS,
+    Scheme,
+    Selection,
+    from_fixed_point,
+    to_fixed_point,
+)
 
 
 @dataclass(frozen=True)
@@ -63,19 +69,15 @@ class PlainCopy(Scheme):
         return self._sent
 
     def serialise(self, encrypted: NDArray[np.float32]) -> NDArray[np.uint8]:
-        """Return the bytes, which are there already."""
         return encrypted.view(np.uint8)
 
     def start_sum(self, frame: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Copy the first frame."""
         return frame.view(np.float32).copy()
 
     def add(self, total: NDArray[np.float32], frame: NDArray[np.uint8]) -> None:
-        """Add."""
         np.add(total, frame.view(np.float32), out=total)
 
     def open(self, closed: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the sums as everybody's are returned."""
         return closed.astype(np.float64)
 
 
@@ -210,14 +212,6 @@ def flower_baselines(most_values: int) -> list[FlowerBaseline]:
     return [FlowerBaseline(modules, shares - 1, most_values) for shares in _FLOWER_SHARES]
 
 
-@dataclass
-class _MaskedSum:
-    """The sum of some frames of one client."""
-
-    arrays: list[NDArray[Any]]
-    frames: int
-
-
 class FlowerBaseline(Scheme):
     """The client's stage that has a cost for each value, from float32 values to bytes, by Flower's own functions.
 
@@ -273,30 +267,25 @@ class FlowerBaseline(Scheme):
         return masked
 
     def serialise(self, encrypted: list[NDArray[Any]]) -> list[bytes]:
-        """Serialise each array."""
         return [self._common.ndarray_to_bytes(array) for array in encrypted]
 
-    def start_sum(self, frame: list[bytes]) -> _MaskedSum:
-        """Read the first frame."""
-        return _MaskedSum([self._common.bytes_to_ndarray(part) for part in frame], 1)
+    def start_sum(self, frame: list[bytes]) -> list[Any]:
+        return [[self._common.bytes_to_ndarray(part) for part in frame], 1]
 
-    def add(self, total: _MaskedSum, frame: list[bytes]) -> None:
+    def add(self, total: list[Any], frame: list[bytes]) -> None:
         """Read a frame and add it, as the server does."""
         arrays = [self._common.bytes_to_ndarray(part) for part in frame]
-        total.arrays = self._arithmetic.parameters_addition(total.arrays, arrays)
-        total.frames += 1
+        total[:] = self._arithmetic.parameters_addition(total[0], arrays), total[1] + 1
 
-    def open(self, closed: _MaskedSum) -> NDArray[np.float64]:
+    def open(self, closed: list[Any]) -> NDArray[np.float64]:
         """Take the client's masks off as often as it is in the sum, as if all neighbours were lost, and dequantise."""
-        masks = self._masked([np.zeros_like(array) for array in closed.arrays])
+        arrays, frames = closed
+        masks = self._masked([np.zeros_like(array) for array in arrays])
         arithmetic = self._arithmetic
-        unmasked = arithmetic.parameters_subtraction(
-            closed.arrays, arithmetic.parameters_multiply(masks, closed.frames)
-        )
+        unmasked = arithmetic.parameters_subtraction(arrays, arithmetic.parameters_multiply(masks, frames))
         ratio, sums = arithmetic.factor_extract(arithmetic.parameters_mod(unmasked, self._modulus))
-        frames = ratio / self._quantised
         (values,) = self._dequantize(sums, self._clipping, self._quantised)
-        opened: NDArray[np.float64] = values - (frames - 1) * self._clipping
+        opened: NDArray[np.float64] = values - (ratio / self._quantised - 1) * self._clipping
         return opened
 
 
@@ -419,7 +408,6 @@ class _Heu(Scheme):
         return self._encryptor.encrypt(self._encode(self.sample(selection)))
 
     def serialise(self, encrypted: Any) -> bytes:
-        """Serialise in the format that HEU finds best."""
         frame: bytes = encrypted.serialize()
         return frame
 

@@ -14,31 +14,51 @@ import shieldfl._core as _core
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.encryption.answers import open_total
+from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.encryption.sum_keys import sum_key
-from shieldfl.lab.bench.scheme import FRACTION_BITS, VALUE_BITS, Scheme, Selection
-
-Packing = Literal["single", "dense"]
-Randomizer = Literal["short-exponent", "classical"]
+from shieldfl.lab.bench.measurement import FRACTION_BITS, VALUE_BITS, Scheme, Selection
 
 
-def parameter_sets() -> dict[str, ckks.Parameters]:
-    """Return what of CKKS is compared by default, under the names of the tables; equal sets share a name."""
-    plan = ckks.Parameters.plan
-    named = {
-        "default": ckks.Parameters(),
-        "speed": plan(goal="speed"),
-        "size": plan(goal="size"),
-        "16-bit": plan(max_clients=32, value_bits=16, fraction_bits=12, goal="size"),
+def parameter_sets(scheme: str) -> dict[str, Any]:
+    """Return what is compared by default of ``ckks``, ``kahe`` or ``pads``, by the names of the tables.
+
+    Of ``ckks`` equal sets share a name, and the first is the default.
+    """
+    if scheme == "ckks":
+        plan = ckks.Parameters.plan
+        names: dict[ckks.Parameters, list[str]] = {}
+        for name, own in (
+            ("default", ckks.Parameters()),
+            ("speed", plan(goal="speed")),
+            ("size", plan(goal="size")),
+            ("16-bit", plan(max_clients=32, value_bits=16, fraction_bits=12, goal="size")),
+        ):
+            names.setdefault(own, []).append(name)
+        return {" = ".join(alike): own for own, alike in names.items()}
+    make: Any = kahe.Parameters if scheme == "kahe" else pads.Parameters
+    sets = {
+        f"{scheme} 24/64": make(max_clients=64, value_bits=24, fraction_bits=20),
+        f"{scheme} 16/32": make(max_clients=32, value_bits=16, fraction_bits=12),
+        f"{scheme} 16/1000": make(max_clients=1000, value_bits=16, fraction_bits=12),
     }
-    names: dict[ckks.Parameters, list[str]] = {}
-    for name, parameters in named.items():
-        names.setdefault(parameters, []).append(name)
-    return {" = ".join(alike): parameters for parameters, alike in names.items()}
+    if scheme == "kahe":
+        wide = kahe.Parameters(max_clients=64, value_bits=24, fraction_bits=20, ring_degree=8192)
+        sets["kahe 24/64, N = 8192"] = wide
+    return sets
+
+
+def own_schemes(scheme: str, threads: int) -> list[Scheme]:
+    """Return a scheme for each parameter set; the first one is the default, which others are compared with."""
+    sets = parameter_sets(scheme)
+    if scheme == "ckks":
+        return [OwnScheme(name, authority_of(own, threads), threads) for name, own in sets.items()]
+    return [EnrolledScheme(name, EnrolledSession(own, clients=2), threads) for name, own in sets.items()]
 
 
 def paillier_parameters(
-    key_bits: int, packing: Packing = "single", randomizer: Randomizer = "short-exponent"
+    key_bits: int,
+    packing: Literal["single", "dense"] = "single",
+    randomizer: Literal["short-exponent", "classical"] = "short-exponent",
 ) -> paillier.Parameters:
     """Return what of Paillier is compared: 24-bit values, 20 bits of them behind the point, 64 clients."""
     return paillier.Parameters(
@@ -60,55 +80,7 @@ def authority_of(parameters: ckks.Parameters | paillier.Parameters, threads: int
     return KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=threads)
 
 
-def own_ckks(threads: int) -> list[OwnScheme]:
-    """Return a scheme for each parameter set; the first one is the default, which others are compared with."""
-    return [
-        OwnScheme(name, authority_of(parameters, threads), threads)
-        for name, parameters in parameter_sets().items()
-    ]
-
-
-def kahe_parameter_sets() -> dict[str, kahe.Parameters]:
-    """Return what of key-additive encryption is compared, by name: bits of a value and clients of a sum."""
-    return {
-        "kahe 24/64": kahe.Parameters(max_clients=64, value_bits=24, fraction_bits=20),
-        "kahe 16/32": kahe.Parameters(max_clients=32, value_bits=16, fraction_bits=12),
-        "kahe 16/1000": kahe.Parameters(max_clients=1000, value_bits=16, fraction_bits=12),
-        "kahe 24/64, N = 8192": kahe.Parameters(
-            max_clients=64, value_bits=24, fraction_bits=20, ring_degree=8192
-        ),
-    }
-
-
-def pads_parameter_sets() -> dict[str, pads.Parameters]:
-    """Return the same of one-time pads."""
-    return {
-        "pads 24/64": pads.Parameters(max_clients=64, value_bits=24, fraction_bits=20),
-        "pads 16/32": pads.Parameters(max_clients=32, value_bits=16, fraction_bits=12),
-        "pads 16/1000": pads.Parameters(max_clients=1000, value_bits=16, fraction_bits=12),
-    }
-
-
-def own_kahe(threads: int) -> list[Scheme]:
-    """Return a scheme for each parameter set, 24-bit values of 64 clients first."""
-    return _enrolled(kahe_parameter_sets(), threads)
-
-
-def own_pads(threads: int) -> list[Scheme]:
-    """Return the same of one-time pads."""
-    return _enrolled(pads_parameter_sets(), threads)
-
-
-def _enrolled(parameter_sets: dict[str, Any], threads: int) -> list[Scheme]:
-    return [
-        EnrolledScheme(name, EnrolledSession(parameters, clients=2), threads)
-        for name, parameters in parameter_sets.items()
-    ]
-
-
 class _Own(Scheme):
-    """What all schemes of ours do alike."""
-
     own = True
     untimed = frozenset()
 
@@ -131,13 +103,11 @@ class _Own(Scheme):
         return frame
 
     def start_sum(self, frame: bytes) -> Any:
-        """Make an aggregator that holds one frame."""
         aggregator = self._scheme.Aggregator(self._public_key, self._threads)
         aggregator.add(frame)
         return aggregator
 
     def add(self, total: Any, frame: bytes) -> None:
-        """Parse, check and add a frame."""
         total.add(frame)
 
 
@@ -161,37 +131,31 @@ class OwnScheme(_Own):
         engine: str | None = None,
         **options: Any,
     ) -> None:
-        parameters = authority.public_key.parameters
+        public_key: Any = authority.public_key
+        parameters = public_key.parameters
         setting = repr(parameters)
         if engine is not None:
             setting += f", encrypting and adding with engine={engine!r}, decrypting with the fastest"
+            frame = public_key.to_bytes()
+            public_key = paillier.PublicKey(_core.PaillierPublicKey.from_bytes(frame, engine=engine))
         setting += "".join(f", {option}={value!r}" for option, value in options.items())
-        public_key: Any = authority.public_key
-        if engine is not None:
-            public_key = paillier.PublicKey(
-                _core.PaillierPublicKey.from_bytes(public_key.to_bytes(), engine=engine)
-            )
         most = None if ciphertexts is None else ciphertexts * parameters.values_per_ciphertext
         super().__init__(name, public_key, threads, setting, most)
         self._authority = authority
         self.encryptor = self._scheme.Encryptor(public_key, threads, **options)
 
     def encrypt(self, selection: Selection) -> Any:
-        """Encrypt; the frame is made in the same pass."""
         if self.most_values is None:
             return self.encryptor.encrypt(selection.update, selection.mask)
         return self.encryptor.encrypt(self.sample(selection))
 
     def add_with_clear(self, total: Any, loaded: bytes, clear: NDArray[np.float32]) -> None:
-        """Parse, check and add a frame and what its client sent in the clear."""
         total.add(loaded, clear=clear)
 
     def close(self, total: Any) -> Any:
-        """Return the total's frame."""
         return total.total()
 
     def open(self, closed: Any) -> NDArray[np.float64]:
-        """Parse, check and open a total's frame."""
         return self._authority.open(closed)
 
 
@@ -202,21 +166,17 @@ class EnrolledSession:
     """
 
     def __init__(self, parameters: Any, clients: int, authorities: int = 1) -> None:
-        manifest, authority = secrets.token_bytes(32), secrets.token_bytes(16)
         self.scheme = scheme_of(parameters)
-        self.public_key = self.scheme.PublicKey.of_session(parameters, manifest, authority)
+        self.public_key = self.scheme.PublicKey.of_session(
+            parameters, secrets.token_bytes(32), secrets.token_bytes(16)
+        )
         shared = [[secrets.token_bytes(32) for _ in range(authorities)] for _ in range(clients)]
-        self.client_keys = [
-            self.scheme.ClientKey.of_secret(self.public_key, client, b"".join(own))
-            for client, own in enumerate(shared)
-        ]
-        self._keys_by_authority = [
-            [
-                self.scheme.ClientKey.of_secret(self.public_key, client, own[authority])
-                for client, own in enumerate(shared)
-            ]
-            for authority in range(authorities)
-        ]
+        self.client_keys = self._keys([b"".join(own) for own in shared])
+        self._keys_by_authority = [self._keys(list(part)) for part in zip(*shared, strict=True)]
+
+    def _keys(self, shared: list[bytes]) -> list[Any]:
+        make = self.scheme.ClientKey.of_secret
+        return [make(self.public_key, client, secret) for client, secret in enumerate(shared)]
 
     def answer(self, request: bytes, participants: list[int], threads: int) -> bytearray:
         """Derive the one-time secrets of these clients and sum them: what the only authority answers."""
@@ -243,7 +203,6 @@ class EnrolledScheme(_Own):
         self._turns: Iterator[Any] = chain([first], repeat(other))
 
     def encrypt(self, selection: Selection) -> Any:
-        """Encrypt; the frame is made in the same pass."""
         return next(self._turns).encrypt(selection.update, selection.mask)
 
     def close(self, total: Any) -> tuple[Any, bytes]:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.build_info import build_info, machine_facts
-from shieldfl.encryption.interface import POOLED, KeyBits, Scheme
-from shieldfl.encryption.registry import DEFAULT_KEY_BITS, calibrations, scheme_named
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS, POOLED, KeyBits, Scheme, calibrations, scheme_named
 from shieldfl.errors import RangeError
 from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.learning import MODELS
@@ -62,7 +61,6 @@ class CalibrationSettings(Settings):
     batch_size: Annotated[Count, about("Samples of a training step.", panel=_MODEL)] = 32
 
     def thread_counts(self) -> tuple[int, ...]:
-        """Return the numbers of threads, ascending, 1 among them."""
         asked = (build_info()["threads"],) if self.threads is None else self.threads
         return tuple(sorted({1, *asked}))
 
@@ -235,7 +233,6 @@ class _Bench:
         self._total: Any = None
 
     def take(self, values: NDArray[np.float32], threads: int) -> None:
-        """Go on with these values and so many threads."""
         self._encryptors = [self.scheme.Encryptor(key, threads=threads) for key in self._keys]
         self._values = values
         self._frames = [self._encrypted(client) for client in range(_FEW_CLIENTS)]
@@ -261,7 +258,6 @@ class _Bench:
         self._aggregator.add(self._frames[1])
 
     def _sum_up_anew(self, clients: int) -> None:
-        """Sum up another round of so many clients."""
         self._round += 1
         self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
         for client in range(clients):

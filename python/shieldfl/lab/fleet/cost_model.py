@@ -6,53 +6,67 @@ import json
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from shieldfl.encryption.interface import POOLED
+from shieldfl.encryption.registry import POOLED
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.settings import read_text
-
-Arguments = ParamSpec("Arguments")
 
 BYTES_PER_CLEAR_VALUE = 4
 """float32, as updates are sent where they are not encrypted."""
 BITS_PER_BYTE = 8
 
 
+FORMAT = "shieldfl-device-profile"
+VERSION = 4
+_SLOWER = 1.05  # more than what measured times differ by
+
+Count = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
+MaybeSeconds = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
+SecondsByThreads = dict[Count, Seconds]
+
+
 @dataclass(frozen=True)
-class SchemeCosts:
-    """One scheme on one core of the reference machine. Work is done in whole ciphertexts, so costs rise in steps."""
+class SchemeProfile:
+    """One scheme at one setting: seconds of one ciphertext, of encryption by number of threads, of the rest with one.
+
+    Work is done in whole ciphertexts, so costs rise in steps.
+    """
 
     name: str
-    values_per_ciphertext: int
-    ciphertext_bytes: float
-    encrypt_seconds: float
-    """Of a ciphertext, like the two below."""
-    add_seconds: float
-    open_seconds: float
-    answer_seconds: float = 0.0
-    """Of a ciphertext of a total: of asking the key authority, and of its answer, where that opens nothing itself."""
-    answer_seconds_per_client: float = 0.0
-    """Beside these, for each client in the total."""
-    clients_open: bool = False
-    """Whether each client opens the total, with that answer."""
-    serial_share: float = 0.0
-    """Of encryption, and of opening at clients: what more threads do not shorten (Amdahl)."""
-    pool_seconds: float = 0.0
-    """Of making a ciphertext's randomiser ahead, which a round pays for as far as the client was not idle."""
-    pool_serial_share: float = 0.0
-    adds_clear_values: bool = True
+    setting: str
+    values_per_ciphertext: Count
+    ciphertext_bytes: Seconds
+    encrypt_seconds: SecondsByThreads
+    add_seconds: Seconds
+    open_seconds: Seconds
+    adds_clear_values: bool
     """Whether an aggregator can add a plain number to a ciphertext. Where it cannot, clients with different masks
     all encrypt their union."""
+    answer_seconds: MaybeSeconds = 0.0
+    """Of asking the key authority and its answer, where it answers who is in a total, and others open that."""
+    answer_seconds_per_client: MaybeSeconds = 0.0
+    """Beside these, for each client of the total."""
+    clients_open: bool = False
+    """Whether each client opens the total, with that answer."""
+    pool_seconds: SecondsByThreads = field(default_factory=dict)
+    """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool. A round pays
+    for it as far as the client was not idle."""
+
+    @property
+    def serial_share(self) -> float:
+        """Of encryption, and of opening at clients: what more threads do not shorten (Amdahl)."""
+        return serial_share(self.encrypt_seconds)
 
     def ciphertexts(self, values: Any) -> FloatVector:
         """Return how many ciphertexts so many values take."""
@@ -60,23 +74,19 @@ class SchemeCosts:
         return count
 
 
-def _by_profile(
-    seconds: Callable[Concatenate[CostModel, Fleet, Arguments], FloatVector],
-) -> Callable[Concatenate[CostModel, Fleet, Arguments], FloatVector]:
+def _by_profile(seconds: Callable[..., FloatVector]) -> Callable[..., FloatVector]:
     """Take each client's seconds from the costs of its own profile, or else from the model's."""
 
     @wraps(seconds)
-    def chosen(
-        costs: CostModel, fleet: Fleet, /, *arguments: Arguments.args, **named: Arguments.kwargs
-    ) -> FloatVector:
-        found = seconds(costs, fleet, *arguments, **named)
+    def chosen(costs: CostModel, fleet: Fleet, *arguments: Any) -> FloatVector:
+        found = seconds(costs, fleet, *arguments)
         for path in dict.fromkeys(kind.profile for kind in fleet.kinds if kind.profile):
             if path not in costs.clients:
                 raise ParameterError(
                     f"the costs of the device profile {path}, which a client names, were not given"
                 )
-            own = fleet.per_client(lambda kind, path=path: float(kind.profile == path))  # type: ignore[misc]
-            found = np.where(own == 1.0, seconds(costs.clients[path], fleet, *arguments, **named), found)
+            own = np.repeat([kind.profile == path for kind in fleet.kinds], fleet.counts)
+            found = np.where(own, seconds(costs.clients[path], fleet, *arguments), found)
         return found
 
     return chosen
@@ -89,12 +99,11 @@ class CostModel:
     Vectors have one entry for each client; seconds are of that client's own cores.
     """
 
-    scheme: SchemeCosts
+    scheme: SchemeProfile
     train_seconds_per_sample: float
     score_seconds_per_value: float = 0.0
     select_seconds_per_value: float = 0.0
     add_clear_seconds_per_value: float = 0.0
-    """Of a plain number at the aggregator."""
     train_serial_share: float = 0.0
     trains_on_accelerator: bool = False
     """Training, scoring and selection then take the same time whatever processor a client has."""
@@ -135,14 +144,15 @@ class CostModel:
 
     @_by_profile
     def _encrypt_alone(self, fleet: Fleet, fields: Any) -> FloatVector:
-        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds
+        work = self.scheme.ciphertexts(fields) * self.scheme.encrypt_seconds[1]
         return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
 
     @_by_profile
     def pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
         """Return the seconds of making those randomisers, whether idle or not; 0 for schemes without a pool."""
-        work = self.scheme.ciphertexts(fields) * self.scheme.pool_seconds
-        return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.pool_serial_share))
+        pool = self.scheme.pool_seconds or {1: 0.0}
+        work = self.scheme.ciphertexts(fields) * pool[1]
+        return work / (fleet.core_rate * speedup(fleet.cores, serial_share(pool)))
 
     @_by_profile
     def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
@@ -213,50 +223,6 @@ def serial_share(seconds_by_threads: dict[int, float]) -> float:
     return float(np.clip(room @ above / (room @ room), 0.0, 1.0))
 
 
-FORMAT = "shieldfl-device-profile"
-VERSION = 4
-_SLOWER = 1.05  # more than what measured times differ by
-
-Count = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
-MaybeSeconds = Annotated[float, Meta(ge=0.0, le=sys.float_info.max)]
-SecondsByThreads = dict[Count, Seconds]
-
-
-@dataclass(frozen=True)
-class SchemeProfile:
-    """One scheme at one setting. Seconds are of one ciphertext; encryption by number of threads, the rest with one."""
-
-    name: str
-    setting: str
-    values_per_ciphertext: Count
-    ciphertext_bytes: Seconds
-    encrypt_seconds: SecondsByThreads
-    add_seconds: Seconds
-    open_seconds: Seconds
-    adds_clear_values: bool
-    answer_seconds: MaybeSeconds = 0.0
-    """Of asking the key authority and its answer, where it answers who is in a total, and others open that."""
-    answer_seconds_per_client: MaybeSeconds = 0.0
-    """Beside these, for each client of the total."""
-    clients_open: bool = False
-    """Whether it is each client that opens."""
-    pool_seconds: SecondsByThreads = field(default_factory=dict)
-    """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool."""
-
-    def costs(self) -> SchemeCosts:
-        """Return the costs of one core and how they scale."""
-        pool = self.pool_seconds or {1: 0.0}
-        by_core: dict[str, Any] = {
-            "encrypt_seconds": self.encrypt_seconds[1],
-            "serial_share": serial_share(self.encrypt_seconds),
-            "pool_seconds": pool[1],
-            "pool_serial_share": serial_share(pool),
-        }
-        alike = {one.name: getattr(self, one.name) for one in fields(SchemeCosts) if one.name not in by_core}
-        return SchemeCosts(**alike, **by_core)
-
-
 @dataclass(frozen=True)
 class ModelProfile:
     """The training step of one model: seconds of a sample in one epoch, by number of threads."""
@@ -275,7 +241,6 @@ class DeviceProfile:
     """
 
     machine: dict[str, Any]
-    """Processor, cores, versions: whatever a reader needs to judge the figures."""
     schemes: tuple[SchemeProfile, ...]
     score_seconds_per_value: Seconds
     select_seconds_per_value: Seconds
@@ -309,18 +274,7 @@ class DeviceProfile:
 
     @property
     def scheme_names(self) -> tuple[str, ...]:
-        """Names of the schemes that were measured."""
         return tuple(scheme.name for scheme in self.schemes)
-
-    def encrypted_values_per_second(self, scheme: str, threads: int = 1) -> float:
-        """Return what this machine encrypts with so many threads: a better v_i than a clock rate (section 3.2)."""
-        profile = self._scheme(scheme)
-        if threads not in profile.encrypt_seconds:
-            measured = ", ".join(map(str, sorted(profile.encrypt_seconds)))
-            raise ParameterError(
-                f"{scheme} was not measured with {threads} threads: choose one of {measured}"
-            )
-        return profile.values_per_ciphertext / profile.encrypt_seconds[threads]
 
     def cost_model(self, scheme: str) -> CostModel:
         """Return the costs of rounds under one of the schemes.
@@ -330,7 +284,7 @@ class DeviceProfile:
         """
         per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
         return CostModel(
-            scheme=self._scheme(scheme).costs(),
+            scheme=self._scheme(scheme),
             train_seconds_per_sample=per_sample[1],
             score_seconds_per_value=self.score_seconds_per_value,
             select_seconds_per_value=self.select_seconds_per_value,
@@ -345,7 +299,6 @@ class DeviceProfile:
         raise ParameterError(f"{name!r} was not measured: choose one of {', '.join(self.scheme_names)}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         return {"format": FORMAT, "version": VERSION, **msgspec.json.decode(msgspec.json.encode(self))}
 
     def save(self, path: str | Path) -> None:

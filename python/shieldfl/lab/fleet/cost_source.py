@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, SchemeCosts, load_profile
+from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, SchemeProfile, load_profile
 from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.learning import MODELS
@@ -51,14 +51,16 @@ def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
     encrypted_per_cpu = float((plan.values / speed).mean())
     if encrypted_per_cpu == 0.0:
         raise ParameterError("the paper's costs follow from a plan that encrypts something")
-    scheme = SchemeCosts(
+    scheme = SchemeProfile(
         name="python-paillier-2048",
+        setting="of the paper",
         values_per_ciphertext=1,
         ciphertext_bytes=_CIPHERTEXT_BYTES,
-        encrypt_seconds=_ENCRYPT_SECONDS / encrypted_per_cpu,
+        encrypt_seconds={1: _ENCRYPT_SECONDS / encrypted_per_cpu},
         # Aggregation is stated in the seconds of its server, all else in those of one CPU.
         add_seconds=_AGGREGATE_SECONDS / float(union.sum()) * _SERVER_CPUS,
         open_seconds=_DECRYPT_SECONDS / float((union / speed).mean()),
+        adds_clear_values=True,
     )
     return CostModel(
         scheme=scheme,
@@ -102,7 +104,7 @@ def paper_cost_model() -> CostModel:
     """
     fleet = paper_fleet()
     # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what follows.
-    single = SchemeCosts("single values", 1, 1.0, encrypt_seconds=0.0, add_seconds=0.0, open_seconds=0.0)
+    single = SchemeProfile("single values", "", 1, 1.0, {1: 0.0}, 0.0, 0.0, adds_clear_values=True)
     return paper_costs(fleet, plan_encryption("sense-crypt", fleet, single, _CIFAR_10))
 
 
@@ -117,7 +119,6 @@ class CostSource:
     profile: DeviceProfile | None
     """None for the paper's costs."""
     of_clients: Mapping[str, DeviceProfile] = field(default_factory=dict)
-    """By path, the profiles that clients have of their own."""
 
     @classmethod
     def of_paper(cls, fleets: Sequence[Fleet]) -> CostSource:
@@ -144,7 +145,6 @@ class CostSource:
         return source
 
     def for_method(self, method: str, scheme: str) -> CostModel:
-        """Return the costs of a scheme under a method."""
         model = self.models[scheme]
         return paper_costs_for(method, model) if self.profile is None else model
 
@@ -169,13 +169,11 @@ class CostSource:
                 )
 
     def describe(self) -> str:
-        """Say in a line whose costs these are."""
         if self.profile is None:
             return "costs: those that the SenseCrypt paper reports"
         return f"costs: device profile{_of(self.profile)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         profile = self.profile
         return {
             "source": "paper" if profile is None else "device profile",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import SchemeCosts
+from shieldfl.lab.fleet.cost_model import SchemeProfile
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector, IntVector
 from shieldfl.masks import sense_crypt_budgets
 from shieldfl.methods.discovery import named_method
@@ -44,22 +44,13 @@ class SecurityFloor(Settings):
     ] = 1.3
 
     def shares(self, budgets: FloatVector) -> FloatVector:
-        """Return the floor for each budget: float64 in [0, 1]."""
         floors: FloatVector = 1.0 - self.exposed_share * np.exp(-self.exposure_decay * budgets)
         return floors
 
 
 @dataclass(frozen=True)
 class SensitivityCurve:
-    """Cumulated share of the sensitivity over the share of positions, most sensitive first.
-
-    Attributes
-    ----------
-    position_shares : tuple of float
-        Ascending from 0 to 1.
-    sensitivity_shares : tuple of float
-        Of the same length, from 0 to 1, not decreasing and concave but for rounding.
-    """
+    """Cumulated share of the sensitivity over the share of positions, most sensitive first; both from 0 to 1."""
 
     position_shares: tuple[float, ...]
     sensitivity_shares: tuple[float, ...]
@@ -85,11 +76,8 @@ class SensitivityCurve:
     def best_ratio(self, cost_weight: float = 1.0) -> float:
         """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses when nothing constrains it.
 
-        With equal weights those are the positions whose score is above the mean.
-
-        Parameters
-        ----------
-        cost_weight : beta_1 / beta_2, positive; infinite to encrypt as little as the constraints allow.
+        ``cost_weight`` is beta_1 / beta_2; infinite to encrypt as little as the constraints allow. At 1 those are the
+        positions whose score is above the mean.
         """
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum()) if math.isfinite(cost_weight) else 0.0
@@ -104,15 +92,8 @@ class SensitivityCurve:
     ) -> tuple[FloatVector, FloatVector]:
         """Return the share of positions that each client encrypts, and by how much its budget falls short.
 
-        The share is the best one (eq. 9), raised to what the constraints ask for, and at most the budget (eq. 6).
-        Where that is less than they ask for, the second vector says how much is missing.
-
-        Parameters
-        ----------
-        budgets : alpha of each client, float64 of shape (K,).
-        floor : the share of the sensitivity that must be encrypted (eq. 7).
-        cost_weight : see :meth:`best_ratio`.
-        leakage_ratio : the share of positions that the bound on mutual information asks for (eq. 8), 0 for none.
+        The share is the best one (eq. 9), raised to what the constraints ask for: ``floor`` (eq. 7) and
+        ``leakage_ratio`` (eq. 8). It is at most the budget (eq. 6), alpha of each client, float64 of shape (K,).
         """
         needed = np.maximum(self.least_ratio(floor.shares(budgets)), leakage_ratio)
         wanted = np.maximum(needed, self.best_ratio(cost_weight))
@@ -190,10 +171,7 @@ class EncryptionPlan:
 
 
 def simulated_method(name: str) -> NamedMethod:
-    """Return what a method's class says of it.
-
-    Raises ParameterError for one that is not known, and for one that does not say how much its clients encrypt.
-    """
+    """Return what a method's class says. Raises ParameterError where that is not how much its clients encrypt."""
     stated = named_method(name)
     if stated.masks not in get_args(Masks):
         raise ParameterError(
@@ -204,7 +182,7 @@ def simulated_method(name: str) -> NamedMethod:
 
 
 def plan_encryption(
-    method: str, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings | None = None
+    method: str, fleet: Fleet, scheme: SchemeProfile, settings: MaskSettings | None = None
 ) -> EncryptionPlan:
     """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
 
@@ -219,33 +197,26 @@ def plan_encryption(
     chosen = settings or MaskSettings()
     parameters = fleet.model.parameters
     if stated.masks == "budgets":
-        return _by_budgets(stated, fleet, scheme, chosen)
-    if stated.masks in ("nothing", "everything"):
-        share = 1.0 if stated.masks == "everything" else 0.0
-    elif chosen.uniform_ratio is not None:
-        share = chosen.uniform_ratio
+        ratios, shortfall = _sense_crypt_ratios(fleet, chosen)
+        groups, union_values = fleet.clusters, _positions(_unions(fleet, ratios, chosen), parameters)
+        values = _positions(ratios, parameters) if scheme.adds_clear_values else union_values[groups]
+        fields = packed_fields(values, union_values[groups], scheme, chosen.mask_overlap)
     else:
-        share = float(_unions(fleet, _sense_crypt_ratios(fleet, chosen)[0], chosen).max())
-    count = _positions(share, parameters)
-    return EncryptionPlan(
-        method=method,
-        values=np.full(fleet.size, count),
-        fields=np.full(fleet.size, count),
-        groups=np.zeros(fleet.size, dtype=np.int64),
-        union_values=np.atleast_1d(count),
-        scores=stated.masks_each_round,
-        selects=stated.masks_each_round,
-        sends_mask=stated.masks_each_round,
-        budget_shortfall=np.zeros(fleet.size),
-    )
+        if stated.masks in ("nothing", "everything"):
+            share = 1.0 if stated.masks == "everything" else 0.0
+        elif chosen.uniform_ratio is not None:
+            share = chosen.uniform_ratio
+        else:
+            share = float(_unions(fleet, _sense_crypt_ratios(fleet, chosen)[0], chosen).max())
+        union_values = np.atleast_1d(_positions(share, parameters))
+        values = fields = np.full(fleet.size, union_values[0])
+        groups, shortfall = np.zeros(fleet.size, dtype=np.int64), np.zeros(fleet.size)
+    each = stated.masks_each_round
+    return EncryptionPlan(method, values, fields, groups, union_values, each, each, each, shortfall)
 
 
 def fleet_budgets(fleet: Fleet) -> FloatVector:
-    """Return alpha of each client of a fleet, with its way up as bandwidth and cores times rate as speed.
-
-    Ciphertexts go up and plain numbers come down (SenseCrypt with a key authority, its Algorithm 3), so the way up is
-    the bandwidth that encryption loads.
-    """
+    """Return alpha of each client; ciphertexts go up (Algorithm 3), so the way up is the bandwidth that counts."""
     return sense_crypt_budgets(fleet.upload_bytes_per_second, fleet.cores * fleet.core_rate, fleet.clusters)
 
 
@@ -255,12 +226,11 @@ def union_ratio(ratios: FloatVector, overlap: float) -> float:
     return overlap * float(ratios.max()) + (1.0 - overlap) * independent
 
 
-def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeCosts, overlap: float) -> IntVector:
+def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, overlap: float) -> IntVector:
     """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
 
-    Popular positions come first in that order. A share ``overlap`` of a client's positions is taken to be the first
-    ones, the others to lie at random in the rest of the union, where each of them may fall into a ciphertext of its
-    own. With one value in a ciphertext nothing is added.
+    Popular positions come first in that order: a share ``overlap`` of a client's is taken to be the first ones, the
+    others to lie at random in the rest of the union.
     """
     first = overlap * values
     rest = unions - first
@@ -268,27 +238,6 @@ def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeCosts, ove
     hit = 1.0 - (1.0 - np.minimum(chance, 1.0)) ** scheme.values_per_ciphertext
     fields: IntVector = np.ceil(first + rest * hit - 1e-6).astype(np.int64)
     return np.clip(fields, values, unions)
-
-
-def _by_budgets(
-    stated: NamedMethod, fleet: Fleet, scheme: SchemeCosts, settings: MaskSettings
-) -> EncryptionPlan:
-    ratios, shortfall = _sense_crypt_ratios(fleet, settings)
-    union_values = _positions(_unions(fleet, ratios, settings), fleet.model.parameters)
-    own = _positions(ratios, fleet.model.parameters)
-    if not scheme.adds_clear_values:
-        own = union_values[fleet.clusters]
-    return EncryptionPlan(
-        method=stated.name,
-        values=own,
-        fields=packed_fields(own, union_values[fleet.clusters], scheme, settings.mask_overlap),
-        groups=fleet.clusters,
-        union_values=union_values,
-        scores=stated.masks_each_round,
-        selects=stated.masks_each_round,
-        sends_mask=stated.masks_each_round,
-        budget_shortfall=shortfall,
-    )
 
 
 def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:

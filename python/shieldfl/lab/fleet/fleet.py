@@ -136,7 +136,7 @@ class ClientKind(Settings):
 
 
 def _of_clients(of_kind: Callable[[ClientKind], float]) -> cached_property[FloatVector]:
-    return cached_property(lambda fleet: fleet.per_client(of_kind))
+    return cached_property(lambda fleet: fleet._repeat([of_kind(kind) for kind in fleet.kinds]))
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,14 @@ class Fleet:
         if self.size > MOST_CLIENTS:
             raise ParameterError(f"the fleet has {self.size:,} clients: {MOST_CLIENTS:,} are the most")
 
+    @property
+    def counts(self) -> list[int]:
+        """Of clients, for each kind."""
+        return [kind.count for kind in self.kinds]
+
     @cached_property
     def size(self) -> int:
-        """Number of clients."""
-        return sum(kind.count for kind in self.kinds)
+        return sum(self.counts)
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
@@ -174,7 +178,6 @@ class Fleet:
 
     @cached_property
     def cluster_names(self) -> tuple[str, ...]:
-        """The labels of clusters in order of first appearance."""
         return tuple(dict.fromkeys(kind.cluster for kind in self.kinds))
 
     @cached_property
@@ -182,24 +185,18 @@ class Fleet:
         """Index into ``cluster_names`` for each client."""
         return self._repeat([self.cluster_names.index(kind.cluster) for kind in self.kinds]).astype(np.int64)
 
-    def per_client(self, of_kind: Callable[[ClientKind], float]) -> FloatVector:
-        """Return a figure of each client's kind."""
-        return self._repeat([of_kind(kind) for kind in self.kinds])
-
     cores = _of_clients(lambda kind: kind.cores)
     core_rate = _of_clients(lambda kind: kind.cpu_share * kind.core_speed)
     """What one core does of the reference core's work: share times speed."""
     samples = _of_clients(lambda kind: kind.samples)
     idle_seconds = _of_clients(lambda kind: kind.idle_seconds)
-    """Between two rounds."""
     upload_bytes_per_second = _of_clients(lambda kind: kind.upload_bytes_per_second)
     download_bytes_per_second = _of_clients(lambda kind: kind.download_bytes_per_second)
     latency_seconds = _of_clients(lambda kind: kind.latency_seconds)
-    """One way."""
     dropout_probability = _of_clients(lambda kind: kind.dropout_probability)
 
     def _repeat(self, values: list[float] | list[int]) -> FloatVector:
-        repeated = np.repeat(np.asarray(values, dtype=np.float64), [kind.count for kind in self.kinds])
+        repeated = np.repeat(np.asarray(values, dtype=np.float64), self.counts)
         repeated.setflags(write=False)
         return repeated
 
@@ -219,12 +216,10 @@ def load_fleet(path: str | Path) -> Fleet:
 def parse_fleet(text: str, default_name: str = "fleet", folder: Path | None = None) -> Fleet:
     """Make a fleet of the text of a fleet file.
 
-    ``[model]``, ``[training]``, ``[aggregator]`` and each ``[[client]]`` have the settings of
-    :class:`shieldfl.lab.fleet.fleet.Model`, ``Training``, ``Aggregator`` and ``ClientKind``. A client may state
-    ``bandwidth`` for both directions, and need not have a name; its profile's path is relative to ``folder``.
-
-    Raises ParameterError that names the client, the key and what is allowed: for text that is not TOML, unknown or
-    missing keys, unknown units, numbers out of range and a fleet without clients.
+    ``[model]``, ``[training]``, ``[aggregator]`` and each ``[[client]]`` have the settings of :class:`Model`,
+    ``Training``, ``Aggregator`` and ``ClientKind``. A client may state ``bandwidth`` for both directions, and need not
+    have a name; its profile's path is relative to ``folder``. Raises ParameterError that names the client, the key and
+    what is allowed.
     """
     document = parse_toml(text, _SECTIONS, "the fleet file")
     clients = tables_of(document, "client")

@@ -58,7 +58,6 @@ class SimulationSettings(MaskSettings):
             simulated_method(name)
 
     def rounds_of(self, fleet: Fleet) -> int:
-        """Return how many rounds of a fleet are simulated."""
         if self.rounds is not None:
             return self.rounds
         return _ROUNDS_AT_RANDOM if fleet.dropout_probability.any() else 1
@@ -70,15 +69,12 @@ class SimulatedFleet:
 
     fleet: Fleet
     runs: dict[str, list[FleetRounds]]
-    """By scheme; one for each method."""
 
     @property
     def rounds(self) -> int:
-        """How many were simulated under each."""
         return int(next(iter(self.runs.values()))[0].dropped.shape[0])
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         return {
             "name": self.fleet.name,
             "clients": self.fleet.size,
@@ -102,12 +98,10 @@ class FleetSimulation:
 
     @property
     def schemes(self) -> tuple[str, ...]:
-        """Their names, in the costs' order."""
         return tuple(self.costs.models)
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know about these costs."""
         return self.costs.notes([one.fleet for one in self.fleets])
 
     def straggler_indices(self, fleet: Fleet) -> dict[str, FloatVector]:
@@ -128,7 +122,6 @@ class FleetSimulation:
         return seconds
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         return {
             "costs": self.costs.to_json(),
             "seed": self.settings.seed,
@@ -191,7 +184,6 @@ class FleetSummary:
     union_share: float
     """Of the largest cluster total."""
     clients_short_of_budget: int
-    """Whose budget is smaller than what security asks for."""
     dropouts: int
     wasted_seconds: float
     failed_rounds: int

@@ -38,7 +38,6 @@ class Limit:
     """What the step takes."""
 
     def describe(self) -> str:
-        """Say it in a line."""
         if self.step == "nothing":
             return "nothing: every client encrypts all parameters in time"
         whose = "" if self.client is None else f" of {self.client}"
@@ -55,7 +54,6 @@ class SchemePlan:
     mask_ratio: float
     """The most that any client encrypts, as a share of the parameters: the size of the union."""
     budgets: tuple[float, ...]
-    """Of each client, as a share of the parameters."""
     longest_steps: tuple[Limit, ...]
     """Of each client: what takes it longest before its update has arrived."""
     update_seconds: tuple[float, ...]
@@ -66,13 +64,11 @@ class SchemePlan:
     fewer bytes than its values in the clear, the latter is."""
     limit: Limit
     bytes_up: float
-    """Of all clients in a round."""
     pool_seconds: float = 0.0
     """The longest that a client makes randomisers for a round; what it is not idle for is in the round."""
 
     @property
     def least_budget(self) -> float:
-        """The smallest of the budgets."""
         return min(self.budgets)
 
 
@@ -93,11 +89,9 @@ class Recommendation:
     target: RoundTarget
     best: SchemePlan
     others: tuple[SchemePlan, ...]
-    """Every other scheme, best first."""
 
     @property
     def feasible(self) -> bool:
-        """Whether the target can be met."""
         return self.best.feasible
 
     def describe(self) -> str:
@@ -125,20 +119,13 @@ def plan_round(
 ) -> Recommendation:
     """Recommend a scheme and each client's budget for a target round time.
 
-    For each scheme, every client gets the largest mask with which the whole round, aggregation and opening included,
-    is over in time; a cap on all masks, equal for all, keeps the total small enough for the aggregator. Masks are
-    taken to be nested, so that the largest one is the union; under a scheme whose ciphertexts take no plain numbers
-    all clients encrypt the union. Dropouts are left out: they only shorten a round.
+    For each scheme, every client gets the largest mask with which the whole round is over in time, under a cap that is
+    equal for all. Masks are taken to be nested, so that the largest one is the union; under a scheme whose ciphertexts
+    take no plain numbers all clients encrypt the union. Dropouts are left out: they only shorten a round.
 
     The best scheme is the one whose slowest client encrypts most, then the one with the largest mask, then the one
-    with the shortest round. Where none meets the target it is the one that comes closest.
-
-    Parameters
-    ----------
-    costs : cost models by the name of scheme and packing, such as ``{"paillier-dense": ...}``.
-    target_seconds, least_ratio : see :class:`RoundTarget`.
-
-    Raises ParameterError for no schemes and settings out of range.
+    with the shortest round. Where none meets the target it is the one that comes closest. ``costs`` are by the name of
+    scheme and packing. Raises ParameterError for no schemes and settings out of range.
     """
     if not costs:
         raise ParameterError("a plan needs the costs of at least one scheme")
@@ -215,18 +202,9 @@ class _Search:
 
     def _encryption(self, values: IntVector) -> EncryptionPlan:
         """Say that clients encrypt so much, all of them in one total, whose union is the largest mask."""
-        encrypts = int(values.max()) > 0
-        return EncryptionPlan(
-            method="plan",
-            values=values,
-            fields=values,
-            groups=np.zeros(self._fleet.size, dtype=np.int64),
-            union_values=np.array([values.max()]),
-            scores=encrypts,
-            selects=encrypts,
-            sends_mask=encrypts,
-            budget_shortfall=np.zeros(self._fleet.size),
-        )
+        some, none = int(values.max()) > 0, np.zeros(self._fleet.size)
+        groups, union = none.astype(np.int64), np.array([values.max()])
+        return EncryptionPlan("plan", values, values, groups, union, some, some, some, none)
 
     def _plan(self, rounds: FleetRounds, least_seconds: float, feasible: bool) -> SchemePlan:
         parameters = self._fleet.model.parameters

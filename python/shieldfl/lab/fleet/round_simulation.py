@@ -43,13 +43,11 @@ class FleetRounds:
     stages: dict[str, FloatArray]
     """Seconds of each of ``STAGES``, shape (R, K)."""
     dropped: BoolArray
-    """Shape (R, K)."""
     aggregation: FloatArray
     """From the last arrival (or loss) until the total is complete, shape (R, G)."""
     opening: FloatArray
     """Of the total by the key authority, shape (R, G)."""
     download: FloatArray
-    """Shape (R, K)."""
     cluster_seconds: FloatArray
     """From the start until the last client has the model or, where no total can be opened, until the last arrival or
     loss; shape (R, G)."""
@@ -58,7 +56,6 @@ class FleetRounds:
     bytes_up: FloatArray
     """Shape (R, K); of a client that drops out, the part that had left."""
     bytes_down: FloatArray
-    """Shape (R, K)."""
 
     @property
     def round_seconds(self) -> FloatVector:
@@ -139,26 +136,17 @@ def simulate(
     seed: int = 0,
     settings: MaskSettings | None = None,
 ) -> FleetRounds:
-    """Compute rounds of a fleet under a method; see :func:`simulate_plan` and :func:`plan_encryption`."""
+    """Compute rounds of a fleet under a method; see :func:`simulate_plan`."""
     return simulate_plan(fleet, costs, plan_encryption(method, fleet, costs.scheme, settings), rounds, seed)
 
 
 def simulate_plan(
-    fleet: Fleet,
-    costs: CostModel,
-    plan: EncryptionPlan,
-    rounds: int = 1,
-    seed: int = 0,
+    fleet: Fleet, costs: CostModel, plan: EncryptionPlan, rounds: int = 1, seed: int = 0
 ) -> FleetRounds:
     """Compute rounds of a fleet whose clients encrypt by a plan.
 
-    Parameters
-    ----------
-    rounds : at least 1.
-    seed : decides who drops out and when: in each round independently, with the client's probability, at a moment
-        that is uniform over its way to the complete upload.
-
-    Raises ParameterError for settings out of range.
+    ``seed`` decides who drops out and when: in each round independently, with the client's probability, at a moment
+    that is uniform over its way to the complete upload. Raises ParameterError for settings out of range.
     """
     rounds = as_count(rounds, "rounds")
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
@@ -174,7 +162,8 @@ def simulate_plan(
     sent = costs.upload_bytes(fleet, plan.values, plan.fields, plan.sends_mask)
     transfer = whole["upload"] - fleet.latency_seconds
     left = np.maximum(stages["upload"] - fleet.latency_seconds, 0.0)
-    bytes_up = np.where(dropped, sent * _quotient(left, transfer), sent)
+    gone = np.divide(left, transfer, out=np.zeros_like(left), where=transfer > 0.0)
+    bytes_up = np.where(dropped, sent * gone, sent)
 
     groups = plan.union_values.size
     survivors = _by_group((~dropped).astype(np.float64), plan, np.add)
@@ -248,7 +237,3 @@ def _by_group(values: FloatArray, plan: EncryptionPlan, combine: np.ufunc) -> Fl
     combined = np.zeros((plan.union_values.size, values.shape[0]))
     combine.at(combined, plan.groups, values.T)
     return combined.T
-
-
-def _quotient(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0.0)

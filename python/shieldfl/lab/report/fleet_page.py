@@ -209,7 +209,7 @@ def costs_table(models: Iterable[CostModel]) -> Table:
     """Return a row for each scheme."""
     rows = []
     for one in (model.scheme for model in models):
-        times = (one.encrypt_seconds, one.add_seconds, one.open_seconds)
+        times = (one.encrypt_seconds[1], one.add_seconds, one.open_seconds)
         sizes = (one.name, f"{one.values_per_ciphertext:,}", f"{one.ciphertext_bytes:,.0f}")
         rows.append([*sizes, *(short_seconds_text(seconds) for seconds in times), f"{one.serial_share:.1%}"])
     heads = ["scheme", "values", "bytes", "encrypt", "add", "open", "serial share"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.encryption.encryption import MOST_LOST
-from shieldfl.encryption.interface import KeyBits
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.masks import Mask
 from shieldfl.methods.batch_crypt.quantisation import (

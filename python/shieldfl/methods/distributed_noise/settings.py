@@ -7,12 +7,17 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from msgspec import Meta
 
-from shieldfl.encryption.interface import KeyBits
-from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
+from shieldfl.encryption.registry import (
+    DEFAULT_ENCRYPTION,
+    DEFAULT_KEY_BITS,
+    KeyBits,
+    encryptions,
+    scheme_named,
+)
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.noised_average.settings import DpFedAvgSettings
-from shieldfl.privacy.discrete_sums import Distribution
+from shieldfl.privacy.events import Distribution
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import Delta, NotNegative, Positive, Settings, about

@@ -50,10 +50,7 @@ def test_messages_of_one_size_tell_nothing(audit):
 
 @pytest.mark.parametrize(
     ("method", "settings", "part"),
-    [
-        ("mask-crypt", {}, "ranking"),
-        ("sense-crypt", {"encryption": "kahe"}, "sensitivity"),
-    ],
+    [("mask-crypt", {}, "ranking"), ("sense-crypt", {"encryption": "kahe"}, "sensitivity")],
 )
 def test_positions_and_sizes_in_the_clear_are_looked_at_too(digits, small, method, settings, part):
     trial = Trial(method, MethodSettings().changed(method, settings), small, digits, 0)

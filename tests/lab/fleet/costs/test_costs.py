@@ -7,7 +7,6 @@ import pytest
 
 from lab.fleet.fleets import COSTS, SCHEME, client, fleet_of, three_clients
 from shieldfl.lab.fleet.cost_model import serial_share, speedup
-from shieldfl.lab.fleet.fleet import Model
 from shieldfl.lab.fleet.round_simulation import simulate
 
 
@@ -88,11 +87,3 @@ def test_the_serial_share_of_odd_measurements():
     assert serial_share({1: 2.0}) == 0.0
     assert serial_share({1: 2.0, 4: 0.1}) == 0.0  # faster than four times
     assert serial_share({1: 2.0, 4: 9.0}) == 1.0  # slower than with one
-
-
-def test_costs_are_linear_in_the_model():
-    small, large = (replace(three_clients(), model=Model(parameters)) for parameters in (1_000, 5_000))
-    np.testing.assert_allclose(5 * COSTS.score_seconds(small), COSTS.score_seconds(large))
-    np.testing.assert_allclose(
-        5 * COSTS.upload_bytes(small, 500, 500, True), COSTS.upload_bytes(large, 2500, 2500, True)
-    )

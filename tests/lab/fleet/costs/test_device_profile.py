@@ -33,7 +33,7 @@ def test_a_file_gives_the_profile_back(profile, tmp_path):
 
 def test_costs():
     costs = PROFILE.cost_model("paillier-dense")
-    assert costs.scheme.encrypt_seconds == 2e-4
+    assert costs.scheme.encrypt_seconds[1] == 2e-4
     assert costs.scheme.serial_share == pytest.approx(0.2)  # 0.6 = s + (1 - s) / 2
     assert costs.scheme.adds_clear_values
     assert costs.train_seconds_per_sample == 6e-5
@@ -45,13 +45,6 @@ def test_costs():
 
 def test_without_a_model_training_has_no_cost():
     assert replace(PROFILE, model=None).cost_model("ckks").train_seconds_per_sample == 0.0
-
-
-def test_what_a_client_reports_instead_of_a_clock_rate():
-    assert PROFILE.encrypted_values_per_second("ckks") == pytest.approx(4096 / 2e-4)
-    assert PROFILE.encrypted_values_per_second("ckks", threads=2) == pytest.approx(4096 / 1.2e-4)
-    with pytest.raises(ParameterError, match="choose one of 1, 2"):
-        PROFILE.encrypted_values_per_second("ckks", threads=3)
 
 
 def test_a_scheme_that_was_not_measured():
@@ -93,27 +86,15 @@ def changed(path, value):
         (("version",), 1, "another version"),
         (("machine",), None, "machine"),
         (("colour",), "red", "unknown"),
-        (("model", "colour"), "red", "unknown"),
         (("schemes", 0, "pool_seconds"), None, "lacks keys"),
-        (("machine",), [], "Expected `object`, got `array`"),
-        (("schemes",), {}, "Expected `array`, got `object`"),
         (("schemes",), [], "needs schemes"),
-        (("schemes", 0), 3, "Expected `object`, got `int`"),
-        (("schemes", 0, "name"), 3, "Expected `str`, got `int`"),
-        (("schemes", 0, "add_seconds"), "1", "Expected `float`, got `str`"),
         (("schemes", 0, "add_seconds"), -1.0, "Expected `float` > 0.0"),
         (("schemes", 0, "add_seconds"), float("inf"), "Expected `float` <= 1.79"),
-        (("schemes", 0, "ciphertext_bytes"), 0.0, "Expected `float` > 0.0"),
         (("schemes", 0, "answer_seconds"), -1.0, "Expected `float` >= 0.0"),
-        (("schemes", 0, "encrypt_seconds"), {"1": -1.0}, "Expected `float` > 0.0"),
         (("select_seconds_per_value",), float("nan"), "Expected `float` > 0.0"),
-        (("schemes", 0, "open_seconds"), True, "Expected `float`, got `bool`"),
-        (("schemes", 0, "adds_clear_values"), 1, "Expected `bool`, got `int`"),
         (("schemes", 0, "values_per_ciphertext"), 0, "Expected `int` >= 1"),
-        (("schemes", 0, "encrypt_seconds"), {"one": 1.0}, "Expected `int`, got `str`"),
         (("schemes", 0, "encrypt_seconds"), {"0": 1.0}, "Expected `int` >= 1"),
         (("schemes", 0, "encrypt_seconds"), {"2": 1.0}, "with one thread"),
-        (("model", "sample_shape"), [1, 0], "Expected `int` >= 1"),
     ],
 )
 def test_a_damaged_document(path, value, said):

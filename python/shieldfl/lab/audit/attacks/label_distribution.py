@@ -151,12 +151,7 @@ class InferenceFigures:
 
     @classmethod
     def of(
-        cls,
-        predicted: Floats,
-        truth: Floats,
-        guess: Floats,
-        seed: int,
-        drawn_together: int = 1,
+        cls, predicted: Floats, truth: Floats, guess: Floats, seed: int, drawn_together: int = 1
     ) -> InferenceFigures:
         """Compare distributions (n, classes) with the true ones and with a guess (classes,).
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.authority.key_authority import KeyAuthority
-from shieldfl.authority.key_file import Contents
+from shieldfl.authority.authority_secrets import Contents
+from shieldfl.authority.key_authority import KeyPairAuthority
 from shieldfl.authority.message import Message
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
@@ -38,25 +38,21 @@ def kept_pair(
     *,
     threads: int | None,
     weight_bounds: tuple[float, float],
-) -> KeyAuthority[Any]:
-    """Return a key authority as :class:`KeyAuthority` makes it; where pairs last, with that of an earlier one.
+) -> KeyPairAuthority[Any]:
+    """Return a key authority as :class:`KeyPairAuthority` makes it; where pairs last, with that of an earlier one.
 
     Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each is of a
     federation of its own, with its own session and signing key. It is for the audit alone: no command, and no other
-    part of the package, has two authorities of one key. Raises as :class:`KeyAuthority` does.
+    part of the package, has two authorities of one key. Raises as :class:`KeyPairAuthority` does.
     """
-
-    def made() -> KeyAuthority[Any]:
-        new = KeyAuthority(parameters, min_clients, threads=threads, weight_bounds=weight_bounds)
-        return cast("KeyAuthority[Any]", new)
-
+    how: Any = {"threads": threads, "weight_bounds": weight_bounds}
     if not scheme_of(parameters).keys_last:
-        return made()
+        return KeyPairAuthority(parameters, min_clients, **how)
     which = repr(parameters), min_clients, weight_bounds
     if which not in _kept:
-        _kept[which] = made().contents()
+        _kept[which] = KeyPairAuthority(parameters, min_clients, **how).contents()
     contents = replace(_kept[which], secret=bytearray(_kept[which].secret), opened={})
-    return KeyAuthority.of_contents(contents, threads=threads)
+    return KeyPairAuthority.of_contents(contents, threads=threads)
 
 
 AGGREGATOR = "aggregator"

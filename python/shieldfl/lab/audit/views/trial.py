@@ -101,9 +101,7 @@ def recorded_run(
     model = adapt_model(name, plain, settings)
     method = planned_method(name, config, settings, dataset, model, None)
     measured = replace(
-        dataset,
-        test_features=dataset.test_features[:_MEASURED],
-        test_labels=dataset.test_labels[:_MEASURED],
+        dataset, test_features=dataset.test_features[:_MEASURED], test_labels=dataset.test_labels[:_MEASURED]
     )
     if method.own_settings.get("synthetic_share"):
         raise ParameterError(

@@ -1,0 +1,285 @@
+"""``shieldfl audit``: attack what each party really gets, and print what the attacks got beside chance."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Meta
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text as Words
+
+from shieldfl.build_info import require
+from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, progress_bar, result_table, write_json
+from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
+from shieldfl.cli.run import Assignments, Report, apply_assignments
+from shieldfl.errors import ShieldError
+from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
+from shieldfl.lab.report.output_files import kept_folder
+from shieldfl.methods.discovery import checked_methods, method_names, names_with_epsilon
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import Settings, Text, about, settings_of
+
+if TYPE_CHECKING:
+    # torch takes seconds to load, and --help does not need it.
+    from shieldfl.lab.audit.epsilon.claims import EpsilonResult
+    from shieldfl.lab.audit.result import AuditResult, Cell
+
+_COLOURS = {
+    "all": "bold red",
+    "some": "yellow",
+    "chance": "blue",  # green would read as safe
+    "too few trials": "dim",
+    "not attacked": "dim",
+}
+
+
+@dataclass(frozen=True)
+class Attacked(Settings):
+    """What ``shieldfl audit`` attacks, with what, and for whom."""
+
+    methods: Annotated[
+        tuple[Text, ...],
+        about(
+            "Methods to attack; by default all. Plain averaging (fedavg) always goes along, as what defends nothing.",
+            options=("--method",),
+        ),
+    ] = ()
+    attacks: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "ilrg counts labels, in milliseconds. dlg, idlg and inverting search for images, which takes seconds for "
+            "each. robbing-the-fed and curious-abandon-honesty are of a server that chooses the first model. "
+            "label-distribution looks at what is clear beside updates, such as masks and sizes, and membership at the "
+            "last model; both run federations of their own. lone-total, few-total, second-total, late-total, "
+            "invented-clients and tampered-ciphertext are lies of an aggregator to the method's own roles.",
+            options=("--attack",),
+        ),
+    ] = ("ilrg",)
+    parties: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "Who looks: aggregator, client (one of the others), other-clients (all but the victim), authority, "
+            "aggregator-and-client, network (there is no TLS), outsider (who gets the last model).",
+            options=("--party",),
+        ),
+    ] = ("aggregator", "client", "other-clients", "authority", "aggregator-and-client", "network")
+    epsilon: Annotated[
+        bool,
+        about(
+            "In the place of attacks on data: measure what epsilon must at least be, beside what each method with an "
+            "epsilon claims. Ends with exit code 1 where a claim is below."
+        ),
+    ] = False
+
+
+@with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
+def audit(
+    context: typer.Context,
+    *,
+    assignments: Assignments = None,
+    json_file: JsonFile = None,
+    report: Report = None,
+    **settings: Any,
+) -> None:
+    """Attack what each party of a federation really gets, and print what it learns of clients' data beside chance.
+
+    Every method runs on real data with all messages recorded; attacks see what a party got, and nothing else. An attack
+    that fails proves nothing: a better one may not. What was not attacked is said to be so, and never called safe.
+    With --epsilon, methods run on canaries, and a bound that lies below a claim proves nothing either.
+    """
+    attacked = given_settings(Attacked, settings)
+    config = given_settings(AuditConfig, settings)
+    measurement = given_settings(EpsilonConfig, settings)
+    _check_together(context, attacked)
+    with interruptible(), failures_on_stderr():
+        for package in ("torch", "opacus", "dp_accounting", "scipy"):
+            require(package)
+        for package in ("matplotlib", "jinja2") if report is not None else ():
+            require(package)
+        every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
+        with refused_as("--method"):
+            methods = checked_methods(attacked.methods or every)
+        given = apply_assignments(MethodSettings(), assignments, methods)
+        if attacked.epsilon:
+            _measure(config, measurement, methods, given, json_file)
+        else:
+            _attack(config, attacked, methods, given, json_file, report)
+
+
+_OF_ATTACKS = {
+    **{"report": "--report", "attacks": "--attack", "parties": "--party"},
+    **{
+        name.replace("-", "_"): "--" + name
+        for name in ("dataset", "data-dir", "model", "samples", "learning-rate", "trials", "folder", "resume")
+    },
+}
+"""Parameters of attacks on data, and their options."""
+
+
+def _check_together(context: typer.Context, attacked: Attacked) -> None:
+    """Raise typer.BadParameter for options that the others leave without a use."""
+    for name, option in _OF_ATTACKS.items():
+        if attacked.epsilon and is_given(context, name):
+            raise typer.BadParameter(
+                "it goes with attacks on data, and not with --epsilon", param_hint=option
+            )
+    for setting in settings_of(EpsilonConfig).values():
+        if not attacked.epsilon and is_given(context, setting.name):
+            option = "--" + setting.name.replace("_", "-")
+            raise typer.BadParameter("it goes with --epsilon", param_hint=option)
+
+
+@contextmanager
+def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
+    """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn(f"of {budget_minutes:g} min"),
+    )
+    with progress_bar(*columns) as progress:
+        task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
+
+        def tell(method: str, trial: int) -> None:
+            spent = time.monotonic() - began
+            progress.update(task, completed=spent, description=f"{method}, trial {trial + 1}")
+
+        yield tell
+
+
+def _measure(
+    config: AuditConfig,
+    measurement: EpsilonConfig,
+    methods: tuple[str, ...],
+    settings: MethodSettings,
+    json_file: Path | None,
+) -> None:
+    """Measure, print and write what came of it, also of a measurement that is interrupted.
+
+    Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
+    """
+    from shieldfl.lab.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
+
+    stopped: EpsilonInterrupted | None = None
+    with audit_progress(config.budget_minutes) as tell:
+        try:
+            result = measure_epsilons(config, measurement, methods, settings, tell)
+        except EpsilonInterrupted as error:
+            stopped, result = error, error.result
+    write_json(result.to_json(), json_file)
+    if not is_stdout(json_file):
+        _print_epsilons(result)
+    if stopped is not None:
+        raise KeyboardInterrupt(f"{stopped}: what was measured by then is kept") from stopped
+    check_claims(result)
+
+
+def _attack(
+    config: AuditConfig,
+    attacked: Attacked,
+    methods: Sequence[str],
+    settings: MethodSettings,
+    json_file: Path | None,
+    report: Path | None,
+) -> None:
+    """Attack, print and write what came of it, also of an audit that is interrupted."""
+    from shieldfl.lab.audit.attacks.offered import usable_attacks
+    from shieldfl.lab.audit.result import NOT_TRIED
+    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.lab.audit.views.view import party_named
+
+    with refused_as("--attack"):
+        usable_attacks(attacked.attacks)
+    with refused_as("--party"):
+        for party in attacked.parties:
+            party_named(party)
+    with nullcontext() if report is None else kept_folder(report):
+        stopped: AuditInterrupted | None = None
+        with audit_progress(config.budget_minutes) as tell:
+            try:
+                result = run_audit(config, methods, attacked.attacks, attacked.parties, settings, tell)
+            except AuditInterrupted as error:
+                stopped, result = error, error.result
+        write_json(result.to_json(), json_file)
+        if report is not None:
+            from shieldfl.lab.report.audit_report import write_report
+
+            page = write_report(result, report)[-1]
+            if sys.stderr.isatty():
+                typer.echo(f"report: {page}", err=True)
+    if not is_stdout(json_file):
+        _print_audit(result)
+    if stopped is not None:
+        how = "" if config.folder is None else "; the same command with --resume goes on from the folder"
+        raise KeyboardInterrupt(f"{stopped}: what was attacked by then is kept{how}") from stopped
+    if all(cell.status in NOT_TRIED for cell in result.cells):
+        raise ShieldError(f"nothing was attacked: {(*result.notes, result.cells[0].reason)[0]}")
+
+
+def _print_audit(result: AuditResult) -> None:
+    """Print a table for each attack, what its cells mean, and what was left out."""
+    from shieldfl.lab.report.audit_report import attack_tables, notes_of
+
+    console = ResultConsole()
+    console.print(f"{result.dataset}; {result.model}; {result.seconds:.0f} s")
+    for attack in attack_tables(result):
+        measured = attack.measured_by or "no figure"
+        console.say(f"\n{attack.attack}: {measured} (what a guess without the update has), n tries")
+        table = result_table(["method", *attack.parties])
+        for method in attack.methods:
+            table.add_row(method, *(_shown(result, cell) for cell in attack.of_method(method)))
+        console.print(table)
+    console.say(
+        "all: no less than of plain averaging; some: above chance, by the 95 % interval; chance: not above it by this "
+        "attack, which proves nothing of others; -: nothing of any update came to this party, so there was nothing "
+        "to attack. A figure is that of the strongest of several forms, and so lies above chance by chance as well.",
+        *(f"- {note}" for note in notes_of(result)),
+    )
+
+
+def _shown(result: AuditResult, cell: Cell) -> Words:
+    from shieldfl.lab.report.audit_report import figure_text
+
+    verdict = result.verdict(cell)
+    if cell.status == "nothing received":
+        return Words("-", style=_COLOURS["chance"])
+    if cell.status != "attacked":
+        return Words(cell.status, style=_COLOURS[verdict])
+    mark = "too few" if verdict == "too few trials" else verdict
+    return Words(f"{figure_text(cell)} n={cell.tries} {mark}", style=_COLOURS[verdict])
+
+
+def _print_epsilons(result: EpsilonResult) -> None:
+    """Print what each method claims beside what was measured, and why nothing was."""
+    console = ResultConsole()
+    rounds, clients = result.federation["rounds"], result.federation["clients"]
+    length = "1 round" if rounds == 1 else f"{rounds} rounds"
+    console.print(f"federations of {clients} clients, {length}; {result.seconds:.0f} s")
+    heads = ("method", "unit", "adversary", "claimed ε", "at δ", "measured ε ≥", "canaries")
+    table = result_table(heads, words=("unit", "adversary"))
+    for claim in result.claims:
+        if (bound := claim.bound) is not None:
+            figures = (f"{bound.claimed:.2f}", f"{bound.delta:g}", f"{bound.at_least:.2f}")
+            table.add_row(claim.method, bound.unit, claim.adversary or "", *figures, f"{claim.canaries:,}")
+    if table.rows:
+        console.print(table)
+        console.say(
+            "measured: what ε must at least be, at 95 % confidence, by guesses of the aggregator, or of a client where "
+            "that reads ciphertexts alone, which canaries were there. Where a claim is true, the chance of a figure "
+            "above it is 5 % at most, for each method. A figure below a claim proves nothing: a better guess may lie "
+            "above."
+        )
+    unmeasured = (claim for claim in result.claims if claim.bound is None)
+    console.say(*(f"- {claim.method}: {claim.status}: {claim.reason}" for claim in unmeasured))

@@ -1,1 +1,0 @@
-"""``shieldfl audit``: its options, progress and table."""

@@ -1,1 +1,0 @@
-"""``shieldfl authority``: a key authority as a process of its own."""

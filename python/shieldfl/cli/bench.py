@@ -1,0 +1,266 @@
+"""``shieldfl bench``: what encrypted sums cost on this machine, beside other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from msgspec import Meta
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from shieldfl.build_info import build_info
+from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, progress_bar, result_table, write_json
+from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.options import given_settings, is_given, where_not_given, with_options
+from shieldfl.encryption.registry import KeyBits
+from shieldfl.lab.bench.comparison import (
+    Case,
+    CaseResult,
+    Comparison,
+    PaillierCase,
+    UpdateCase,
+    UpdateScheme,
+    Values,
+    compare,
+    grid,
+)
+from shieldfl.lab.bench.measurement import Effort, Figure
+from shieldfl.settings import Settings, Share, ThreadCounts, about
+
+# A minute on two cores, TenSEAL included; --quick only shows that everything works.
+_SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
+QUICK = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=16, medium_ciphertexts=8, slow_ciphertexts=2)
+
+
+@dataclass(frozen=True)
+class _Chosen(Settings):
+    scheme: Annotated[
+        Literal["ckks", "kahe", "pads", "paillier"] | None,
+        about("Which encryption is measured; by default ckks, kahe and pads side by side."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _ThreadCounts(Settings):
+    threads: Annotated[ThreadCounts | None, about("Threads; by default one, and all cores.")] = None
+
+    def thread_counts(self) -> tuple[int, ...]:
+        """Return them, each once."""
+        return tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
+
+
+ValueCounts = Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")]
+Shares = Annotated[
+    tuple[Share, ...],
+    Meta(min_length=1),
+    about("Shares of them that are encrypted; below 1 a random mask picks the positions."),
+]
+KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's key sizes.")]
+
+
+@dataclass(frozen=True)
+class UpdateGrid(_ThreadCounts):
+    """Which cases of whole updates are measured: every combination."""
+
+    values: ValueCounts = (1_000_000,)
+    share: Shares = (1.0, 0.1)
+    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe", "pads")
+
+    def cases(self) -> list[UpdateCase]:
+        return grid(UpdateCase, self.values, self.share, self.thread_counts(), [self.schemes])
+
+
+@dataclass(frozen=True)
+class PaillierGrid(_ThreadCounts):
+    """Which cases of Paillier are measured: every combination."""
+
+    key_bits: KeySizes = (2048,)
+
+    def cases(self) -> list[PaillierCase]:
+        return grid(PaillierCase, self.key_bits, self.thread_counts())
+
+
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="One repetition, on few values unless --values says how many: shows that it works, not how fast.",
+    ),
+]
+
+
+@with_options((_Chosen, ""), (UpdateGrid, ""), (PaillierGrid, ""))
+def bench(
+    context: typer.Context,
+    *,
+    baselines: Annotated[
+        bool,
+        typer.Option(
+            "--baselines/--no-baselines",
+            help="Measure others as well, where they are installed: SEAL, TenSEAL, Flower's secure aggregation and a "
+            "plain copy, or phe and HEU.",
+        ),
+    ] = True,
+    quick: Quick = False,
+    json_file: JsonFile = None,
+    **settings: Any,
+) -> None:
+    """Measure encrypting, adding and opening on this machine, beside other libraries on the same values.
+
+    Takes about a minute. Each scheme's sums are checked against the plain ones.
+    """
+    scheme, effort = settings["scheme"], QUICK if quick else _SHORT
+    for option in ("values", "share") if scheme == "paillier" else ("key_bits",):
+        if is_given(context, option):
+            which = f"{'not ' if scheme == 'paillier' else ''}for --scheme paillier"
+            raise typer.BadParameter(f"--{option.replace('_', '-')} is {which}")
+    if scheme == "paillier":
+        run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
+    else:
+        named = settings if scheme is None else {**settings, "schemes": (scheme,)}
+        run_bench(given_grid(context, named, quick).cases(), baselines, effort, json_file)
+
+
+def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> UpdateGrid:
+    """Return the cases that the options ask for; a quick run has few values unless somebody said how many."""
+    few = where_not_given(context, {"values": (10_000,)}) if quick else {}
+    return given_settings(UpdateGrid, {**settings, **few})
+
+
+def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file: Path | None) -> None:
+    """Measure, with a bar on standard error where that is a terminal, and print what came out."""
+    with interruptible(), failures_on_stderr():
+        with progress_of(len(cases)) as show:
+            comparison = compare(
+                cases, baselines=baselines, effort=effort, on_case=lambda done, case: show(done, str(case))
+            )
+        write_json(comparison.to_json(), json_file)
+        if not is_stdout(json_file):
+            _print_comparison(comparison, ResultConsole())
+
+
+@contextmanager
+def progress_of(steps: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar on standard error where that is a terminal; yields what moves it to the step that begins."""
+    columns = SpinnerColumn(), BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.description}")
+    with progress_bar(*columns, transient=True) as progress:
+        task = progress.add_task("", total=steps)
+        yield lambda done, text: progress.update(task, completed=done, description=text)
+
+
+_STAGES = {
+    "encrypt": "encrypt",
+    "serialise": "serialise",
+    "both": "encrypt and serialise",
+    "add": "add",
+    "close": "close",
+    "open": "open",
+}
+"""Of updates, by column."""
+_STAGES_OF_PAILLIER = {
+    "encrypt": "encrypt",
+    "serialise": "serialise",
+    "load": "load",
+    "add": "add",
+    "add, with plaintext": "add with plaintext",
+    "decrypt": "open",
+}
+_READING = (
+    '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (kahe and pads: with the '
+    'request for its key); "× time" compares "both" with that of {first}. shieldfl makes its frame while it encrypts, '
+    "so serialising is nothing more. Every opened sum was checked."
+)
+_READING_OF_PAILLIER = (
+    '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as well; '
+    '"× time" compares encrypting and serialising with that of {first}; "cores" is processor time over time while '
+    "encrypting. shieldfl makes its frame while it encrypts, and parses and checks one while it adds. Every opened sum "
+    "was checked."
+)
+
+
+def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> None:
+    """Print every case, then what the names of the schemes stand for."""
+    print_machine(comparison.machine, console)
+    of_updates = isinstance(comparison.cases[0].case, UpdateCase)
+    console.print(
+        "Medians, nanoseconds and bytes for each value." if of_updates else "Medians, microseconds."
+    )
+    for result in comparison.cases:
+        console.print()
+        console.print(_title(result), style="bold cyan", soft_wrap=True)
+        if of_updates:
+            console.print(_table("", result, _STAGES, 1.0))
+        else:
+            console.print(_table("for each ciphertext", result, _STAGES_OF_PAILLIER, 1e3))
+            console.print(_table("for each value", result, _STAGES_OF_PAILLIER, 1e3))
+    first = comparison.cases[0].figures[0].scheme
+    reading = (_READING if of_updates else _READING_OF_PAILLIER).format(first=first)
+    sampled = {
+        figure.values
+        for result in comparison.cases
+        for figure in result.figures
+        if of_updates and not figure.own and figure.values < result.selected
+    }
+    if sampled:
+        reading += f" The others were measured on the first {max(sampled):,} values where there are more."
+    # A setting names its key size, so that a scheme has as many settings as there are sizes.
+    settings = {figure.setting: figure.scheme for result in comparison.cases for figure in result.figures}
+    console.say(
+        *(f"{scheme}: {setting}" for setting, scheme in settings.items()), reading, *comparison.missing
+    )
+
+
+def print_machine(machine: dict[str, Any], console: ResultConsole) -> None:
+    """Print what the run ran on."""
+    versions = [
+        f"{name} {machine[name]}"
+        for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "flwr", "numpy", "python")
+        if machine[name]
+    ]
+    console.say(
+        f"{machine['processor']}, {machine['cores']} cores, instruction set {machine['instruction_set']}, "
+        f"Paillier engine {machine['paillier_engine']}, load {machine['load_average']}",
+        f"{', '.join(versions)}, {machine['date']}",
+    )
+
+
+def _title(result: CaseResult[Any]) -> str:
+    case = result.case
+    threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
+    if not isinstance(case, UpdateCase):
+        return f"{case.key_bits:,}-bit keys, {threads}"
+    which = "all values" if case.share >= 1.0 else f"a random {case.share:.3g} of them: {result.selected:,}"
+    return f"{case.values:,} values, {which}, {threads}"
+
+
+def _table(what: str, result: CaseResult[Any], stages: Mapping[str, str], nanoseconds: float) -> Table:
+    """Return a line for each scheme: its times in units of so many nanoseconds, and bytes."""
+
+    def many(figure: Figure) -> int:
+        return figure.values_per_ciphertext if what == "for each ciphertext" else 1
+
+    def number(value: float) -> str:
+        return f"{value:,.0f}" if value >= 99.5 else f"{value:#.3g}"
+
+    def time_of(figure: Figure, stage: str) -> str:
+        if stage not in figure.stage_ns:
+            return "–"
+        return number(figure.stage_ns[stage] * many(figure) / nanoseconds)
+
+    shows_cores = bool(what)
+    table = result_table([what, *stages, "bytes", *(["cores"] if shows_cores else []), "× time"])
+    for figure in result.figures:
+        table.add_row(
+            figure.scheme,
+            *(time_of(figure, stage) for stage in stages.values()),
+            f"{figure.bytes_per_value * many(figure):,.2f}",
+            *([f"{figure.cores:.2f}"] if shows_cores else []),
+            number(result.times_own(figure) * many(figure) / many(result.figures[0])),
+            style="bold" if figure.own else None,
+        )
+    return table

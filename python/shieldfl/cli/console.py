@@ -1,0 +1,146 @@
+"""Where a command's results go: tables that fit the width, a bar while it works, and the file of ``--json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Container, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.progress import Progress, ProgressColumn
+from rich.table import Table
+
+from shieldfl.lab.report.output_files import write_whole
+
+_PIPE_COLUMNS = 120
+_UNLIMITED_WIDTH = 10_000
+
+
+class ResultConsole(Console):
+    """Standard output without mark-up. Tables that are too wide come in parts, each with the first column.
+
+    A terminal breaks long sentences itself. In a pipe they stay on one line, unless COLUMNS is set: then nothing is
+    longer than that. Tables take 120 columns there.
+    """
+
+    def __init__(self) -> None:
+        stated = os.environ.get("COLUMNS", "")
+        self._keeps_columns = False
+        super().__init__(highlight=False, markup=False)
+        if not self.is_terminal:
+            self._keeps_columns = stated.isdigit() and int(stated) > 0
+            self.width = int(stated) if self._keeps_columns else _PIPE_COLUMNS
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if self._keeps_columns:
+            options.pop("soft_wrap", None)
+        if len(objects) == 1 and isinstance(objects[0], Table):
+            for part in _parts(objects[0], self):
+                super().print(part, **options)
+            return
+        super().print(*objects, **options)
+
+    def say(self, *lines: str) -> None:
+        """Print each line; only a terminal, or COLUMNS, breaks it."""
+        for line in lines:
+            self.print(line, soft_wrap=True)
+
+
+def result_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]] = (), words: Container[str] = ()
+) -> Table:
+    """Return a table; the first column and those of ``words`` are text, the others figures, which are never broken."""
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for number, head in enumerate(heads):
+        text = number == 0 or head in words
+        table.add_column(head, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+    for cells in rows:
+        table.add_row(*cells)
+    return table
+
+
+def _parts(table: Table, console: Console) -> Iterator[Table]:
+    """Yield as few tables as show all columns, each with the first one."""
+
+    def width(part: Table) -> int:
+        """What it takes where nothing is cut or broken."""
+        return Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), part).maximum
+
+    start, count = 1, len(table.columns)
+    if width(table) <= console.width or count <= 2:
+        yield table
+        return
+    while start < count:
+        end = count
+        while end > start + 1 and width(_columns(table, start, end)) > console.width:
+            end -= 1
+        yield _columns(table, start, end)
+        start = end
+
+
+def _columns(table: Table, start: int, end: int) -> Table:
+    part = Table(box=table.box, header_style=table.header_style, pad_edge=table.pad_edge)
+    chosen = [table.columns[0], *table.columns[start:end]]
+    for column in chosen:
+        part.add_column(
+            column.header, justify=column.justify, overflow=column.overflow, no_wrap=column.no_wrap
+        )
+    for row, cells in zip(table.rows, zip(*(column.cells for column in chosen), strict=True), strict=True):
+        part.add_row(*cells, style=row.style, end_section=row.end_section)
+    return part
+
+
+def progress_bar(*columns: ProgressColumn, expand: bool = False, transient: bool = False) -> Progress:
+    """Return a bar that shows itself within a ``with`` block, on a terminal on standard error and nowhere else."""
+    return Progress(
+        *columns,
+        console=Console(stderr=True),
+        expand=expand,
+        transient=transient,
+        # Not the console's own opinion: FORCE_COLOR asks for colours, not for a moving cursor in a file.
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def checked_output(path: Path | None) -> Path | None:
+    """Refuse a folder that does not exist now, rather than after the work is done."""
+    if path is not None and not is_stdout(path) and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}")
+    return path
+
+
+JsonFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        rich_help_panel="Output",
+        help='Write every figure as JSON; "-" for standard output, and then nothing else goes there.',
+        callback=checked_output,
+        dir_okay=False,
+        writable=True,
+        allow_dash=True,
+    ),
+]
+
+
+def is_stdout(path: Path | None) -> bool:
+    """Whether the path is the dash that stands for standard output."""
+    return path is not None and str(path) == "-"
+
+
+def write_json(facts: dict[str, Any], path: Path | None) -> None:
+    """Write plain JSON types to where ``--json`` says; nowhere for None. Raises OSError."""
+    if path is None:
+        return
+    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    if is_stdout(path):
+        sys.stdout.write(text)
+    else:
+        write_whole(path, text)

@@ -1,0 +1,228 @@
+"""``shieldfl doctor``: whether this installation works on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import typer
+from rich.text import Text
+
+from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.build_info import (
+    EXTRAS,
+    build_info,
+    cryptographic,
+    how_to_install,
+    instruction_sets_of,
+    processor_name,
+)
+from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, write_json
+from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.encryption.answers import open_answered
+from shieldfl.encryption.parameters import SumNeeds
+from shieldfl.encryption.registry import REGISTRY, Scheme
+from shieldfl.errors import ShieldError
+from shieldfl.masks import Mask
+
+_VARIABLE = "SHIELDFL_SIMD"
+_CLIENTS = 3
+_VALUES, _VALUES_OF_SLOW = 5000, 200
+"""Several ciphertexts each."""
+_FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
+
+
+def doctor(json_file: JsonFile = None) -> None:
+    """Say whether all of it works on this machine: versions, instruction sets, packages, and a short self-test.
+
+    Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test fails.
+    """
+    with interruptible(), failures_on_stderr():
+        found = diagnosis()
+        write_json(found, json_file)
+        if not is_stdout(json_file):
+            _print(found)
+        if found["problems"]:
+            raise ShieldError("; ".join(found["problems"]))
+
+
+def doctor_alone() -> None:
+    """Run the command where packages are missing that the others need."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(doctor)
+    app(sys.argv[2:], prog_name="shieldfl doctor")
+
+
+def diagnosis() -> dict[str, Any]:
+    """Gather facts and run the self-test, as plain JSON types: nothing that names the machine or its user."""
+    facts = build_info()
+    in_use, sets = facts["instruction_set"], instruction_sets_of(platform.machine())
+    forced = os.environ.get(_VARIABLE) or None
+    with _quiet():
+        checks = [_checked(scheme) for scheme in REGISTRY.values()]
+    warnings = []
+    if forced is not None:
+        warnings.append(f"{_VARIABLE} keeps the core to {in_use}: another set may be faster.")
+    elif in_use == sets[0] and len(sets) > 1:
+        warnings.append(
+            f"This processor has no {sets[1].upper()}: encryption works, and takes several times as long."
+        )
+    problems = [f"{check['name']}: {check['problem']}" for check in checks if check["problem"]]
+    return {
+        "works": not problems,
+        "problems": problems,
+        "warnings": warnings,
+        "installation": {
+            "shieldfl": facts["version"],
+            "seal": facts["seal_version"],
+            "gmp": facts["gmp_version"],
+            "paillier_engine": facts["paillier_engine"],
+            "python": f"{platform.python_implementation()} {platform.python_version()}",
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+            "processor": processor_name(),
+            "cores": facts["threads"],
+        },
+        "instruction_sets": {"core": list(sets), "in_use": in_use, "forced": forced},
+        "packages": [_part(name) for name in EXTRAS],
+        "self_test": checks,
+    }
+
+
+def _part(name: str) -> dict[str, Any]:
+    """Return what is installed for a part of the library, without importing any of it, and what installs the rest."""
+    pip, command, *requirements = shlex.split(how_to_install(name))
+    installed: dict[str, str] = {}
+    wanted: dict[str, str] = {}
+    for requirement in requirements:
+        package, _, least = requirement.partition(">=")
+        with suppress(PackageNotFoundError):
+            installed[package] = version(package)
+        if package not in installed or _numbers(installed[package]) < _numbers(least):
+            wanted[package] = requirement
+    install = shlex.join([pip, command, *wanted.values()]) if wanted else None
+    return {"part": name, "installed": installed, "missing": list(wanted), "install": install}
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with."""
+    return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0]))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what is logged of keys that are shorter than those of real work."""
+    logger = logging.getLogger("shieldfl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _checked(scheme: Scheme) -> dict[str, Any]:
+    """Say what comes of a small sum, and why it was not tried, which is no failure."""
+    milliseconds, problem, skipped = None, "", ""
+    try:
+        if scheme.enrols:
+            cryptographic("hpke", "keys that clients share with an authority")
+    except ShieldError as error:
+        skipped = str(error)
+    else:
+        try:
+            milliseconds = round(1e3 * _seconds_of_sum(scheme), 3)
+        except Exception as error:  # whatever it is, the user is to read it beside what works
+            kind = "" if isinstance(error, ShieldError) else f"{type(error).__name__}: "
+            problem = f"{kind}{' '.join(str(error).split())}"
+    return {"name": scheme.name, "milliseconds": milliseconds, "problem": problem, "skipped": skipped}
+
+
+def _seconds_of_sum(scheme: Scheme) -> float:
+    """Encrypt three clients' values, add and open them, under the smallest parameters; return what that took.
+
+    Raises ShieldError unless it opens to the sums, to the last bit once clients have rounded their values.
+    """
+    count, threads = (_VALUES_OF_SLOW if scheme.is_slow else _VALUES), build_info()["threads"]
+    key_bits = min(scheme.key_sizes, default=SumNeeds.key_bits)
+    needs = SumNeeds(clients=_CLIENTS, value_bits=24, fraction_bits=20, count=count, key_bits=key_bits)
+    authority: Any = KeyAuthority(scheme.update_parameters(scheme.encryptions[0], needs), threads=threads)
+    public_key, mask, rng = authority.public_key, Mask.full(count), np.random.default_rng(1)
+    names = [f"client-{number}" for number in range(_CLIENTS)]
+    keys = [authority.enrol(name) if scheme.enrols else public_key for name in names]
+    updates = [rng.normal(0.0, 0.05, count).astype(np.float32) for _ in names]
+    positions = scheme.positions_of([mask] * _CLIENTS, threads)
+    start = time.perf_counter()
+    aggregator = scheme.aggregator(public_key, threads, 1, positions, weighted=False, purpose="update")
+    for number, (key, update) in enumerate(zip(keys, updates, strict=True)):
+        encryptor = scheme.encryptor(key, threads, "update")
+        frame = scheme.encrypt(encryptor, update, mask, positions, None, 1)[0]
+        scheme.add(aggregator, key.client if scheme.enrols else number, frame, 1, None)
+    total = aggregator.total()
+    if scheme.enrols:
+        opened = open_answered(total, authority.sum_key(total.request()), keys[0], threads=threads)
+    else:
+        opened = authority.open(total)
+    seconds = time.perf_counter() - start
+    scale = 2.0**public_key.parameters.fraction_bits
+    integers = np.sum([np.rint(update.astype(np.float64) * scale) for update in updates], axis=0)
+    wrong = int(np.count_nonzero(positions.scatter(opened) * scale != integers))
+    if wrong:
+        raise ShieldError(f"{wrong:,} of {count:,} values of the sum are wrong")
+    return seconds
+
+
+def _print(found: dict[str, Any]) -> None:
+    """Print a line for each fact, each thing that was tried, and each problem."""
+    console, facts, sets = ResultConsole(), found["installation"], found["instruction_sets"]
+
+    def section(title: str, lines: dict[str, str | Text]) -> None:
+        console.print(Text(title, style="bold cyan"))
+        for label, said in lines.items():
+            console.print(Text(f"  {label:<20}").append(said), soft_wrap=True)
+        console.print()
+
+    chosen = f"which {_VARIABLE} forces" if sets["forced"] else "the best that machine and core have"
+    section(
+        "installation",
+        {
+            "shieldfl": facts["shieldfl"],
+            "core": f"SEAL {facts['seal']}, GMP {facts['gmp']}, Paillier by {facts['paillier_engine']}",
+            "instruction sets": f"{sets['in_use']} of {', '.join(sets['core'])}: {chosen}",
+            "Python": f"{facts['python']}, NumPy {facts['numpy']}",
+            "platform": facts["platform"],
+            "processor": f"{facts['processor']}, cores to use: {facts['cores']}",
+        },
+    )
+    section(
+        "packages",
+        {
+            part["part"]: Text(f"missing, if you need it: {part['install']}", style=_DOUBTFUL)
+            if part["missing"]
+            else ", ".join(f"{name} {number}" for name, number in part["installed"].items())
+            for part in found["packages"]
+        },
+    )
+    tried: dict[str, str | Text] = {}
+    for check in found["self_test"]:
+        if check["problem"]:
+            tried[check["name"]] = Text(f"WRONG: {check['problem']}", style=_BAD)
+        elif check["skipped"]:
+            tried[check["name"]] = Text(f"not tried: {check['skipped']}", style=_DOUBTFUL)
+        else:
+            tried[check["name"]] = Text(f"{check['milliseconds']:,.1f} ms", style=_FINE)
+    section("self-test: three clients' values encrypted, added and opened", tried)
+    for warning in found["warnings"]:
+        console.print(Text(warning, style=_DOUBTFUL), soft_wrap=True)
+    if found["works"]:
+        console.print(Text("What was tried works.", style=_FINE))

@@ -1,0 +1,125 @@
+"""``shieldfl flower``: ``new`` writes an app that runs as it is, ``restored`` says that a node's store is a backup."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Container
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
+from shieldfl.rounds.method import Method
+from shieldfl.settings import settings_of
+
+_TEMPLATE = Path(__file__).parent / "app_template"
+_SUFFIX = ".txt"
+"""Of every file there, so that nothing takes a template for what it will be."""
+_PACKAGE = "APP_PACKAGE"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_MOST_LETTERS = 32
+"""That Flower allows."""
+_RENAMED = {"APP": _PACKAGE, "gitignore": ".gitignore"}
+
+
+def new(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The app's: lower-case letters, digits and hyphens. Its folder is made here."
+        ),
+    ],
+    method: Annotated[str, typer.Option(metavar="NAME", help="How updates are protected.")] = "full-he",
+    clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
+) -> None:
+    """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
+    with failures_on_stderr():
+        protection = method_class(method)
+        package = _package_of(name)
+        folder = Path(name)
+        values = {
+            _PACKAGE: package,
+            "APP_NAME": name,
+            "APP_VARIABLE": f"{package.upper()}_STATE",
+            "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
+            "APP_METHOD": method,
+            "APP_SEEN": protection.aggregator_sees
+            + (", and the mean" if _server_can_open(protection) else ""),
+            # One person has all parts of a deployment on one machine, and is every node's operator.
+            "APP_NODE_CONFIG": 'shieldfl-openers="aggregator,clients,authority"'
+            + ("" if protection.hides_all else f' shieldfl-methods="{method}"'),
+            "APP_CLIENTS": str(clients),
+            "APP_LEAST": str(min(clients, 3)),
+        }
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            raise DataError(f"there is {folder} already: choose another name, or another folder") from None
+        for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
+            _write(template, folder, values)
+        typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
+
+
+def _server_can_open(protection: type[Method]) -> bool:
+    return protection.clients_can_open and not protection.needs_shared_secret
+
+
+def _package_of(name: str) -> str:
+    """Return the package of an app of this name. Raises ParameterError for one that Flower or Python does not take."""
+    package = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or len(name) > _MOST_LETTERS or keyword.iskeyword(package):
+        raise ParameterError(
+            f"{name!r} is no name of an app: it has at most {_MOST_LETTERS} lower-case letters, digits and hyphens, "
+            "begins with a letter, and is no word of Python's own"
+        )
+    if find_spec(package) is not None:
+        raise ParameterError(f"there is a Python package {package!r} already: choose another name")
+    return package
+
+
+def _settings_of(method: str, schemes: Container[str]) -> list[str]:
+    """Return a line for each setting that some method has: only what is in an app's configuration can be changed.
+
+    Left to the method are all but how it encrypts, where it can by what authorities that are served allow by default.
+    """
+    entries = (named_method(name).settings for name in {*BUILT_IN, method})
+    keys = sorted({key for entry in entries if entry is not None for key in settings_of(type(entry))})
+    # Not where it is the default: another method without that setting can then be taken for a run.
+    default = getattr(named_method(method).settings, "encryption", "kahe")
+    written = {"encryption": "kahe"} if "kahe" in schemes and default != "kahe" else {}
+    return [f'{key} = "{written.get(key, "")}"' for key in keys]
+
+
+def _write(template: Path, folder: Path, values: dict[str, str]) -> None:
+    text = template.read_text(encoding="utf-8")
+    for placeholder, value in values.items():
+        text = re.sub(rf"\b{placeholder}\b", value, text)
+    relative = template.relative_to(_TEMPLATE).as_posix().removesuffix(_SUFFIX)
+    parts = [_RENAMED.get(part, part) for part in relative.split("/")]
+    path = folder.joinpath(*(values.get(part, part) for part in parts))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def restored(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", file_okay=False, help="The node's, its setting shieldfl-store."),
+    ],
+) -> None:
+    """Have a node begin anew after its store was restored from a backup, before it takes part in a run again.
+
+    What it has sent since the backup is not known there, so it leaves all runs that have begun.
+    """
+    with failures_on_stderr():
+        from shieldfl.flower.node_memory import DiskMemory
+
+        if not (folder / "store").exists() or not (folder / "key").exists():
+            raise DataError(f"{folder} is no store of a node: give the folder of its setting shieldfl-store")
+        DiskMemory(folder).begin_anew()
+        typer.echo("the node takes no further part in runs that had begun, and can take part in new ones")

@@ -1,0 +1,231 @@
+"""``shieldfl run``: train under one or several methods and compare what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Meta
+
+from shieldfl.build_info import require
+from shieldfl.cli.console import JsonFile, is_stdout
+from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
+from shieldfl.encryption.registry import encryptions
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import Positive, Seed, Setting, Settings, Text, about, settings_of
+
+if TYPE_CHECKING:
+    from shieldfl.lab.simulation.papers import PaperFigure
+
+_BESIDE_FILE = tuple(setting.name for setting in settings_of(RunConfig).values() if setting.beside_file)
+
+
+@dataclass(frozen=True)
+class ComparedMethods(Settings):
+    """What ``shieldfl run`` runs where no experiment file says it."""
+
+    methods: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1),
+        about(
+            "Methods to run on the same data and initial model, compared side by side; "
+            "all are listed at the end.",
+            options=("--method",),
+        ),
+    ] = ("selective-shield",)
+    scheme: Annotated[
+        str | None,
+        about(
+            "The scheme of all methods that have a choice of it, and its packing; by default each has its own. "
+            "Otherwise for one method: --set METHOD.encryption=NAME.",
+            choices=encryptions,
+        ),
+    ] = None
+    sum_noise: Annotated[
+        Positive | None,
+        about(
+            "Noise on the sums of all methods, each of which must be able to: every client adds a share before it "
+            "encrypts. What is given is the noise of the fewest honest clients' sum, over the norm that what each "
+            "encrypts is clipped to. For one method, and more of it: --set METHOD.sum_noise_multiplier=Z and the like.",
+        ),
+    ] = None
+    seeds: Annotated[
+        tuple[Seed, ...],
+        about(
+            "Run everything once with each of these seeds: figures are then means, ± the standard deviation over the "
+            "seeds, and differences are taken seed by seed. In the place of --seed.",
+        ),
+    ] = ()
+
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="METHOD.NAME=VALUE",
+        help="A setting of another method, such as sense-crypt.encryption=ckks; may be repeated. "
+        "The methods' pages under docs/methods list them.",
+        rich_help_panel="Other methods",
+        show_default=False,
+    ),
+]
+
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Write result.json, tables, plots and a page that holds everything (index.html) to this folder.",
+        file_okay=False,
+        rich_help_panel="Output",
+    ),
+]
+
+
+@with_options(
+    (ComparedMethods, ""),
+    (RunConfig, "Run"),
+    (SelectiveShieldSettings, "SelectiveShield"),
+    without=("encryption",),  # --scheme is for all methods
+)
+def run(
+    context: typer.Context,
+    *,
+    assignments: Assignments = None,
+    experiment: Annotated[
+        Path | None,
+        typer.Option(
+            "--experiment",
+            metavar="FILE",
+            help="Run what a TOML file says, and print what a paper measured beside it; of the other options only "
+            f"{', '.join('--' + name.replace('_', '-') for name in _BESIDE_FILE)} and those of the output go with it.",
+            rich_help_panel="Experiments",
+            show_default=False,
+            dir_okay=False,
+        ),
+    ] = None,
+    json_file: JsonFile = None,
+    report: Report = None,
+    all_figures: Annotated[
+        bool,
+        typer.Option(
+            "--all-figures",
+            help="Print every figure and note. By default, what methods are compared by; files have all.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit",
+            help="Then attack, under each method, what the aggregator receives, by iLRG on labels: of other "
+            "federations, of 4 clients with 8 samples and one step, which tell it most. shieldfl audit attacks more.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
+    **settings: Any,
+) -> None:
+    """Train a federation of clients on real data, under protection, and print what it reached and cost.
+
+    Several methods run on the same data, partition and initial model. The default data set, scikit-learn's
+    digits, needs no download.
+    """
+    overrides = {} if experiment is None else _overrides_of(context)
+    compared = given_settings(ComparedMethods, settings)
+    config = given_settings(RunConfig, settings) if experiment is None else RunConfig()
+    shield = given_settings(SelectiveShieldSettings, settings)
+    with interruptible(), failures_on_stderr():
+        # What would be missed later, before anything that takes seconds.
+        for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
+            require(package)
+        methods: Sequence[str] = compared.methods
+        papers: Sequence[PaperFigure] = ()
+        if experiment is not None:
+            from shieldfl.lab.simulation.papers import load_experiment
+
+            read = load_experiment(experiment)
+            with refused_as(None):
+                config = replace(read.config, **overrides)
+            methods, of_methods, papers = read.methods, read.settings, read.paper
+            if read.title and not is_stdout(json_file):
+                typer.echo(read.title)
+        else:
+            if config.dataset == "digits" and config.task is None:
+                require("sklearn")
+            of_methods = _settings_of_methods(MethodSettings(selective_shield=shield), compared, assignments)
+        if audit and config.task is not None:
+            raise typer.BadParameter(
+                "attacks are on data sets by name, and not on a task", param_hint="--audit"
+            )
+        if compared.seeds and (audit or all_figures or is_given(context, "seed")):
+            raise typer.BadParameter(
+                "give --seed or --seeds, and not both: --audit and --all-figures are of one seed, too",
+                param_hint="--seeds",
+            )
+        # torch takes seconds to load, and neither --help nor the other commands need it.
+        from shieldfl.cli.run_session import Session
+
+        Session(
+            config, methods, of_methods, compared.seeds, papers, json_file, report, all_figures, audit
+        ).run()
+
+
+def _settings_of_methods(
+    settings: MethodSettings, compared: ComparedMethods, assignments: Sequence[str] | None
+) -> MethodSettings:
+    """Return the settings with what ``--scheme``, ``--sum-noise`` and ``--set`` say. Raises typer.BadParameter."""
+    if compared.scheme is not None:
+        with refused_as("--scheme"):
+            settings = settings.encrypted_by(compared.scheme, compared.methods)
+    if compared.sum_noise is not None:
+        with refused_as("--sum-noise"):
+            settings = settings.with_sum_noise(compared.sum_noise, compared.methods)
+    settings = apply_assignments(settings, assignments, compared.methods)
+    for name in compared.methods if compared.sum_noise is not None else ():
+        noise = settings.of(name).asked_noise
+        if noise is None or noise.target_epsilon is not None:
+            raise typer.BadParameter(
+                f"{name} has other noise by --set: leave it out of one of both", param_hint="--sum-noise"
+            )
+    return settings
+
+
+def apply_assignments(
+    settings: MethodSettings, assignments: Sequence[str] | None, methods: Sequence[str]
+) -> MethodSettings:
+    """Return the settings with what ``--set`` says, one by one.
+
+    Raises typer.BadParameter for a wrong one, and for a method that is none of those that run.
+    """
+    for assignment in assignments or ():
+        target, equals, text = assignment.partition("=")
+        name, dot, field = target.strip().partition(".")
+        if not (equals and dot):
+            raise typer.BadParameter(f"{assignment!r} is no METHOD.NAME=VALUE", param_hint="--set")
+        with refused_as("--set"):
+            settings = settings.changed(name, {field: text.strip()}, read=Setting.read_text)
+        if name not in methods:
+            raise typer.BadParameter(f"{name} does not run: name it under --method too", param_hint="--set")
+    return settings
+
+
+def _overrides_of(context: typer.Context) -> dict[str, Any]:
+    """Return what the command line says instead of an experiment file, by the name of the run's setting.
+
+    Raises typer.BadParameter for an option that the file alone decides.
+    """
+    beside = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
+    given = [name for name in context.params if is_given(context, name) and name not in beside]
+    for name in given:
+        if name not in _BESIDE_FILE:
+            option = next(one for one in context.command.params if one.name == name).opts[0]
+            raise typer.BadParameter(
+                f"the file decides what {option} would: leave it out, or change the file",
+                param_hint="--experiment",
+            )
+    return {name: context.params[name] for name in given}

@@ -1,0 +1,193 @@
+"""Key-additive encryption: an encrypted update as small as a plain one, and lies about a sum that open to noise.
+
+Each client shares a key of its own with the key authority, and hides each update with a one-time secret from it.
+Whoever sums ciphertexts asks the authority for the sum of the secrets of those who are in the sum; the authority sees
+neither ciphertexts nor what they open to. See ``docs/kahe.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import shieldfl._core as _core
+from shieldfl.encryption import encryption
+from shieldfl.encryption.answers import open_answered as open
+from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
+from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
+from shieldfl.encryption.parameters import RingParameters, RingWork, SumNeeds, core_number
+from shieldfl.encryption.registry import Fact, Scheme, register
+
+__all__ = [
+    "Aggregator",
+    "CiphertextBatch",
+    "ClientKey",
+    "Encryptor",
+    "Parameters",
+    "PublicKey",
+    "Total",
+    "open",
+]
+
+
+class AttackCosts(NamedTuple):
+    """Bits of work of the cheaper of two attacks, primal and dual, by three ways to count, rounded down."""
+
+    modulus_bits: int
+    """Of the longest modulus that parameters of the ring have. With a shorter one attacks cost more, so that these are
+    lower bounds for all of them."""
+    standard: int
+    """By the cost model behind the homomorphic encryption standard's tables."""
+    core_svp: int
+    """By classical core-SVP: one call of a sieve, 0.292 bits for each dimension."""
+    core_svp_quantum: int
+    """By core-SVP on a quantum computer, 0.257 bits: the lower of the figures in use."""
+
+
+ATTACK_COSTS = {
+    2048: AttackCosts(50, standard=146, core_svp=115, core_svp_quantum=101),
+    4096: AttackCosts(100, standard=143, core_svp=111, core_svp_quantum=97),
+    8192: AttackCosts(200, standard=142, core_svp=108, core_svp_quantum=95),
+}
+"""By ring degree. ``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out."""
+
+
+class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
+    """What a session agrees on before its first round. Immutable; equal when everything is.
+
+    Parameters
+    ----------
+    max_clients : the most updates that a total can hold, up to 2**20.
+    value_bits : bits of a quantised value, sign included, 2 to 40.
+    fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
+        to even, and must stay below 2**(value_bits - 1) in magnitude.
+    ring_degree : 2048, 4096 or 8192; by default 4096. The largest takes the fewest bytes for many values, the smallest
+        for a few.
+    sum_bits : bits of a sum, sign included; by default as many as hold any sum of ``max_clients`` values. Fewer
+        make ciphertexts shorter, and are for sums that are known to be small, as noise is: one of 2**(sum_bits - 1) or
+        more opens wrongly, and others with it. Weights cannot travel encrypted beside.
+
+    Raises ParameterError when a setting is out of range or the ring has no room at 128-bit security.
+    """
+
+    __slots__ = ()
+    _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree", "sum_bits")
+    _RING_DEGREES = (2048, 4096, 8192)
+    _CIPHERTEXTS_OF_MANY = _core.KaheParameters.ciphertexts_per_secret
+
+    def __init__(
+        self,
+        *,
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        ring_degree: int | None = None,
+        sum_bits: int | None = None,
+    ) -> None:
+        self._adopt(
+            _core.KaheParameters(
+                core_number(max_clients, "max_clients"),
+                core_number(value_bits, "value_bits"),
+                core_number(fraction_bits, "fraction_bits"),
+                None if ring_degree is None else core_number(ring_degree, "ring_degree"),
+                None if sum_bits is None else core_number(sum_bits, "sum_bits"),
+            )
+        )
+
+    @classmethod
+    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+        # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error
+        # or a secret. One residue of each pair goes into the other's digit: with all that more primes bring, that takes
+        # as long as six butterflies, with any instruction set.
+        polynomials = ciphertexts + math.ceil(ciphertexts / _core.KaheParameters.ciphertexts_per_secret)
+        return RingWork(
+            transforms=polynomials,
+            random_bytes=polynomials * 32 / 3,
+            digit_work=6 * math.comb(primes, 2) * ciphertexts,
+        )
+
+    @property
+    def attack_costs(self) -> AttackCosts:
+        """What known attacks cost at least: computed for the longest modulus of this ring, and so lower bounds."""
+        return ATTACK_COSTS[self.ring_degree]
+
+    @property
+    def failure_bits(self) -> float:
+        """-log2 of the probability, at least, that a coefficient of an honest sum of max_clients opens wrongly."""
+        return float(self._handle.failure_bits)
+
+    def describe(self) -> str:
+        """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
+        facts, costs = self._facts, self.attack_costs
+        return self._describe_as(
+            f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption standard's "
+            "table",
+            f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
+            f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
+            f"a chance of 2^-{self.failure_bits:.0f} for each coefficient",
+            f"  attacks     at least 2^{costs.standard} by the standard's cost model, 2^{costs.core_svp} by core-SVP, "
+            f"2^{costs.core_svp_quantum} by that on a quantum computer",
+            "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
+            "              at least two honest clients in every sum",
+            *self._describe_narrow_sums(),
+        )
+
+
+class CiphertextBatch(SchemeBatch):
+    """One client's encrypted update. Reading one checks every field and every residue."""
+
+    __slots__ = ()
+    _read = staticmethod(_core.KaheCiphertext.batch)
+
+
+class Total(SchemeTotal):
+    """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
+
+    __slots__ = ()
+    _read = staticmethod(_core.KaheCiphertext.total)
+    _core_request = _core.KaheSumRequest
+
+
+class PublicKey(EnrolledPublicKey):
+    """What is public of a session: parameters, the digest of its manifest, authority and epoch; no key is in it."""
+
+    __slots__ = ()
+    parameters: Parameters
+    _scheme = "kahe"
+    _parameters_class = Parameters
+    _core_class = _core.KahePublicKey
+    _core_ciphertext = _core.KaheCiphertext
+    _core_encryptor = _core.KaheEncryptor
+    _core_aggregator = _core.KaheAggregator
+    _core_request = _core.KaheSumRequest
+    _batch_class = CiphertextBatch
+    _total_class = Total
+
+
+class Encryptor(encryption.Encryptor):
+    """The encryptor of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
+
+
+class Aggregator(encryption.Aggregator):
+    """The aggregator of this scheme: keys of another one are refused."""
+
+    _keys = PublicKey
+
+
+class Kahe(Scheme):
+    """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
+
+    encryptions = ("kahe",)
+    keys_last = True
+
+    def _planned_count(self, needs: SumNeeds) -> int | None:
+        """Return the most that there can be where the count is not known: rings differ by more than four to one."""
+        return needs.most_count if needs.count is None else needs.count
+
+    def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
+        return {"ring degree": unit, "secret polynomials": count // unit}
+
+
+SCHEME = register(Kahe(PublicKey, Encryptor, Aggregator))

@@ -1,0 +1,45 @@
+"""What a key authority alone imports: secret keys, and the sum of participants' one-time secrets that opens a total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import shieldfl._core as _core
+from shieldfl.array_view import Buffer, as_threads
+from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, checked_key
+
+DECRYPTORS: dict[type, Any] = {
+    _core.CkksPublicKey: _core.CkksDecryptor,
+    _core.PaillierPublicKey: _core.PaillierDecryptor,
+}
+"""What holds the secret key of a pair, by the core's class of the public one."""
+
+
+def sum_key(
+    public_key: EnrolledPublicKey,
+    request: Buffer,
+    client_keys: Sequence[ClientKey],
+    *,
+    threads: int | None = None,
+) -> bytearray:
+    """Compute what opens the total that a request names; secret, and for the opener alone.
+
+    This computes and decides nothing. Two answers for overlapping lists of one round and purpose give a single client's
+    update: whoever calls it keeps to one answer for each client, session, round and purpose, for ever.
+
+    Parameters
+    ----------
+    public_key : of the session.
+    request : what ``Total.request`` gave.
+    client_keys : of the participants, in the request's order, each at the request's round; what they share with this
+        authority alone.
+    threads : None for as many as the work is worth.
+
+    Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others, or of
+    another session or round.
+    """
+    asked = checked_key(public_key, EnrolledPublicKey).read_request(request)
+    cores = [core for key in client_keys for core in key._cores]
+    computed: bytearray = asked.sum_key(public_key._core, cores, as_threads(threads))
+    return computed

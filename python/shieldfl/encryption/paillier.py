@@ -1,0 +1,546 @@
+"""Paillier encryption of model updates, with one value in a plaintext or as many as it holds.
+
+The verbs are those of :mod:`shieldfl.encryption.ckks`, and sums are exact. On top of them, batches can be multiplied by
+integer weights, an :class:`Encryptor` can precompute randomisers, and clients with different masks can
+share packed ciphertexts through a :class:`UnionOrder`. See ``docs/paillier.md``.
+
+Only :class:`shieldfl.KeyAuthority` holds a secret key.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+import shieldfl._core as _core
+from shieldfl.array_view import (
+    Buffer,
+    Pieces,
+    Update,
+    as_frame,
+    as_threads,
+    as_unsigned,
+    as_update,
+    as_vector,
+)
+from shieldfl.encryption import encryption
+from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch, SchemeTotal, Vector
+from shieldfl.encryption.keys import SchemePublicKey, checked_key
+from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
+from shieldfl.encryption.registry import KeyBits, Scheme, register
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.masks import Mask, bits_of
+
+__all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]
+
+_LOGGER = logging.getLogger("shieldfl")
+_CHOICES = {"packing": ("dense", "single"), "randomizer": ("short-exponent", "classical")}
+# The widths of the core's fields: what is above one is above every limit, and refused as the largest number is.
+_WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
+
+
+class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
+    """What a federation agrees on before its first round. Immutable; equal when everything is.
+
+    Parameters
+    ----------
+    key_bits : length of the modulus n: 2048, 3072 or 4096. 2048 bits give 112 bits of security, and are logged.
+    packing : "dense" for as many values in a ciphertext as the plaintext holds, "single" for one, as in SenseCrypt.
+    max_clients : the most updates that a total can hold, up to 2**20.
+    value_bits : bits of a quantised value, sign included, 2 to 40.
+    fraction_bits : bits behind the binary point, 0 to 52. A value v becomes round(v * 2**fraction_bits), ties
+        to even, and must stay below 2**(value_bits - 1) in magnitude.
+    max_weight : the largest integer weight that an aggregator may give a batch, up to 2**20. Keep it small: weights
+        that differ much let one sum tell single updates apart (docs/threat-model.md).
+    randomizer : "short-exponent" hides a plaintext with a power of one base, which a table makes quick (Damgard,
+        Jurik and Nielsen 2010); "classical" with r**n (Paillier 1999).
+
+    Raises ParameterError when a setting is out of range.
+    """
+
+    __slots__ = ()
+    _SETTINGS = (
+        "key_bits",
+        "packing",
+        "max_clients",
+        "value_bits",
+        "fraction_bits",
+        "max_weight",
+        "randomizer",
+    )
+
+    def __init__(
+        self,
+        *,
+        key_bits: int = 3072,
+        packing: str = "dense",
+        max_clients: int = 64,
+        value_bits: int = 24,
+        fraction_bits: int = 20,
+        max_weight: int = 1,
+        randomizer: str = "short-exponent",
+    ) -> None:
+        settings = {
+            "key_bits": key_bits,
+            "packing": packing,
+            "max_clients": max_clients,
+            "value_bits": value_bits,
+        }
+        settings |= {"fraction_bits": fraction_bits, "max_weight": max_weight, "randomizer": randomizer}
+        self._adopt(_core_of(settings))
+        if self.security_bits < 128:
+            _LOGGER.warning(
+                "Paillier with a key of %d bits has %d-bit security: use 3072 bits or more for 128",
+                self.key_bits,
+                self.security_bits,
+            )
+
+    @property
+    def key_bits(self) -> int:
+        """Bits of the modulus n; a ciphertext has twice as many."""
+        return int(self._facts["key_bits"])
+
+    @property
+    def max_weight(self) -> int:
+        """The largest integer weight of a batch."""
+        return int(self._facts["max_weight"])
+
+    @property
+    def randomizer(self) -> str:
+        """``"short-exponent"`` or ``"classical"``."""
+        return str(self._facts["randomizer"])
+
+    def describe(self) -> str:
+        """Say in a few lines what the parameters are and what follows from them."""
+        facts = self._facts
+        weights = f", weights up to {self.max_weight:,}" if self.max_weight > 1 else ""
+        if self.randomizer == "short-exponent":
+            randomizer = f"powers of one base, secret exponents of {facts['exponent_bits']:,} bits"
+        else:
+            randomizer = "r^n with r random below n"
+        values = "1 value" if self.values_per_ciphertext == 1 else f"{self.values_per_ciphertext:,} values"
+        return "\n".join(
+            (
+                f"Paillier, {self.packing} packing, {self.security_bits}-bit security",
+                self._describe_values(),
+                self._describe_clients(weights),
+                f"  key         n of {self.key_bits:,} bits",
+                f"  ciphertext  {values} in {facts['ciphertext_bytes']:,} bytes: "
+                f"{self.bytes_per_value:.2f} bytes a value",
+                f"  randomiser  {randomizer}",
+                "  error       none: sums of quantised values are exact",
+            )
+        )
+
+    @classmethod
+    def _unlogged(cls, settings: dict[str, Any]) -> Self:
+        defaults: dict[str, Any] = cls.__init__.__kwdefaults__ or {}
+        return cls._wrap(_core_of(defaults | settings))
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"spare_bits": self._facts["spare_bits"]}
+
+
+def _core_of(settings: dict[str, Any]) -> _core.PaillierParameters:
+    """Make the core's object. Raises ParameterError for what is of another kind."""
+    for name, choices in _CHOICES.items():
+        if settings[name] not in choices:
+            raise ParameterError(f"{name} must be {' or '.join(map(repr, choices))}, not {settings[name]!r}")
+    numbers = {name: core_number(settings[name], name, width) for name, width in _WIDTHS.items()}
+    return _core.PaillierParameters(**settings | numbers)
+
+
+class CiphertextBatch(SchemeBatch):
+    """One client's encrypted update.
+
+    Reading one checks every field, on one thread. Residues cannot be checked without n, which does not travel with
+    them: the aggregator does, before it adds any.
+    """
+
+    __slots__ = ()
+    _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.batch(frame))
+
+
+class Total(SchemeTotal):
+    """The encrypted sum of a round, for the key authority, which checks its residues before it opens it."""
+
+    __slots__ = ()
+    _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.total(frame))
+
+    @property
+    def total_weight(self) -> int:
+        """The sum of the integer weights of its batches: ``clients`` where all of them are 1."""
+        return self.parsed.total_weight
+
+
+class PublicKey(SchemePublicKey):
+    """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
+
+    __slots__ = ()
+    parameters: Parameters
+    _scheme = "paillier"
+    _parameters_class = Parameters
+    _core_class = _core.PaillierPublicKey
+    _core_ciphertext = _core.PaillierCiphertext
+    _core_encryptor = _core.PaillierEncryptor
+    _core_aggregator = _core.PaillierAggregator
+    _batch_class = CiphertextBatch
+    _total_class = Total
+
+
+class UnionOrder:
+    """The positions that any client of a group encrypts, most popular first. Immutable.
+
+    All clients of the group pack in this one order. A client puts zero where its own mask does not select, leaves
+    out ciphertexts that would be all zero (few clients need the ciphertexts at the end), and sends those values
+    in the clear instead: ``clear_fields``. The aggregator adds both.
+    """
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: _core.UnionOrder) -> None:
+        self._core = core
+
+    @staticmethod
+    def core_of(order: Any) -> _core.UnionOrder:
+        """Return the core's object of a UnionOrder. Raises ParameterError for anything else."""
+        if not isinstance(order, UnionOrder):
+            raise ParameterError(
+                f"expected a UnionOrder, got {type(order).__name__}: make one with UnionOrder.from_masks(...)"
+            )
+        return order._core
+
+    @classmethod
+    def from_masks(cls, masks: Sequence[Mask], threads: int | None = None) -> UnionOrder:
+        """Order the union of all clients' masks; within a popularity positions ascend.
+
+        Raises ParameterError for no masks, or masks of different sizes.
+        """
+        return cls(_core.UnionOrder.from_masks([bits_of(mask) for mask in masks], as_threads(threads)))
+
+    @classmethod
+    def from_bytes(cls, frame: Buffer, expected_size: int | None = None) -> UnionOrder:
+        """Read a frame; every position is checked.
+
+        Give ``expected_size`` for bytes that come from outside, as for ``Mask.from_bytes``. Raises WireFormatError.
+        """
+        size = None if expected_size is None else as_unsigned(expected_size, "expected_size")
+        return cls(_core.UnionOrder.from_bytes(as_frame(frame), size))
+
+    def to_bytes(self) -> bytes:
+        """Encode as a frame."""
+        return self._core.to_bytes()
+
+    @property
+    def size(self) -> int:
+        """The number of positions of an update."""
+        return self._core.size
+
+    @property
+    def count(self) -> int:
+        """How many of them are in the union."""
+        return len(self._core.positions)
+
+    @property
+    def positions(self) -> NDArray[np.uint32]:
+        """The positions of the union in packing order, read-only, without a copy."""
+        return self._core.positions
+
+    @property
+    def mask(self) -> Mask:
+        """The union as a mask."""
+        return Mask.from_indices(self.positions.astype(np.int64), self.size)
+
+    @property
+    def id(self) -> bytes:
+        """16 bytes that identify size and order in every frame."""
+        return self._core.id
+
+    def clear_fields(self, update: Any, mask: Mask) -> NDArray[Any]:
+        """Return what a client sends in the clear: its values in the union's order, zero where its mask selects.
+
+        ``update`` is a float32 or float64 vector of ``size`` values, and so is, with ``count`` values, what is
+        returned. Raises ArrayTypeError, and ParameterError for sizes that differ or a mask with a position outside
+        of the union.
+        """
+        values = as_update(update)
+        self._check_length(values, self.size, "the update")
+        selected = bits_of(mask).to_bools()
+        self._check_length(selected, self.size, "the mask")
+        fields = values[self.positions]
+        outside = np.count_nonzero(selected) - np.count_nonzero(selected[self.positions])
+        if outside:
+            raise ParameterError(
+                f"the client's mask selects {outside:,} positions outside of the union: make the order from the "
+                "masks of all clients in the group"
+            )
+        fields[selected[self.positions]] = 0
+        return fields
+
+    def gather(self, dense: NDArray[Any]) -> NDArray[Any]:
+        """Return the values of a vector of ``size``, in the union's order."""
+        return dense[self.positions]
+
+    def scatter(self, sums: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Put ``count`` values in the union's order, such as an opened total's, where they belong in a dense vector.
+
+        Writes to ``out``, of ``size`` values, and leaves its other positions alone; without it, to a new vector of
+        the same dtype that is zero there. Returns that vector. Raises ArrayTypeError, and ParameterError for
+        sizes that differ.
+        """
+        values = as_vector(sums, (np.float32, np.float64), "the vector in the union's order")
+        self._check_length(values, self.count, "the vector in the union's order")
+        if out is None:
+            dense: NDArray[Any] = np.zeros(self.size, dtype=values.dtype)
+        else:
+            dense = as_vector(out, (np.float32, np.float64), "the dense vector")
+            self._check_length(dense, self.size, "the dense vector")
+            if not dense.flags.writeable:
+                raise ArrayTypeError("the dense vector is read-only: pass one that can be written to")
+        dense[self.positions] = values
+        return dense
+
+    @staticmethod
+    def _check_length(values: NDArray[Any], length: int, what: str) -> None:
+        if values.size != length:
+            raise ParameterError(f"{what} has {values.size:,} entries, expected {length:,}")
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, UnionOrder) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        return UnionOrder.from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"UnionOrder({self.count:,} of {self.size:,} positions)"
+
+
+class Encryptor(encryption.Encryptor):
+    """Encrypts masked updates under a public key. Safe to use from several threads.
+
+    Nearly all the work is in the randomisers, which do not depend on the update: ``precompute`` makes them while a
+    model trains. With randomisers of the short-exponent kind, the first use of a key takes a good part of a second
+    for a table, which all encryptors of that key object share.
+
+    Parameters
+    ----------
+    public_key : whom to encrypt for.
+    threads : None for as many as the work is worth.
+    lookups_vartime : True lets the GMP engine look table entries up by secret addresses. That is a sixth faster, but
+        whoever shares the processor's caches may learn the randomisers, and with them the update. The AVX-512
+        engine, whose look-ups cost next to nothing, ignores it.
+    """
+
+    _keys = PublicKey
+
+    def __init__(
+        self, public_key: SchemePublicKey, threads: int | None = None, *, lookups_vartime: bool = False
+    ) -> None:
+        super().__init__(public_key, threads)
+        if not isinstance(lookups_vartime, bool):
+            raise ParameterError("lookups_vartime must be True or False: True gives up a protection")
+        self._lookups_vartime = lookups_vartime
+        self._pool = _core.PaillierRandomizerPool(public_key._core)
+
+    def _encrypt(
+        self,
+        pieces: Pieces,
+        mask: _core.Bitset | None,
+        weight: float | None,
+        round: int,
+        clip: bool,
+    ) -> Encrypted:
+        made: Encrypted = self._core.encrypt(
+            pieces, mask, weight, round, clip, self._threads, self._lookups_vartime, self._pool
+        )
+        return made
+
+    def encrypt_in_union(
+        self, update: Update, order: UnionOrder, mask: Mask, round: int = 0, *, clip: bool = False
+    ) -> SchemeBatch:
+        """Encrypt the values at the mask's positions for a group of clients whose masks differ.
+
+        The values are in the group's order, with zeros where this client's mask does not select; ciphertexts that
+        would be all zero are left out, which shows the aggregator no more than the mask that it has already.
+        There is no encrypted weight: the aggregator gives an integer one.
+
+        Parameters
+        ----------
+        update, round, clip : as for ``encrypt``.
+        order : the union of the group's masks; ParameterError when its size is not that of the update.
+        mask : this client's positions; ParameterError for one with a position outside of the union.
+        """
+        number, values = as_unsigned(round, "round"), as_update(update)
+        positions, bits, own = UnionOrder.core_of(order), bits_of(mask), (self._lookups_vartime, self._pool)
+        try:
+            encrypted = self._core.encrypt_in_union(
+                values, positions, bits, number, bool(clip), self._threads, *own
+            )
+        except RangeError as error:
+            raise self._located(error, values.size) from None
+        return self._batch(encrypted, number)
+
+    def ciphertexts_for(self, count: int, weighted: bool = False) -> int:
+        """Say how many ciphertexts, and so randomisers, ``count`` values take, with or without a weight."""
+        fields = as_unsigned(count, "count") + bool(weighted)
+        return math.ceil(fields / int(self.public_key.parameters.values_per_ciphertext))
+
+    def precompute(self, count: int) -> None:
+        """Make randomisers for ``count`` more ciphertexts on background threads; return at once.
+
+        Encryption takes them as long as there are any; each is used once and wiped. A child process after fork
+        starts with none. Raises ParameterError when more than 2**24 would wait to be used.
+        """
+        self._pool.precompute(as_unsigned(count, "count"), self._threads, self._lookups_vartime)
+
+    def wait(self) -> None:
+        """Wait until everything that ``precompute`` was asked for is there."""
+        self._pool.wait()
+
+    @property
+    def precomputed(self) -> int:
+        """How many randomisers are ready to be used."""
+        return self._pool.available
+
+
+class Aggregator(encryption.Aggregator):
+    """Sums batches, and other aggregators' totals, in the memory of one accumulator; cannot open anything.
+
+    Raises, and keeps what it holds: WireFormatError, ParameterError (other parameters, other positions, a weight
+    out of range), KeyMismatchError, PolicyError (another round), DuplicateFrameError, CapacityError.
+
+    Parameters
+    ----------
+    public_key : the key that the clients encrypt under.
+    threads : None for as many as the work is worth.
+    round : the round whose batches are accepted; None lets the first batch decide.
+    order : of the union of masks, for a group whose masks differ; batches in any other order are refused. Without it,
+        so are batches that leave ciphertexts out: their few bytes may state a sum of any size.
+    """
+
+    def __init__(
+        self,
+        public_key: SchemePublicKey,
+        threads: int | None = None,
+        *,
+        round: int | None = None,
+        order: UnionOrder | None = None,
+    ) -> None:
+        number = None if round is None else as_unsigned(round, "round")
+        union = None if order is None else UnionOrder.core_of(order)
+        self._make_core(checked_key(public_key, PublicKey), number, as_threads(threads), union)
+
+    def add(  # type: ignore[override]  # what a scheme with integer weights adds
+        self, batch: SchemeBatch | FrameSource, weight: int = 1, clear: Any = None
+    ) -> None:
+        """Add one client's batch: an object, the bytes of one, or the file that holds them.
+
+        Bytes are checked and added without a copy; files are mapped. They must not change meanwhile.
+
+        Parameters
+        ----------
+        batch : the client's ciphertexts.
+        weight : counts the client so many times, 1 to ``max_weight``; 1 for a batch with an encrypted weight.
+        clear : what the client sent beside it in the clear, float32 or float64, one value for each of the batch's,
+            zero where it encrypted: see ``UnionOrder.clear_fields``. It is quantised, added to the ciphertexts,
+            and weighted with them. RangeError for values out of range. Nobody can see whether a client encrypted
+            where it also sends a number: then both count. CapacityError where fields have no room for that.
+
+        Raises OSError for a file that cannot be read.
+        """
+        number = min(as_unsigned(weight, "weight"), 2**32 - 1)  # above every max_weight, and refused as such
+        if clear is None:
+            self._add(batch, self._core.add_parsed, self._core.add_bytes, number)
+        else:
+            fields = as_vector(clear, (np.float32, np.float64), "what was sent in the clear")
+            self._add(batch, self._core.add_parsed_mixed, self._core.add_bytes_mixed, fields, number)
+
+
+def _order_body(frame: bytes) -> dict[str, Any]:
+    order = UnionOrder.from_bytes(frame)
+    return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
+
+
+class Paillier(Scheme):
+    """Its pairs take seconds to make, and no honest or forged ciphertext tells anything of them: they serve all rounds.
+
+    Clients with different masks share ciphertexts in a :class:`UnionOrder`.
+    """
+
+    encryptions = ("paillier-dense", "paillier-single")
+    key_sizes = get_args(KeyBits)
+    keys_last = True
+    adds_clear_values = True
+    integer_weights = True
+    has_pool = True
+    is_slow = True
+    positions_part = "order"
+    frame_readers = MappingProxyType({"union order": _order_body})
+
+    def opened_coefficients(self, total: SchemeTotal) -> int:
+        return total.count + total.weighted
+
+    def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
+        return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
+
+    def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
+        # Nobody can see whether a client encrypts where it also sends a plain number: fields have room for both.
+        self.check_key_bits(needs.key_bits)
+        return self.Parameters(
+            key_bits=needs.key_bits,
+            packing=_packing(encryption),
+            max_clients=2 * needs.clients if needs.takes_clear_values else needs.clients,
+            value_bits=needs.value_bits,
+            fraction_bits=needs.fraction_bits,
+            max_weight=needs.most_weight,
+        )
+
+    def positions_of(self, masks: list[Mask], threads: int | None) -> UnionOrder:
+        return UnionOrder.from_masks(masks, threads)
+
+    def read_positions(self, frame: Buffer, size: int) -> UnionOrder:
+        return UnionOrder.from_bytes(frame, size)
+
+    def encrypt(
+        self,
+        encryptor: Any,
+        update: Vector,
+        own: Mask,
+        positions: Any,
+        weight: float | None,
+        round_number: int,
+    ) -> tuple[bytes, Mask]:
+        return encryptor.encrypt_in_union(update, positions, own, round_number).to_bytes(), own
+
+    def aggregator(
+        self,
+        key: Any,
+        threads: int | None,
+        round_number: int,
+        positions: Any,
+        *,
+        weighted: bool,
+        purpose: str,
+    ) -> Any:
+        return self.Aggregator(key, threads, round=round_number, order=positions)
+
+    def add(
+        self, aggregator: Any, client: int, frame: Buffer, weight: int, clear: NDArray[np.float32] | None
+    ) -> None:
+        aggregator.add(frame, weight, clear if clear is not None and clear.any() else None)
+
+
+def _packing(encryption: str) -> str:
+    return encryption.removeprefix("paillier-")
+
+
+SCHEME = register(Paillier(PublicKey, Encryptor, Aggregator))

@@ -1,0 +1,102 @@
+"""``shieldfl audit``: tables, files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("opacus")
+pytest.importorskip("typer")
+
+from cli.command_line import invoke
+from shieldfl.lab.audit import piece
+
+SMALL = ("--model", "linear", "--samples", "4", "--rounds", "1", "--trials", "2", "--threads", "1")
+
+
+def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
+    done = invoke("audit",
+        *SMALL, "--method", "full-he", "--party", "aggregator,other-clients", "--json", tmp_path / "a.json",
+        "--report", tmp_path / "report",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["method", "aggregator", "other-clients"] in lines
+    row = next(line for line in lines if line[:1] == ["full-he"])
+    assert row[1] == "-"
+    assert "n=8" in row
+    assert "which proves nothing of others" in done.stdout
+    facts = json.loads((tmp_path / "a.json").read_text())
+    assert [cell["method"] for cell in facts["cells"]] == ["fedavg", "fedavg", "full-he", "full-he"]
+    assert {"audit.json", "cells.csv", "index.html"} <= {one.name for one in (tmp_path / "report").iterdir()}
+
+
+def test_a_dash_leaves_standard_output_to_the_figures():
+    done = invoke("audit", *SMALL, "--method", "full-he", "--party", "aggregator", "--json", "-")
+    assert json.loads(done.stdout)["cells"][0]["status"] == "attacked"
+
+
+def test_what_was_not_tried_comes_with_its_reason():
+    done = invoke("audit", *SMALL, "--method", "full-he", "--attack", "idlg", "--party", "aggregator")
+    assert "does not apply" in done.stdout
+    why = "its rule finds the label of one sample, and the client has 4"
+    assert f"- fedavg: idlg, does not apply: {why}" in done.stdout
+
+
+def test_ctrl_c_prints_what_was_attacked_by_then(monkeypatch, tmp_path):
+    real = piece.Trial
+
+    def stopped(name, settings, config, dataset, number):
+        if number == 1:
+            raise KeyboardInterrupt
+        return real(name, settings, config, dataset, number)
+
+    monkeypatch.setattr(piece, "Trial", stopped)
+    done = invoke(
+        "audit", *SMALL, "--method", "full-he", "--party", "aggregator", "--json", tmp_path / "a.json"
+    )
+    assert done.exit_code == 130
+    assert "n=4 too few" in done.stdout
+    assert "what was attacked by then is kept" in done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["notes"]
+
+
+def test_an_audit_that_was_stopped_goes_on_in_its_folder(monkeypatch, tmp_path):
+    folder = tmp_path / "audit"
+    arguments = (*SMALL, "--method", "full-he", "--party", "aggregator", "--folder", folder)
+    whole = invoke("audit", *arguments[:-2], "--json", tmp_path / "whole.json")
+    real, made = piece.Trial, []
+
+    def stopped(name, *others):
+        made.append(name)
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return real(name, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(piece, "Trial", stopped)
+        done = invoke("audit", *arguments)
+    assert done.exit_code == 130
+    assert done.stderr.splitlines()[-1].endswith("the same command with --resume goes on from the folder")
+    again = invoke("audit", *arguments)
+    assert again.exit_code == 1
+    assert "go on with an audit by --resume" in again.stderr
+    other = invoke("audit", *arguments, "--resume", "--seed", "7")
+    assert other.exit_code == 1
+    assert other.stderr.splitlines() == [
+        f"shieldfl: the audit in {folder} differs in seed: an audit goes on with what it began with; name another "
+        "folder for another audit"
+    ]
+    resumed = invoke("audit", *arguments, "--resume", "--json", tmp_path / "resumed.json")
+    assert resumed.exit_code == whole.exit_code == 0
+    cells = [json.loads((tmp_path / name).read_text())["cells"] for name in ("whole.json", "resumed.json")]
+    assert cells[0] == cells[1]
+
+
+def test_an_audit_that_attacked_nothing_fails_with_the_reason(tmp_path):
+    done = invoke("audit", "--method", "full-he", "--samples", "500", "--json", tmp_path / "a.json")
+    assert done.exit_code == 1
+    assert "nothing was attacked: fedavg: left out from trial 1 on: 4 clients of 500 samples" in done.stderr
+    assert json.loads((tmp_path / "a.json").read_text())["cells"]

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer")
+
+import shieldfl as sf
+from cli.command_line import invoke
+from shieldfl.lab.bench.measurement import WrongSumError
+
+ONE_CASE = ["--quick", "--share", "1", "--threads", "1"]
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The figures of a table by the name of the scheme."""
+    found = re.findall(
+        r"^ ?((?:shieldfl|SEAL|TenSEAL|Flower|plain) .*?) {2,}((?:[\d.,]+|–)(?: +(?:[\d.,]+|–)){7}) *$",
+        text,
+        re.MULTILINE,
+    )
+    return {name: figures.split() for name, figures in found}
+
+
+@pytest.fixture(scope="module")
+def one_case():
+    """What one case prints, other libraries included."""
+    return invoke("bench", *ONE_CASE)
+
+
+def test_prints_a_line_for_each_scheme(one_case) -> None:
+    result = one_case
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    table = rows(result.stdout)
+    names = list(table)
+    assert names[0].startswith("shieldfl default")
+    assert table[names[0]][-1] == "1.00"
+    assert {"SEAL 2048 [54]", "SEAL 4096 [54,55]"} <= set(names)
+    assert f"instruction set {sf.build_info()['instruction_set']}" in result.stdout
+    assert "10,000 values, all values, 1 thread" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_says_that_baselines_are_measured_on_fewer_values(one_case) -> None:
+    assert "first 4,096 values" in one_case.stdout
+    assert "measured on the first" not in invoke("bench", *ONE_CASE, "--no-baselines").stdout
+
+
+def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    result = invoke("bench", "--quick", "--share", "1,0.1", "--threads", "1", "--json", path)
+    assert result.exit_code == 0
+    facts = json.loads(path.read_text())
+    assert [(case["values"], case["share"], case["threads"]) for case in facts["cases"]] == [
+        (10_000, 1.0, 1),
+        (10_000, 0.1, 1),
+    ]
+    table = rows(result.stdout.partition("a random 0.1")[2])
+    figures = facts["cases"][1]["figures"]
+    assert [figure["scheme"] for figure in figures] == list(table)
+    for figure in figures:
+        assert table[figure["scheme"]][6] == f"{figure['bytes_per_value']:.2f}"
+        assert figure["stage_ns"]["encrypt"] > 0.0
+
+
+def test_json_on_standard_output_is_alone_there() -> None:
+    result = invoke("bench", *ONE_CASE, "--no-baselines", "--json", "-")
+    assert result.exit_code == 0
+    assert all(figure["own"] for figure in json.loads(result.stdout)["cases"][0]["figures"])
+
+
+@pytest.mark.slow
+def test_values_that_are_given_go_before_those_of_a_quick_run() -> None:
+    for values in ("3000", "1000000"):
+        facts = json.loads(
+            invoke("bench", *ONE_CASE, "--no-baselines", "--values", values, "--json", "-").stdout
+        )
+        assert [case["values"] for case in facts["cases"]] == [int(values)]
+
+
+def test_by_default_one_thread_and_all() -> None:
+    facts = json.loads(invoke("bench", "--quick", "--share", "1", "--no-baselines", "--json", "-").stdout)
+    expected = list(dict.fromkeys((1, sf.build_info()["threads"])))
+    assert [case["threads"] for case in facts["cases"]] == expected
+
+
+def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise WrongSumError("SEAL opened a wrong sum")
+
+    monkeypatch.setattr("shieldfl.lab.bench.measurement.Scheme.check", fail)
+    result = invoke("bench", *ONE_CASE)
+    assert result.exit_code == 1
+    assert result.stderr == "shieldfl: SEAL opened a wrong sum\n"
+    assert result.stdout == ""
+
+
+def test_a_file_that_cannot_be_written_exits_1() -> None:
+    result = invoke("bench", *ONE_CASE, "--no-baselines", "--json", "/dev/full")
+    assert result.exit_code == 1
+    assert result.stderr == "shieldfl: /dev/full: No space left on device\n"
+
+
+PAILLIER = ["--scheme", "paillier", "--quick", "--threads", "1", "--no-baselines"]
+
+
+@pytest.mark.slow
+def test_paillier_has_a_line_for_ciphertexts_and_one_for_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    path = tmp_path / "bench.json"
+    result = invoke("bench", *PAILLIER, "--json", path)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    (case,) = json.loads(path.read_text())["cases"]
+    assert (case["key_bits"], case["threads"]) == (2048, 1)
+    assert "2,048-bit keys, 1 thread" in result.stdout
+    of_ciphertexts, of_values = (
+        dict(re.findall(r"^ ?(shieldfl .*?) {2,}([\d.,]+) ", part, re.MULTILINE))
+        for part in result.stdout.partition("for each ciphertext")[2].split("for each value")
+    )
+    names = [figure["scheme"] for figure in case["figures"]]
+    assert names[0] == "shieldfl single"
+    assert list(of_ciphertexts) == list(of_values) == names
+    assert of_ciphertexts["shieldfl single"] == of_values["shieldfl single"]
+    for figure in case["figures"]:
+        microseconds = figure["stage_ns"]["encrypt"] / 1e3
+        assert float(of_values[figure["scheme"]].replace(",", "")) == pytest.approx(microseconds, rel=0.01)
+        microseconds *= figure["values_per_ciphertext"]
+        assert float(of_ciphertexts[figure["scheme"]].replace(",", "")) == pytest.approx(
+            microseconds, rel=0.01
+        )

@@ -1,0 +1,92 @@
+"""What is left of a run that was stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+from cli.command_line import invoke
+from cli.interrupted_run import stopped_run
+from page_reader import PageReader
+from warm_python import WarmPython
+
+TRAINING = ("run", "--model", "linear", "--clients", "3", "--local-epochs", "1", "--threads", "1")
+ENDLESS = (*TRAINING, "--rounds", "100000")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_run_that_is_stopped_keeps_its_finished_rounds(
+    warm_python: WarmPython, tmp_path: Path, number: int, code: int
+) -> None:
+    json_file, report = tmp_path / "out.json", tmp_path / "new" / "report"
+    options = ["--method", "fedavg,full-he", "--json", str(json_file), "--report", str(report)]
+    done = stopped_run(warm_python, [*ENDLESS, *options], rounds=3, number=number)
+    assert done.returncode == code
+    read = json.loads(json_file.read_text())
+    (method,) = read["methods"]
+    count = len(method["rounds"])
+    assert count >= 3
+    assert [record["round"] for record in method["rounds"]] == list(range(1, count + 1))
+    assert read["interrupted"]["method"] == "fedavg"
+    assert read["interrupted"]["round"] in (count, count + 1)
+    assert read["interrupted"]["not_begun"] == ["full-he"]
+    where = f"interrupted in round {read['interrupted']['round']} of fedavg, before full-he"
+    kept = f"finished rounds (fedavg {count}) are in {json_file} and {report / 'index.html'}"
+    assert done.stderr == f"shieldfl: {where}: {kept}\n"
+    assert f"Not complete: {where}." in done.stdout
+    assert "accuracy, global model" in done.stdout
+    assert f"Not complete: {where}." in PageReader((report / "index.html").read_text()).text
+    assert json.loads((report / "result.json").read_text()) == read
+    assert {path.name for path in tmp_path.iterdir()} == {"out.json", "new"}
+
+
+def test_methods_that_were_done_before_are_kept_too(warm_python: WarmPython, tmp_path: Path) -> None:
+    json_file = tmp_path / "out.json"
+    done = stopped_run(
+        warm_python,
+        [*TRAINING, "--rounds", "2", "--method", "fedavg,full-he,fedml-he", "--json", str(json_file)],
+        rounds=3,
+        pause=True,
+    )
+    assert done.returncode == 130, done.stderr
+    read = json.loads(json_file.read_text())
+    rounds = {method["method"]: len(method["rounds"]) for method in read["methods"]}
+    assert rounds == {"fedavg": 2, "full-he": 1}
+    assert read["interrupted"] == {"method": "full-he", "round": 1, "not_begun": ["fedml-he"]}
+    assert done.stderr == (
+        "shieldfl: interrupted in round 1 of full-he, before fedml-he: "
+        f"finished rounds (fedavg 2, full-he 1) are in {json_file}\n"
+    )
+
+
+def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(
+    warm_python: WarmPython, tmp_path: Path
+) -> None:
+    options = ["--json", str(tmp_path / "out.json"), "--report", str(tmp_path / "new" / "report")]
+    done = stopped_run(warm_python, [*ENDLESS, *options], rounds=0)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "shieldfl: interrupted: nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_benchmark_that_is_stopped_says_that_nothing_was_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, code: int
+) -> None:
+    monkeypatch.setattr("shieldfl.cli.bench.compare", lambda *_, **__: signal.raise_signal(number))
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    result = invoke("bench", "--quick", "--no-baselines", "--json", tmp_path / "out.json")
+    signal.signal(signal.SIGINT, before[1])
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr == "shieldfl: interrupted: nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is before[0]

@@ -1,0 +1,114 @@
+"""``shieldfl run --checkpoint DIR --resume``: runs that ended early, by a signal or by SIGKILL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("typer")
+
+from cli.command_line import invoke
+from cli.interrupted_run import stopped_run
+from warm_python import COMMAND_LINE, WarmPython
+
+RUN = (
+    *("run", "--method", "full-he,selective-shield", "--model", "linear", "--clients", "3", "--rounds", "3"),
+    *("--local-epochs", "1", "--threads", "1"),
+)
+_KILLED = """
+import os, signal
+from shieldfl.learning.local_trainer import LocalTrainer
+train, done = LocalTrainer.train, 0
+def killed(self, *arguments):
+    global done
+    done += 1
+    if done == {trainings}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return train(self, *arguments)
+LocalTrainer.train = killed
+"""
+
+
+def figures(path: Path) -> list[dict[str, Any]]:
+    """Return what a run came to but for its times."""
+    methods = json.loads(path.read_text())["methods"]
+    for method in methods:
+        for name in ("seconds", "setup_seconds", "timing"):
+            del method[name]
+        for record in method["rounds"]:
+            del record["seconds"], record["stage_seconds"]
+    return methods
+
+
+@pytest.fixture(scope="module")
+def whole(warm_python: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the run comes to that nothing ends."""
+    path = tmp_path_factory.mktemp("whole") / "out.json"
+    done = warm_python.run(COMMAND_LINE, [*RUN, "--json", str(path)])
+    assert done.returncode == 0, done.stderr
+    return figures(path)
+
+
+def test_a_run_that_is_stopped_says_how_to_go_on(
+    warm_python: WarmPython, whole: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    json_file, options = tmp_path / "out.json", ["--checkpoint", str(tmp_path / "run")]
+    done = stopped_run(warm_python, [*RUN, *options, "--json", str(json_file)], rounds=2, pause=True)
+    assert done.returncode == 130
+    assert done.stderr == (
+        "shieldfl: interrupted in round 2 of full-he, before selective-shield: finished rounds (full-he 2) are in "
+        f"{json_file}; the same command with --resume goes on from the checkpoint\n"
+    )
+    gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])
+    assert (gone_on.returncode, gone_on.stderr) == (0, b"")
+    assert figures(json_file) == whole
+
+
+def test_a_checkpoint_that_is_there_is_an_error_of_one_line(warm_python: WarmPython, tmp_path: Path) -> None:
+    options = ["--checkpoint", str(tmp_path / "run")]
+    assert warm_python.run(COMMAND_LINE, [*RUN, *options]).returncode == 0
+    again = warm_python.run(COMMAND_LINE, [*RUN, *options])
+    assert (again.returncode, again.stdout) == (1, b"")
+    assert again.stderr.startswith(f"shieldfl: there is a checkpoint in {tmp_path / 'run'}: ".encode())
+    other = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--seed", "1"])
+    assert other.returncode == 1
+    assert b"of a run that differs in seed: " in other.stderr
+    assert other.stderr.count(b"\n") == 1
+
+
+def test_a_run_of_an_experiment_file_can_be_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'methods = ["fedavg"]\n[run]\nmodel = "linear"\nclients = 3\nrounds = 1\nlocal_epochs = 1\nthreads = 1\n'
+    )
+    options = ("--experiment", path, "--checkpoint", tmp_path / "run")
+    first = invoke("run", *options)
+    assert first.exit_code == 0, first.output
+    again = invoke("run", *options, "--resume", "--json", tmp_path / "out.json")
+    assert again.exit_code == 0, again.output
+    assert len(figures(tmp_path / "out.json")[0]["rounds"]) == 1
+    assert invoke("run", "--experiment", path, "--resume").exit_code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainings", [1, 3, 5, 9, 10, 14, 18])
+def test_a_process_that_is_killed_in_a_round_loses_that_round_alone(
+    warm_python: WarmPython, whole: list[dict[str, Any]], tmp_path: Path, trainings: int
+) -> None:
+    json_file, folder = tmp_path / "out.json", tmp_path / "run"
+    options = ["--checkpoint", str(folder), "--json", str(json_file)]
+    killed = warm_python.run(_KILLED.format(trainings=trainings) + COMMAND_LINE, [*RUN, *options])
+    assert killed.returncode == -9
+    assert not json_file.exists()
+    is_begun = (folder / "checkpoint").exists()
+    assert is_begun == (trainings > 3)
+    # Had one training of a round that ended been repeated, this would end the process again.
+    left = 18 - (trainings - 1) // 3 * 3
+    code = _KILLED.format(trainings=left + 1) + COMMAND_LINE
+    gone_on = warm_python.run(code, [*RUN, *options, *(["--resume"] if is_begun else [])])
+    assert (gone_on.returncode, gone_on.stderr) == (0, b"")
+    assert figures(json_file) == whole
