@@ -27,8 +27,7 @@ KEY = bytes(32)
 
 
 def forged_state(label, kind, path, forge):
-    """Return a role after a round, a new one in its place, and its state with one value forged, with its key.
-    """
+    """Return a role after a round, a new one in its place, and its state with one value forged, with its key."""
     run = run_of(label)
     run.run_round()
     if kind == "authority":
@@ -136,7 +135,6 @@ FORGED = [
     ("full-he", "aggregator", ("_sum", "_added"), lambda _: b"no total"),
     ("full-he", "aggregator", ("round",), str),
     ("full-he", "aggregator", ("_answer",), lambda _: b"no message"),
-    ("full-he", "aggregator", ("_round_keys", "_frames"), lambda _: {"update": b"no key"}),
     ("full-he", "aggregator", ("_round_keys", "_frames"), lambda _: {"other": b"no key"}),
     ("full-he", "aggregator", ("more",), lambda _: 1),
     ("dict-pfl", "client", ("_held", "_unsent"), short),
@@ -325,6 +323,13 @@ def test_a_mistake_of_a_check_is_not_taken_for_a_forged_state(monkeypatch):
     monkeypatch.setattr(type(fresh), "check_changed", mistaken)
     with pytest.raises(AttributeError, match="no such name"):
         fresh.restore(state)
+
+
+def test_a_key_of_another_session_is_refused():
+    path = ("_round_keys", "_frames")
+    _, fresh, state, key = forged_state("full-he", "aggregator", path, lambda _: {"update": b"no key"})
+    with pytest.raises(KeyMismatchError):
+        fresh.restore(state, key)
 
 
 def authority_with(run: SteppedRun, **forged: object) -> tuple[AuthoritySteps, bytes]:

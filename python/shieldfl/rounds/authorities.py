@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping
-from os import PathLike
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.authority.authority_secrets import JointKeys
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
-from shieldfl.authority.round_keys import MakePair, RoundKeys, RoundSigner, SessionKeys
-from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.authority.round_key_check import INVITED, digest_of_parts
+from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -35,50 +32,8 @@ from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
 
-def made_authority_keys(
-    purposes: Mapping[str, SchemeParameters[Any, Any]],
-    plan: FederationPlan,
-    positions: int,
-    most_weight: int,
-    threads: int | None,
-    store: str | PathLike[str] | None,
-    check: RoundKeyCheck | None,
-    joint: JointKeys | None = None,
-    make_pair: MakePair | None = None,
-) -> RoundSigner:
-    """Return keys of rounds, or, where clients enrol, what is shared with them.
-
-    ``check`` is of a federation that was set up before; None makes new keys. Raises what :class:`RoundKeys`
-    or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
-    """
-    bounds = 1 / most_weight, 1.0
-    if any(scheme_of(own).enrols for own in purposes.values()):
-        return SessionKeys(
-            purposes,
-            plan.min_clients,
-            weight_bounds=bounds,
-            most_values=positions,
-            clients=plan.clients,
-            aggregator_opens=plan.opener == "aggregator",
-            threads=threads,
-            check=check,
-            store=store,
-            joint=joint,
-        )
-    if store is not None:
-        raise ParameterError(
-            "a store is for an authority that clients enrol with: all that this one knows is in its state"
-        )
-    return RoundKeys(
-        purposes, plan.min_clients, weight_bounds=bounds, threads=threads, make_pair=make_pair, check=check
-    )
-
-
 class Invitations:
-    """At the key authority.
-
-    The clients that are asked in the newest round, which stay those that they were.
-    """
+    """Whom the key authority asks in the newest round: they stay those that they were."""
 
     changes: ClassVar = {"_round": int, "_invited": Mask}
 

@@ -259,8 +259,8 @@ class Method(metaclass=abc.ABCMeta):
         ``store``, where clients enrol: the path of a file to make for the authority's memory, which then
         answers nobody twice, whichever state it goes on from. ``joint``, where other authorities have to
         answer, too: its own part, and who they are. ``make_pair``: of an audit, whose federations protect
-        nobody. Raises as :func:`check_sizes` and :func:`made_authority_keys` do, and ParameterError for
-        several authorities of which one would open sums alone.
+        nobody. Raises as :func:`check_sizes`, :class:`RoundKeys` and :class:`SessionKeys` do, and
+        ParameterError for several authorities of which one would open sums alone, and a needless store.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -299,10 +299,36 @@ class Method(metaclass=abc.ABCMeta):
         keys = self._made_round_keys(threads, store, self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
-    def _made_round_keys(self, *how: Any) -> RoundSigner:
-        from shieldfl.rounds.authorities import made_authority_keys  # holds secrets: only here
+    def _made_round_keys(
+        self,
+        threads: int | None,
+        store: str | PathLike[str] | None,
+        check: RoundKeyCheck | None,
+        joint: JointKeys | None = None,
+        make_pair: MakePair | None = None,
+    ) -> RoundSigner:
+        """Return keys of rounds, or, where clients enrol, what is shared with them; new ones without a ``check``."""
+        from shieldfl.authority.round_keys import RoundKeys, SessionKeys  # hold secrets: only here
 
-        return made_authority_keys(self.purposes, self.plan, self.positions, self.most_weight, *how)
+        plan = self.plan
+        common: dict[str, Any] = {"weight_bounds": (1 / self.most_weight, 1.0), "threads": threads}
+        if self.enrols:
+            return SessionKeys(
+                self.purposes,
+                plan.min_clients,
+                most_values=self.positions,
+                clients=plan.clients,
+                aggregator_opens=plan.opener == "aggregator",
+                check=check,
+                store=store,
+                joint=joint,
+                **common,
+            )
+        if store is not None:
+            raise ParameterError(
+                "a store is for an authority that clients enrol with: all that this one knows is in its state"
+            )
+        return RoundKeys(self.purposes, plan.min_clients, make_pair=make_pair, check=check, **common)
 
     def _bound_authority(
         self,
