@@ -124,7 +124,7 @@ class RoundDriver:
                         f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
                     )
                     return traffic
-                answer = self._close(phase, round_number, left)
+                answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
             assert answer is not None
             self.model = answer if self._authority is None else self._newest_model()
             traffic.finished = left
@@ -213,8 +213,8 @@ class RoundDriver:
             left.append(index)
         return left
 
-    def _close(self, phase: Phase, round_number: int, left: Sequence[int]) -> Message:
-        result = self._aggregator.close(phase.name)
+    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+        """Return what clients get for what the aggregator closes a phase with: opened where it has a total."""
         if not phase.answered_by_authority:
             return result
         if self._method.clients_open:

@@ -98,10 +98,9 @@ class _KeepingDriver(RoundDriver):
 
     run: SteppedRun
 
-    def _close(self, phase: Phase, round_number: int, left: Sequence[int]) -> Message:
-        closed = self.run.aggregator.close(phase.name)
-        self.run.closed[phase.name] = self.run.answers[phase.name] = closed
-        answer = super()._close(phase, round_number, left)
+    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+        self.run.closed[phase.name] = self.run.answers[phase.name] = result
+        answer = super()._answer(phase, round_number, left, result)
         self.run.answers[phase.name] = answer
         return answer
 
