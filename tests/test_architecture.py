@@ -116,7 +116,8 @@ PYTHON_LIBRARIES = {
     "cryptography": {"authority", "authority_service", "encryption"},
     **{served: {"authority_service"} for served in ("aiohttp", "httpx", "prometheus_client")},
     "sqlite3": {"authority"},
-    "msgspec": {"authority_service", "cli", "flower", "lab", "methods", "rounds", "settings", "stateful"},
+    "msgspec": {"authority_service", "cli", "flower", "lab", "methods", "models", "rounds", "settings"}
+    | {"stateful"},
     "pytest": {"testing"},
     **{compared: {"lab"} for compared in ("tenseal", "phe", "gmpy2", "heu")},
     "flwr": {"flower", "lab"},

@@ -1,15 +1,17 @@
-"""The loop of a round over clients that answer in any order, or not at all."""
+"""The loop of a round over clients that answer in any order, or not at all; the model is read once in it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from methods.method_conformance import initial_model
+from methods.method_conformance import SteppedRun, initial_model
 from methods.small_plan import small_plan
+from methods.variants import variants
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.global_model import GlobalModel, joined
 
 CLIENTS = 3
 
@@ -64,3 +66,21 @@ def test_a_round_is_given_up_where_too_few_answer():
     before = driver.model
     assert driver.run_round(1, range(CLIENTS), min_clients=2).finished == []
     assert driver.model is before
+
+
+@pytest.mark.parametrize("name", ["fedavg", "dp-fedavg", "full-he", "selective-shield"])
+def test_a_client_reads_the_model_once_a_round(name, monkeypatch):
+    run = SteppedRun(next(variant for variant in variants() if variant.method == name))
+    read, reading = [], GlobalModel.from_message
+    monkeypatch.setattr(
+        GlobalModel, "from_message", lambda *arguments: read.append(arguments) or reading(*arguments)
+    )
+    first = run.begin_round(1)
+    run.clients[0].begin_round(1, 4, run.method.message_for(0, first))
+    assert len(read) == 1
+
+
+def test_vectors_are_joined_and_nothing_is_copied_without_buffers():
+    parameters, buffers = np.arange(3, dtype=np.float32), np.ones(2, dtype=np.float32)
+    assert joined(parameters, buffers).tolist() == [0.0, 1.0, 2.0, 1.0, 1.0]
+    assert joined(parameters, buffers[:0]) is parameters

@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from methods.method_conformance import SteppedRun, run_of
 from methods.variants import PARAMETERS, every_variant
-from rounds.forged_state import KEY, check_refused, forged_state, plain_record
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import pack_state
-from shieldfl.errors import ShieldError, WireFormatError
+from shieldfl.encryption.enrolment import EnrolmentRequest
+from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.reports import Disclosure, Tally, named
 from shieldfl.stateful import encode_record
+
+KEY = bytes(32)
+
+
+def forged_state(label, kind, path, forge):
+    """Return a role after a round, a new one in its place, and its state with one value forged, with its key."""
+    run = run_of(label)
+    run.run_round()
+    if kind == "authority":
+        # The keys of the next round are made, and not yet wiped.
+        run.authority.begin_round(2)
+    role = {"client": run.clients[0], "aggregator": run.aggregator, "authority": run.authority}[kind]
+    fresh = {
+        "client": lambda: run.new_client(0),
+        "aggregator": run.new_aggregator,
+        "authority": run.new_authority,
+    }[kind]()
+    key = KEY if role.needs_sealing else None
+    forged = role.changed()
+    inner = forged
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = forge(inner.get(path[-1]))
+    return role, fresh, pack_state(fresh._owner, encode_record(forged, {}), key), key
+
+
+def plain_record(role) -> bytes:
+    return bytes(encode_record(role.changed(), {}))
+
+
+def check_refused(label: str, kind: str, path: tuple[str, ...], forge: Callable[[Any], Any]) -> None:
+    """A state with this value forged changes neither a new nor a used role, and the genuine one is taken."""
+    role, fresh, state, key = forged_state(label, kind, path, forge)
+    after = plain_record(role)
+    for one in (fresh, role):
+        with pytest.raises(WireFormatError):
+            one.restore(state, key)
+    assert plain_record(role) == after
+    genuine = role.state(key)
+    fresh.restore(genuine, key)
+    role.restore(genuine, key)
+    assert plain_record(fresh) == plain_record(role) == after
+
 
 FORGED_OF_ALL = ({"round": -5}, {"round": 10**6})
 FORGED_OF_CLIENTS = (
@@ -56,44 +102,9 @@ def test_forged_values_with_a_right_checksum_change_nothing(variant):
         assert fresh.report().seconds == {"train": 1.5}
 
 
-def test_forged_sums_change_nothing():
-    for label, wrong in (
-        ("fedavg", {"_weight": 99.0}),
-        ("fedavg", {"_weight": -1.0}),
-        ("fedavg", {"_weight": 0.0}),
-        ("fedavg", {"_sum": np.zeros(3)}),
-        ("full-he", {"_weight": 99}),
-        ("full-he", {"_clients": 99}),
-        ("full-he", {"_sums": np.full(1, 0.0)}),
-    ):
-        run = run_of(label)
-        run.run_round()
-        fresh, contents = run.new_aggregator(), run.aggregator.changed()
-        before = fresh.state()
-        changed = contents | wrong if label == "fedavg" else contents | {"_sum": contents["_sum"] | wrong}
-        with pytest.raises(WireFormatError):
-            fresh.restore(pack_state(fresh._owner, encode_record(changed, {}), None))
-        assert fresh.state() == before
-
-
-def test_a_state_with_a_right_checksum_and_wrong_contents_changes_nothing():
-    run = run_of("full-he")
-    run.run_round()
-    fresh = run.new_aggregator()
-    before = fresh.state()
-    contents = run.aggregator.changed()
-    for change in (
-        {"round": "1"},
-        {"_round_keys": None, "more": 1},
-        {"_answer": b"no message"},
-        {"_sum": contents["_sum"] | {"_added": b"no total"}},
-        {"_round_keys": {"_round": 1, "_frames": {"update": b"no key"}}},
-        {"_round_keys": {"_round": 1, "_frames": {"other": b"no key"}}},
-    ):
-        forged = pack_state(fresh._owner, encode_record(contents | change, {}), None)
-        with pytest.raises(ShieldError):
-            fresh.restore(forged)
-        assert fresh.state() == before
+def of_another_client(request: bytes) -> bytes:
+    own = EnrolmentRequest.from_bytes(request)
+    return replace(own, client=own.client + 1).to_bytes()
 
 
 def short(array: np.ndarray) -> np.ndarray:
@@ -115,7 +126,17 @@ def moved(model: GlobalModel) -> GlobalModel:
 OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
 RULE = ("opener", "rule")
 """Where an authority that opens has what sums move."""
-FORGED_OF_METHODS = [
+FORGED = [
+    *(("fedavg", "aggregator", ("_weight",), lambda _, wrong=wrong: wrong) for wrong in (99.0, -1.0, 0.0)),
+    ("fedavg", "aggregator", ("_sum",), lambda _: np.zeros(3)),
+    ("full-he", "aggregator", ("_sum", "_weight"), lambda _: 99),
+    ("full-he", "aggregator", ("_sum", "_clients"), lambda _: 99),
+    ("full-he", "aggregator", ("_sum", "_sums"), lambda _: np.zeros(1)),
+    ("full-he", "aggregator", ("_sum", "_added"), lambda _: b"no total"),
+    ("full-he", "aggregator", ("round",), str),
+    ("full-he", "aggregator", ("_answer",), lambda _: b"no message"),
+    ("full-he", "aggregator", ("_round_keys", "_frames"), lambda _: {"other": b"no key"}),
+    ("full-he", "aggregator", ("more",), lambda _: 1),
     ("dict-pfl", "client", ("_held", "_unsent"), short),
     ("dict-pfl", "client", ("_held", "_update"), spoilt),
     ("dict-pfl", "client", ("_held", "_uploaded_round"), lambda _: 77),
@@ -232,15 +253,39 @@ FORGED_OF_METHODS = [
     ("dict-pfl", "authority", (*RULE, "_history", "_streaks"), short),
     ("dict-pfl", "authority", (*RULE, "_history", "_probabilities"), spoilt),
     ("dict-pfl", "authority", (*RULE, "_history", "_observed"), lambda now: [*now[:-1], 10**6]),
+    ("full-he", "authority", ("keys", "_round"), lambda _: 10**6),
+    ("full-he/ckks", "authority", ("keys", "_secret_signing_key"), lambda now: now[:-1]),
+    ("full-he/ckks", "authority", ("keys", "_parts"), lambda now: {"other": {}}),
+    ("full-he/ckks", "authority", ("keys", "_pairs"), lambda now: {"other": now["update"]}),
+    ("full-he/ckks", "authority", ("keys", "_round"), lambda _: 10**6),
+    ("full-he", "authority", ("keys", "_secrets"), lambda now: now[:-1]),
+    ("full-he", "authority", ("keys", "_memory"), lambda now: now[:-1]),
+    ("full-he", "authority", ("keys", "_memory"), lambda _: b""),
+    ("full-he", "authority", ("keys", "_begun"), lambda _: ["other"]),
+    ("full-he", "client", ("_own_keys",), lambda _: None),
+    ("full-he", "client", ("_own_keys", "enrolment", "request"), lambda now: now[: -(10**6)]),
+    ("full-he", "client", ("_own_keys", "enrolment", "request"), of_another_client),
+    ("full-he", "client", ("_own_keys", "enrolment", "_grant_key"), lambda now: now[:-1]),
+    ("full-he", "client", ("_own_keys", "_held"), lambda _: {}),
+    ("full-he", "client", ("_own_keys", "_held"), lambda now: now | {"other": now["update"]}),
+    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (1, now["update"][1][:-1])}),
+    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (0, now["update"][1])}),
+    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (2, now["update"][1])}),
+    (
+        "selective-shield/encrypted",
+        "client",
+        ("_own_keys", "_held"),
+        lambda now: now | {"votes": (2, now["votes"][1])},
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("label", "kind", "path", "forge"),
-    FORGED_OF_METHODS,
+    FORGED,
     ids=lambda one: one if isinstance(one, str) else ".".join(one) if isinstance(one, tuple) else "",
 )
-def test_forged_values_of_a_method_s_own_change_neither_a_new_nor_a_used_role(label, kind, path, forge):
+def test_a_forged_value_changes_neither_a_new_nor_a_used_role(label, kind, path, forge):
     """Sealed, too: what opened an authority's state would be held to what steps leave all the same."""
     check_refused(label, kind, path, forge)
 
@@ -278,3 +323,66 @@ def test_a_mistake_of_a_check_is_not_taken_for_a_forged_state(monkeypatch):
     monkeypatch.setattr(type(fresh), "check_changed", mistaken)
     with pytest.raises(AttributeError, match="no such name"):
         fresh.restore(state)
+
+
+def test_a_key_of_another_session_is_refused():
+    path = ("_round_keys", "_frames")
+    _, fresh, state, key = forged_state("full-he", "aggregator", path, lambda _: {"update": b"no key"})
+    with pytest.raises(KeyMismatchError):
+        fresh.restore(state, key)
+
+
+def authority_with(run: SteppedRun, **forged: object) -> tuple[AuthoritySteps, bytes]:
+    """Return an authority without keys, and the state of this run's, with other values of its keys."""
+    fresh, contents = run.new_authority(), run.authority.changed()
+    contents["keys"] |= forged
+    return fresh, pack_state(fresh._owner, encode_record(contents, {}), KEY)
+
+
+def test_an_authority_goes_on_from_no_memory_but_that_of_its_newest_round():
+    """From another one it would answer twice for a client.
+
+    The difference of two answers is what one client sent.
+    """
+    run, other = run_of("full-he"), run_of("full-he")
+    enrolled = run.authority.changed()["keys"]["_memory"]
+    for one in (run, other):
+        one.run_round()
+    answered = run.authority.changed()["keys"]["_memory"]
+    run.begin_round(2)
+    other.begin_round(2)
+    foreign = other.authority.changed()["keys"]
+    for forged, error in (
+        ({"_memory": enrolled}, WireFormatError),
+        ({"_memory": answered}, WireFormatError),
+        ({"_memory": foreign["_memory"]}, KeyMismatchError),
+        ({"_secrets": foreign["_secrets"]}, KeyMismatchError),
+        ({"_secrets": foreign["_secrets"], "_memory": foreign["_memory"]}, KeyMismatchError),
+    ):
+        fresh, state = authority_with(run, **forged)
+        for one in (fresh, run.authority):
+            with pytest.raises(error):
+                one.restore(state, KEY)
+        with pytest.raises(PolicyError, match="no keys"):
+            fresh.begin_round(2)
+    fresh, state = authority_with(run)
+    fresh.restore(state, KEY)
+    run.authority = fresh
+    run.run_round()
+
+
+def test_under_the_secret_of_another_client_a_sum_opens_to_nothing():
+    """No state tells whose the secret in it is.
+
+    The other client gives nothing away, and the round is refused.
+    """
+    run = run_of("full-he")
+    client, contents = run.new_client(0), run.clients[0].changed()
+    contents["_own_keys"] |= {"_held": run.clients[1].changed()["_own_keys"]["_held"]}
+    client.restore(pack_state(client._owner, encode_record(contents, {}), KEY), KEY)
+    run.clients[0] = client
+    before = run.parameters
+    with pytest.raises(WireFormatError, match="does not open to"):
+        run.run_round()
+    run.model = run.authority.newest_model()
+    np.testing.assert_array_equal(run.parameters, before)

@@ -80,9 +80,10 @@ def test_the_seconds_of_the_first_one_count_for_all(monkeypatch):
     clock = iter((0.0, 5.0, 10.0, 11.0))  # begin and end of each
     monkeypatch.setattr("shieldfl.rounds.opening.time.perf_counter", lambda: next(clock))
     for client in run.clients[:2]:
-        run.together.open(
-            b"history", Message(), "update", 1, Message(), client._opening, lambda: (Message(), b"")
-        )
+        opened = run.together.begin(b"history", Message(), "update", 1, Message(), client._opening)
+        if opened.answer is None:
+            opened.answer = Message()
+            run.together.end(b"history", opened, client._opening)
     monkeypatch.undo()
     assert run.together.take_saved() == 4.0
     assert run.together.take_saved() == 0.0

@@ -1,4 +1,4 @@
-"""Sizes and policies of a federation that cannot be are refused, whatever the method."""
+"""A plan's sizes and policies: what cannot be is refused, and rounds are of those whom it lets be asked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
-from shieldfl.errors import ParameterError
+from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.masks import Mask
+from shieldfl.methods.discovery import method_names
+from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.authorities import Invitations
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.rounds.plan import FederationPlan
 
 GOOD = small_plan(clients=3, samples=9)
 
@@ -80,3 +91,157 @@ def test_numbers_of_any_library_make_the_same_plan():
         layer_offsets=np.array([0, 5, GOOD.parameters]),
     )
     assert json.dumps(asdict(other)) == json.dumps(asdict(plain))
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        5,
+        [0, 0, 1],
+        [0, 99, 1],
+        [-1, 0, 1],
+        ["a", 0, 1],
+        [0, 1, 2.5],
+        [2**63, 0, 1],
+        [2**64, 0, 1],
+        [0, None, 1],
+    ],
+    ids=repr,
+)
+def test_others_than_the_clients_of_the_plan_are_refused_by_name(clients):
+    invitations = Invitations(GOOD)
+    with pytest.raises(ParameterError, match=r"client|index|position"):
+        invitations.settled(1, clients)
+    assert invitations.settled(1, None) == Mask.full(GOOD.clients)
+
+
+def test_as_many_as_the_plan_says_are_asked_and_stay_those_that_they_were():
+    invitations = Invitations(GOOD)
+    with pytest.raises(PolicyError, match="fewer than min_clients"):
+        invitations.settled(1, range(GOOD.min_clients - 1))
+    few = invitations.settled(1, iter(range(GOOD.min_clients)))
+    assert few.to_indices().tolist() == list(range(GOOD.min_clients))
+    invitations.settle(1, few)
+    with pytest.raises(PolicyError, match="was begun with other clients"):
+        invitations.settled(1, None)
+    assert invitations.settled(2, None) == Mask.full(GOOD.clients)
+
+
+CLIENTS, MOST = 9, 3
+PLAN = small_plan(clients=CLIENTS, max_clients=MOST)
+
+
+def roles_of(encryption: str = "kahe", plan: FederationPlan = PLAN) -> EmbeddedRoles:
+    settings = MethodSettings(full_he=FullEncryptionSettings(encryption=encryption))
+    return EmbeddedRoles(make_method("full-he", settings, plan), initial_model(), threads=1)
+
+
+@pytest.mark.parametrize("most", [1, CLIENTS + 1, 0, -1, 2.5, True, "3"])
+def test_a_bound_that_no_round_could_keep_is_refused_by_its_name(most):
+    with pytest.raises(ParameterError, match="max_clients"):
+        small_plan(clients=CLIENTS, max_clients=most)
+
+
+def test_without_a_bound_it_is_all_clients():
+    assert small_plan(clients=CLIENTS).most_participants == CLIENTS
+    assert PLAN.most_participants == MOST
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_sums_of_every_method_are_those_of_a_plan_of_so_many_clients(name):
+    sizes = {"samples": 99, "buffers": 0, "layer_offsets": (0, 40, 48, 96, PLAN.parameters)}
+    bounded, few, all_of_them = (
+        make_method(name, MethodSettings(), small_plan(**sizes, **clients)).purposes
+        for clients in ({"clients": CLIENTS, "max_clients": MOST}, {"clients": MOST}, {"clients": CLIENTS})
+    )
+    assert bounded == few
+    assert bounded != all_of_them or not bounded
+
+
+def test_the_authority_begins_no_round_of_more():
+    roles = roles_of()
+    digest = roles.aggregator.model_digest()
+    for invited in (range(MOST + 1), None):
+        with pytest.raises(PolicyError, match="more than max_clients = 3"):
+            roles.authority.begin_round(1, invited, digest)
+    assert roles.authority.begin_round(1, range(MOST), digest)
+
+
+def test_a_client_trains_for_no_round_of_more():
+    """Also where the authority is said to have signed it: a plan without the bound has another set-up."""
+    roles = roles_of()
+    first = roles.authority.begin_round(1, range(MOST), roles.aggregator.model_digest())
+    with pytest.raises(PolicyError, match="has room for 3"):
+        roles.clients[0].begin_round(1, MOST + 1, first)
+    assert roles.clients[0].begin_round(1, MOST, first).round == 1
+
+
+def test_an_authority_that_has_begun_no_round_goes_on_from_its_state():
+    roles, key = roles_of(), bytes(32)
+    again = EmbeddedRoles(roles.method, initial_model(), kept=(roles.parts(key), key))
+    assert again.authority.begin_round(1, range(MOST), again.aggregator.model_digest())
+
+
+def collected(roles: EmbeddedRoles, invited: list[int], updates: dict[int, float]) -> None:
+    """Begin round 1 with the invited; those whose training adds so much to all parameters send, invited or not."""
+    first = roles.authority.begin_round(1, invited, roles.aggregator.model_digest())
+    roles.aggregator.begin_round(1, Message())
+    roles.aggregator.begin_phase("update", 1, None)
+    for client, update in updates.items():
+        start = roles.clients[client].begin_round(1, len(invited), first)
+        moved = start.parameters + np.float32(update)
+        roles.clients[client].finish_training(start.trained(moved, start.buffers))
+        roles.aggregator.receive("update", client, roles.clients[client].step("update", None))
+
+
+def opened(roles: EmbeddedRoles, chosen: list[int]) -> None:
+    """Have the clients open what was collected."""
+    result = roles.aggregator.close("update")
+    asked = roles.aggregator.request("update")
+    answer = roles.authority.answer("update", asked)
+    end = Message(
+        {**result, **{name: asked[name] for name in asked if name not in ("round", "request")}, **answer}
+    )
+    roles.aggregator.keep(end, asked, chosen)
+    for client in chosen:
+        roles.clients[client].end_round(end)
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_full_round_of_the_largest_values_is_summed_exactly(encryption, sign):
+    """Clients with the highest numbers, each at the end of what a value may be."""
+    roles = roles_of(encryption)
+    most = (2**23 - 1) / 2**20 - 2.0**-10  # of which rounding of the model's float32 takes nothing beyond
+    chosen = list(range(CLIENTS - MOST, CLIENTS))
+    collected(roles, chosen, dict.fromkeys(chosen, sign * most))
+    opened(roles, chosen)
+    model = roles.clients[chosen[0]].global_model(Message())
+    found = model.vector("parameters", np.float32, PLAN.parameters)
+    expected = roles.initial.parameters + np.float32(sign * most)
+    assert np.allclose(found, expected, atol=2.0**-19)
+
+
+def test_fewer_take_fewer_bytes():
+    """At a size at which frames are full."""
+    sizes: list[int] = []
+    for most in (None, 100):
+        plan = small_plan(clients=1000, max_clients=most, parameters=100_000, buffers=0)
+        parameters = make_method("full-he", MethodSettings(), plan).purposes["update"]
+        assert scheme_of(parameters).name == "kahe"
+        sizes += [
+            cost.wire_bytes for cost in parameters.ring_costs() if cost.ring_degree == parameters.ring_degree
+        ]
+    assert sizes[1] < 0.95 * sizes[0]
+
+
+@pytest.mark.parametrize("encryption", ["kahe", "pads"])
+def test_clients_that_are_not_invited_cannot_take_the_room_of_those_who_are(encryption, monkeypatch):
+    """They send zeros first: the sum would be of one invited client alone, and they know what they sent."""
+    plan = small_plan(clients=CLIENTS, min_clients=MOST, max_clients=MOST, opener="authority")
+    roles = roles_of(encryption, plan)
+    monkeypatch.setattr("shieldfl.rounds.training_client.check_invited", lambda *_: None)
+    collected(roles, [0, 1, 2], {7: 0.0, 8: 0.0, 0: 1.0})
+    total = roles.aggregator.close("update")
+    with pytest.raises(PolicyError, match="not invited to round 1"):
+        roles.authority.answer("update", total)

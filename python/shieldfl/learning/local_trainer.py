@@ -79,13 +79,11 @@ class Objective:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What is measured: the first one stands for the model where there is room for one figure."""
         if self.metrics:
             return tuple(self.metrics)
         return ("accuracy",) if self.loss is None else ("test_loss",)
 
     def measured(self, model: nn.Module, features: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-        """Return every figure of a model on a test set. Raises ParameterError for a metric that gives no number."""
         if not self.metrics and self.loss is None:
             return {"accuracy": evaluate(model, features, targets)}
         outputs = outputs_of(model, features)
@@ -100,13 +98,11 @@ class Objective:
 
     @property
     def kind(self) -> str:
-        """How clients train, in words: what decides how long it takes."""
         if self.train is not None:
             return "by a function of the user's"
         return "by SGD" if self.optimizer is None else "by an optimizer of the user's"
 
     def check_method(self, name: str, scores: str | None, *, trains_privately: bool) -> None:
-        """Raise ParameterError for what a method asks of training and this cannot give."""
         if trains_privately and (self.train is not None or self.optimizer is not None):
             raise ParameterError(
                 f"{name} trains by DP-SGD, and its epsilon is for those steps alone: leave out the training function, "
@@ -169,7 +165,6 @@ class LocalTrainer:
 
     @property
     def samples(self) -> int:
-        """How many the client has."""
         return len(self._real[0] if self._samples is None else self._samples)
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
@@ -200,7 +195,6 @@ class LocalTrainer:
         return features.index_select(0, self._samples), labels.index_select(0, self._samples)
 
     def _samples_of(self, start: StartingPoint) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return what a round trains on."""
         if not 0.0 <= start.synthetic_share < 1.0:
             raise ParameterError(f"synthetic_share must lie in [0, 1), got {start.synthetic_share}")
         if not start.synthetic and not start.synthetic_share:
@@ -311,5 +305,4 @@ def _scores_after(kind: str) -> Callable[..., FloatVector]:
 
 
 def training_seed(seed: int, round_number: int, client: int) -> int:
-    """Return the seed of one client's training in one round."""
     return int(np.random.SeedSequence([seed, round_number, client]).generate_state(1, np.uint32)[0])

@@ -63,7 +63,6 @@ class StartingPoint:
         scores: FloatVector | None = None,
         private_steps: PrivateSteps | None = None,
     ) -> LocalUpdate:
-        """Return what training from here gave: it belongs to this round and is refused in any other."""
         return LocalUpdate(self.round, parameters, buffers, scores, private_steps, self.beginning)
 
 
@@ -121,7 +120,6 @@ class LocalUpdate:
             )
 
     def checked_scores(self) -> FloatVector:
-        """Return the scores. Raises ParameterError where there are none, RangeError for NaN or infinity."""
         if self.scores is None:
             raise ParameterError("the method needs sensitivity scores: pass them in the LocalUpdate")
         if not np.isfinite(self.scores).all():

@@ -53,21 +53,10 @@ _IMAGE_AXES = 3  # channels, height, width
 
 
 class VisionTransformer(nn.Module):
-    """Float32 images (N, *image_shape) to (N, classes) logits.
+    """Float32 images (N, channels, height, width) to (N, classes) logits, from patches of ``patch`` pixels a side.
 
-    Parameters
-    ----------
-    image_shape : (channels, height, width); height and width are multiples of ``patch``.
-    classes : number of classes.
-    patch : side of a square patch, in pixels.
-    width : numbers that describe a patch between blocks; a multiple of ``heads``.
-    depth : number of blocks.
-    heads : attention heads of a block.
-
-    Raises
-    ------
-    ParameterError
-        For a shape that is not cut into whole patches.
+    ``width`` numbers, a multiple of ``heads``, describe a patch between ``depth`` blocks. Raises
+    ParameterError for a shape that is not cut into whole patches.
     """
 
     def __init__(
@@ -94,7 +83,6 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Cut into patches, mix them, average, classify."""
         tokens = self.patches(images).flatten(2).transpose(1, 2) + self.positions
         logits: torch.Tensor = self.head(self.norm(self.blocks(tokens)).mean(dim=1))
         return logits
@@ -142,36 +130,19 @@ _LEAST_LENET_SIDE = 12
 def build_model(name: str, dataset_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """Build a freshly initialised float32 classifier: (N, *dataset_shape) features to (N, classes) logits.
 
-    - ``linear``: flatten, one linear layer.
-    - ``mlp``: flatten, 256, 128, out, ReLU between (SelectiveShield, table 7).
-    - ``small-mlp``: flatten, 32, out, ReLU between: 2,410 parameters on digits, for what is tried many times (ours).
-    - ``simple-cnn``: two 3x3 convolutions (32 and 64 channels), each with BatchNorm, ReLU and 2x2 max
-      pooling, then 256 and out (SelectiveShield, table 7).
-    - ``lenet5``: two 5x5 convolutions (6 and 16 channels, the first padded by 2), each with ReLU and 2x2 max
-      pooling, then 120, 84 and out. On CIFAR-10 these are the 83,126 parameters that Alt-FL trains; the
-      paper does not name its activation and pooling.
-    - ``small-vit``: :class:`shieldfl.learning.networks.VisionTransformer`, 1.2 million
-      parameters on CIFAR-10, for DictPFL.
-    - ``tiny-vit``: the same with patches of 8 x 8 pixels, half the width and four blocks: 214,090 parameters on
-      CIFAR-10, and less than a tenth of the time for each sample.
+    - ``linear``: flatten, one linear layer. - ``mlp``: flatten, 256, 128, out, ReLU between (SelectiveShield,
+    table 7). - ``small-mlp``: flatten, 32, out, ReLU between: 2,410 parameters on digits, for what is tried
+    many times (ours). - ``simple-cnn``: two 3x3 convolutions (32 and 64 channels), each with BatchNorm, ReLU
+    and 2x2 max pooling, then 256 and out (SelectiveShield, table 7); images of at least 4 x 4. - ``lenet5``:
+    two 5x5 convolutions (6 and 16 channels, the first padded by 2), each with ReLU and 2x2 max pooling, then
+    120, 84 and out; images of at least 12 x 12. On CIFAR-10 these are the 83,126 parameters that Alt-FL
+    trains; the paper does not name its activation and pooling. - ``small-vit``: :class:`VisionTransformer`,
+    1.2 million parameters on CIFAR-10, for DictPFL. - ``tiny-vit``: the same with patches of 8 x 8 pixels,
+    half the width and four blocks: 214,090 parameters on CIFAR-10, and less than a tenth of the time for each
+    sample.
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`MODELS`.
-    dataset_shape : tuple of int
-        Shape of one sample. All but ``linear`` and the MLPs need (channels, height, width), height and width
-        at least 4 for ``simple-cnn``, at least 12 for ``lenet5`` and multiples of 4 for ``small-vit``, of 8
-        for ``tiny-vit``.
-    classes : int
-        Number of classes, at least 2.
-    seed : int
-        Decides the initial weights. torch's global generator is left as it was.
-
-    Raises
-    ------
-    ParameterError
-        For an unknown name, or a shape or number of classes that the model cannot take.
+    ``seed`` decides the initial weights; torch's global generator is left as it was. Raises ParameterError
+    for an unknown name, or a shape (channels, height, width) or number of classes that the model cannot take.
     """
     if name not in MODELS:
         raise ParameterError(f"unknown model {name!r}: choose one of {', '.join(MODELS)}")

@@ -64,18 +64,9 @@ class LayerChain:
     def summed_scores(
         self, features: torch.Tensor, labels: torch.Tensor, score: Score
     ) -> dict[str, torch.Tensor]:
-        """Sum over samples of the score of each sample's gradient of the cross-entropy, by parameter, unfrozen ones.
+        """Sum over samples (B, ...) the score of each sample's gradient of the cross-entropy, float32 by parameter.
 
-        Parameters
-        ----------
-        features : tensor, shape (B, ...); the model is in evaluation mode.
-        labels : tensor of int64, shape (B,).
-        score : of the parameters' elements.
-
-        Returns
-        -------
-        dict of str to tensor
-            Float32, of the parameter's shape.
+        The model is in evaluation mode; frozen parameters are left out.
         """
         seen: list[tuple[str, nn.Module, torch.Tensor, torch.Tensor]] = []
         values = features
@@ -97,7 +88,6 @@ class LayerChain:
 
 
 def _layers_of(model: nn.Module, name: str) -> list[tuple[str, nn.Module]] | None:
-    """Return the layers by their names, in order; None where one is of no known kind."""
     if is_altered(model):
         return None
     if type(model) is not nn.Sequential:
@@ -160,7 +150,6 @@ def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score
 
 
 def _over_pixels(values: torch.Tensor) -> torch.Tensor:
-    """Sum what comes after sample and channel."""
     return values.flatten(2).sum(dim=2) if values.dim() > 2 else values
 
 
@@ -174,35 +163,11 @@ def full_batch_gradient(
     batch_size: int = 1000,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Gradient of the mean cross-entropy over all samples, signed.
+    """Return the signed gradient (P,) of the mean loss over all samples, the cross-entropy by default.
 
-    The model is evaluated as it is, in evaluation mode, and handed back in the mode it came in, its own
-    gradients untouched.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Features to outputs; a classifier, to logits, where no loss is given.
-    features : tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : tensor, shape (N, ...)
-        Targets: the class of each sample, int64, where no loss is given.
-    batch_size : int
-        Samples differentiated at once; decides memory, not the result.
-    loss : callable, optional
-        In the place of the cross-entropy.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        In the order of the flat vector; zero where a parameter is frozen or unused.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1 or lengths that differ.
-    RangeError
-        If a gradient is NaN, infinite or too large for float32; the message names the layer.
+    Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and
+    handed back in the mode it came in. ``batch_size`` decides memory, not the result. Raises ParameterError
+    for no samples and lengths that differ; RangeError, which names the layer, for what float32 cannot hold.
     """
     layout = parameter_layout(model)
     return flat_by_layer(gradient_by_layer(model, features, labels, batch_size, loss), layout)
@@ -213,8 +178,8 @@ def gradient_by_layer(
 ) -> dict[str, torch.Tensor]:
     """Return what :func:`full_batch_gradient` does, as tensors by name, without frozen parameters.
 
-    They are float64 where the device has that. NaN and infinity pass through: whoever makes scores of them calls
-    :func:`flat_by_layer`, which finds them.
+    They are float64 where the device has that. NaN and infinity pass through: :func:`flat_by_layer` finds
+    them.
     """
     check_samples(features, labels)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -240,7 +205,6 @@ def batches_of(
 
 
 def check_samples(features: torch.Tensor, labels: torch.Tensor) -> None:
-    """Raise ParameterError for no samples, or lengths that differ."""
     if len(features) == 0:
         raise ParameterError("client has no data: sensitivity needs at least one sample")
     if len(labels) != len(features):
@@ -249,7 +213,6 @@ def check_samples(features: torch.Tensor, labels: torch.Tensor) -> None:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and every module back into its own mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -292,15 +255,10 @@ def taylor_sensitivity(
     batch_size: int = 1000,
     loss: Loss | None = None,
 ) -> npt.NDArray[np.float32]:
-    """``|w * gradient|`` of the mean cross-entropy over all samples (SenseCrypt, eq. 2).
+    """Return ``|w * gradient|`` (P,) of the mean loss over all samples (SenseCrypt, eq. 2).
 
-    How much the loss would change if a parameter were zero, to first order. The samples, the batch size, the loss, the
-    model's mode and the errors are those of :func:`full_batch_gradient`. Too large for float32 may be the score alone.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        Scores, non-negative, not normalised; zero where a parameter is zero, frozen or unused.
+    That is how much the loss would change if a parameter were zero, to first order. Else as
+    :func:`full_batch_gradient`.
     """
     layout = parameter_layout(model)
     gradients = gradient_by_layer(model, features, labels, batch_size, loss)
@@ -317,37 +275,13 @@ def mean_over_samples(
     score: Score,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Mean over samples of ``score`` of each sample's gradient.
+    """Return the mean (P,) over samples of ``score`` of each sample's gradient.
 
-    In a chain of ordinary layers under the cross-entropy (:class:`shieldfl.learning.scores.LayerChain`) it costs
-    little more than one backward pass, in other models several, by torch.func.
-
-    The model is evaluated as it is, in evaluation mode (BatchNorm uses its running statistics, since a
-    statistic of the batch would mix samples), and handed back in the mode it came in.
-
-    Parameters
-    ----------
-    model, features, labels
-        As for :func:`shieldfl.learning.scores.full_batch_gradient`.
-    batch_size : int
-        Samples differentiated at once; memory grows by P floats for each.
-    score : callable
-        ``torch.abs`` or ``torch.square``: of a product it is the product of its factors' scores.
-    loss : callable, optional
-        In the place of the cross-entropy.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        Zero where a parameter is frozen.
-
-    Raises
-    ------
-    ParameterError
-        For no samples, a batch size below 1, lengths that differ, labels that the model has no outputs for, and a
-        model that cannot be differentiated so.
-    RangeError
-        If a mean is NaN, infinite or too large for float32; the message names the layer.
+    Zero where a parameter is frozen. In a :class:`LayerChain` under the cross-entropy it costs little more
+    than one backward pass, in other models several, by torch.func. BatchNorm uses its running statistics,
+    since a statistic of the batch would mix samples. Memory grows by P floats for each of the ``batch_size``
+    samples that are differentiated at once. Raises as :func:`full_batch_gradient`, and ParameterError for a
+    model that cannot be differentiated so.
     """
     layout = parameter_layout(model)
     chain = LayerChain.of(model) if loss is None and labels.dim() == 1 else None
@@ -399,8 +333,7 @@ def each_gradient(
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield the gradients of one batch of samples after the other, float32 (B, *shape) by the name of each parameter.
 
-    Frozen parameters are left out. Arguments and ParameterErrors are those of :func:`mean_over_samples`; the model
-    is in evaluation mode until all is yielded.
+    Frozen parameters are left out; the model is in evaluation mode until all is yielded.
     """
     check_samples(features, labels)
     gradients = gradients_of_samples(model, loss)
@@ -416,20 +349,13 @@ def label_sensitivity(
     batch_size: int = 32,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Mean over samples of the absolute value of the sample's gradient (FedML-HE's privacy map).
+    """Return the mean (P,) over samples of the absolute value of the sample's gradient (FedML-HE's privacy map).
 
-    Source: Jin et al. 2023, "FedML-HE". The sensitivity of w_m is |d/dy (dl/dw_m)|. The cross-entropy
-    l = -sum_k y_k log p_k is linear in the label vector y, so that the component of the true class c is
-    |dl/dw_m| at the one-hot y itself: d/dy_c (dl/dw_m) = -d(log p_c)/dw_m. What is defined by second derivatives, one
-    backward pass for each parameter, is thus the sample's own gradient, and all parameters take one pass.
-
-    The samples, the batch size, the model's mode and the errors are those of
-    :func:`mean_over_samples`. Raises ParameterError for another loss than the cross-entropy, too.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        Sensitivities, non-negative; zero where a parameter is frozen.
+    Source: Jin et al. 2023, "FedML-HE". The sensitivity of w_m is |d/dy (dl/dw_m)|. The cross-entropy l =
+    -sum_k y_k log p_k is linear in the label vector y, so that the component of the true class c is |dl/dw_m|
+    at the one-hot y itself: d/dy_c (dl/dw_m) = -d(log p_c)/dw_m. What is defined by second derivatives, one
+    backward pass for each parameter, is thus the sample's own gradient. Raises as :func:`mean_over_samples`,
+    and ParameterError for another loss than the cross-entropy.
     """
     if loss is not None:
         raise ParameterError(
@@ -443,11 +369,6 @@ class FisherAccumulator:
 
     Call :meth:`update` after each ``backward()`` and before the gradients are cleared, or :meth:`take` with what
     all of them sum to. Accumulation is in float32, on the model's device, one fused pass over the gradients.
-
-    Parameters
-    ----------
-    layout : ParameterLayout
-        Layout of the models that will be passed to :meth:`update`.
     """
 
     def __init__(self, layout: ParameterLayout) -> None:
@@ -458,19 +379,13 @@ class FisherAccumulator:
 
     @property
     def updates(self) -> int:
-        """Number of mini-batches accumulated so far."""
         return self._updates
 
     def update(self, model: nn.Module) -> None:
-        """Add the gradients that the model holds now.
+        """Add the gradients that the model holds now: none, of a frozen or unused parameter, counts as zero.
 
-        A parameter without a gradient (frozen, or unused in this batch) counts as gradient zero. NaN and
-        infinity are found by :meth:`scores`: no sum ever loses them again, so looking once is enough.
-
-        Raises
-        ------
-        ParameterError
-            If the model has another layout than the accumulator, or holds no gradient at all.
+        NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for
+        a model of another layout, or without any gradient.
         """
         pairs = [(view, one.grad) for view, one in self._views_of(model) if one.grad is not None]
         if not pairs:
@@ -491,15 +406,9 @@ class FisherAccumulator:
         self._updates += updates
 
     def scores(self) -> FloatVector:
-        """Return the square of the mean over all updates, float32 of shape (P,), non-negative.
+        """Return the square of the mean over all updates, float32 (P,).
 
-        Raises
-        ------
-        ParameterError
-            If there was no update.
-        RangeError
-            If a gradient was NaN or infinite, or its square too large for float32; the message names the
-            layer.
+        Raises ParameterError without any, RangeError.
         """
         if self._updates == 0:
             raise ParameterError("no gradient was accumulated: call update() after each backward()")
@@ -535,16 +444,7 @@ def full_batch_fisher(
     batch_size: int = 1000,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Square of the gradient of the mean cross-entropy over all samples (SelectiveShield, eq. 12).
-
-    The samples, the batch size, the loss, the model's mode and the errors are those of
-    :func:`shieldfl.learning.scores.full_batch_gradient`. Too large for float32 may be the square alone.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        Scores, non-negative; zero where a parameter is frozen or unused.
-    """
+    """Return the square (P,) of the gradient of the mean loss over all samples (SelectiveShield, eq. 12)."""
     layout = parameter_layout(model)
     gradients = gradient_by_layer(model, features, labels, batch_size, loss)
     squares = {name: gradient.square() for name, gradient in gradients.items()}
@@ -558,44 +458,15 @@ def per_sample_fisher(
     batch_size: int = 32,
     loss: Loss | None = None,
 ) -> FloatVector:
-    """Mean of per-sample squared gradients of the cross-entropy (SelectiveShield, eq. 3).
-
-    The samples, the batch size, the loss, the model's mode and the errors are those of
-    :func:`shieldfl.learning.scores.mean_over_samples`.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        Scores, non-negative; zero where a parameter is frozen.
-    """
+    """Return the mean (P,) of per-sample squared gradients of the loss (SelectiveShield, eq. 3)."""
     return mean_over_samples(model, features, labels, batch_size, torch.square, loss)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
-    """Min-max each layer (parameter tensor) to [0, 1] (SelectiveShield, eq. 13).
+    """Min-max each layer (parameter tensor) of scores (P,) to [0, 1], in a new array (SelectiveShield, eq.
 
-    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected.
-
-    Parameters
-    ----------
-    scores : ndarray of float32, shape (P,)
-        Non-negative sensitivities.
-    layout : ParameterLayout
-        Says where each layer lies.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        A new array; the input is unchanged.
-
-    Raises
-    ------
-    ArrayTypeError
-        If the scores are not float32 of one dimension.
-    ParameterError
-        If their number is not that of the layout.
-    RangeError
-        If a layer holds NaN or infinity; the message names it.
+    13). A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises
+    ArrayTypeError, ParameterError, and RangeError, which names the layer, for NaN or infinity.
     """
     if scores.dtype != np.float32 or scores.ndim != 1:
         raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")

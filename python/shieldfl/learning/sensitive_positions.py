@@ -9,12 +9,9 @@ from shieldfl.errors import ParameterError
 
 
 def sensitive_positions(normalised: NDArray[np.float32], threshold: float) -> NDArray[np.bool_]:
-    """Choose the positions whose normalised score is strictly greater than the threshold.
+    """Choose the positions (P,) whose normalised score is strictly above a threshold in [0, 1] (SelectiveShield, eq.
 
-    Source: SelectiveShield, eq. 14. The scores are float32 of shape (P,), those of each layer normalised to [0, 1].
-
-    Returns a bool array of shape (P,). A threshold of 1 selects nothing; one outside [0, 1], or NaN, is a
-    ``ParameterError``.
+    14).
     """
     if not 0.0 <= threshold <= 1.0:
         raise ParameterError("the sensitivity threshold must lie in [0, 1]")

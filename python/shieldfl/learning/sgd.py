@@ -52,35 +52,16 @@ def train_locally(
 
     Parameters
     ----------
-    model : nn.Module
-        Features to outputs, a classifier by default; is changed.
-    features : tensor, shape (N, ...)
-        Samples, on the model's device.
-    labels : tensor, shape (N, ...)
-        Targets, by default int64, the class of each sample; same device.
-    settings : TrainingSettings
-        Hyperparameters; with an optimizer of one's own, the number of epochs and the batch size alone.
-    seed : int
-        Decides the order of the samples in every epoch.
-    gradients : FisherAccumulator, optional
-        Takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD has
-        made of them, once at the end. The latter where all modules are torch's and move no parameter by themselves.
-    loss : callable, optional
-        In the place of the cross-entropy.
-    optimizer : callable, optional
-        Takes the trained parameters and returns a torch optimizer, new for each call of this.
-    clock : StageClock, optional
-        Charged with what it takes to take gradients up, as the stage ``score``.
+    features, labels : samples and targets (N, ...), on the model's device; labels int64 by default.
+    settings : with an optimizer of one's own, the number of epochs and the batch size alone.
+    gradients : takes up the gradients of all steps: after each backward pass or, where their sum follows from what SGD
+        has made of them, once at the end. The latter where all modules are torch's and move no parameter by themselves.
+    loss : in the place of the cross-entropy.
+    optimizer : takes the trained parameters and returns a torch optimizer, new for each call of this.
+    clock : charged with what it takes to take gradients up, as the stage ``score``.
 
-    Returns
-    -------
-    float
-        Mean loss over the samples of the last epoch. NaN or infinity means that training diverged.
-
-    Raises
-    ------
-    ParameterError
-        If the client has no data, or not as many labels as samples.
+    Returns the mean loss over the samples of the last epoch; NaN or infinity means that training diverged.
+    Raises ParameterError for no data, and not as many labels as samples.
     """
     samples = _count(features, labels)
     generator = torch.Generator().manual_seed(seed)
@@ -106,8 +87,6 @@ def train_locally(
 
 @dataclass(frozen=True)
 class _Taking:
-    """Who takes up a model's gradients, and the clock that is charged for it."""
-
     model: nn.Module
     gradients: FisherAccumulator
     clock: StageClock
@@ -115,7 +94,6 @@ class _Taking:
     """Whether nothing but steps moves parameters, so that these tell what gradients summed to."""
 
     def each(self) -> None:
-        """Take up the gradients that the model holds now."""
         with self.clock.stage("score"):
             self.gradients.update(self.model)
 
@@ -154,20 +132,21 @@ class _Sgd:
         self._steps += 1
         if self._taking is not None and not self._sums_follow:
             self._taking.each()
-        moved = [
-            (parameter, parameter.grad, place)
-            for place, parameter in enumerate(self._parameters)
-            if parameter.grad is not None
-        ]
-        parameters: list[torch.Tensor] = [one for one, _, _ in moved]
-        directions = [gradient for _, gradient, _ in moved]
+        parameters: list[torch.Tensor] = []
+        directions: list[torch.Tensor] = []
+        places: list[int] = []
+        for place, parameter in enumerate(self._parameters):
+            if parameter.grad is not None:
+                parameters.append(parameter)
+                directions.append(parameter.grad)
+                places.append(place)
         if settings.weight_decay:
             directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
         if settings.momentum:
-            directions = self._velocities_after(directions, [place for _, _, place in moved])
+            directions = self._velocities_after(directions, places)
         torch._foreach_add_(parameters, directions, alpha=-settings.learning_rate)
-        for parameter in parameters:
-            parameter.grad = None
+        for one in parameters:
+            one.grad = None
 
     def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
         """Return the velocities that these directions give at these places.
@@ -175,19 +154,19 @@ class _Sgd:
         A parameter's first direction is its first velocity: a copy of it, since gradients of several parameters may lie
         in one memory; what weight decay has made of one does not.
         """
-        later = [
-            (self._velocities[place], one)
-            for one, place in zip(directions, places, strict=True)
-            if place in self._velocities
-        ]
-        if later:
-            velocities = [velocity for velocity, _ in later]
+        velocities: list[torch.Tensor] = []
+        added: list[torch.Tensor] = []
+        for one, place in zip(directions, places, strict=True):
+            if place in self._velocities:
+                velocities.append(self._velocities[place])
+                added.append(one)
+        if velocities:
             torch._foreach_mul_(velocities, self._settings.momentum)
-            torch._foreach_add_(velocities, [one for _, one in later])
+            torch._foreach_add_(velocities, added)
         for one, place in zip(directions, places, strict=True):
             if place not in self._velocities:
                 self._velocities[place] = one if self._settings.weight_decay else one.clone()
-        return [self._velocities[place] for place in places]
+        return list(map(self._velocities.__getitem__, places))
 
     @torch.no_grad()
     def end(self) -> None:
@@ -211,8 +190,6 @@ class _Sgd:
 
 
 class _Own:
-    """An optimizer that is not ours, over the parameters that are trained."""
-
     def __init__(self, model: nn.Module, make: MakeOptimizer, taking: _Taking | None) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._taking = taking
@@ -232,10 +209,10 @@ class _Own:
 def evaluate(
     model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = EVALUATION_BATCH
 ) -> float:
-    """Return the share of targets that the model classifies correctly, in [0, 1]: of samples, or of their pixels.
+    """Return the share of targets that the model classifies correctly, in [0, 1].
 
-    Evaluated in evaluation mode without gradients; the model is handed back in the mode it came in.
-    ``ParameterError`` for no samples, a number of labels that differs, or a batch size below 1.
+    Of samples, or of their pixels. In evaluation mode without gradients; the model is handed back in the mode
+    it came in. ParameterError for no samples.
     """
     _count(features, labels)
     correct = 0

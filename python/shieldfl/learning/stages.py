@@ -30,16 +30,13 @@ class StageClock:
             self._inner = outer_inner + elapsed
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Add what another clock took."""
         for name, spent in seconds.items():
             self._seconds[name] += spent
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of every stage since they were taken last."""
         return dict(self._seconds)
 
     def take(self) -> dict[str, float]:
-        """Return the seconds of every stage since the last call, and start again from zero."""
         seconds = self.seconds()
         self._seconds.clear()
         return seconds

@@ -62,7 +62,6 @@ def _walked(tree: Mapping[Any, Any], head: str) -> Iterator[tuple[str, Any]]:
 
 
 def is_module(model: Any) -> bool:
-    """Say whether it is a torch module."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -73,18 +72,15 @@ def _is_array(value: Any) -> bool:
 
 
 def is_frozen(leaf: Any) -> bool:
-    """Say whether it is a parameter that is not trained."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad
 
 
 def is_trained(leaf: Any) -> bool:
-    """Say whether it is a tensor that says of itself that it is trained."""
     return getattr(leaf, "requires_grad", False) is True
 
 
 def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
-    """Raise ParameterError for arrays of which nothing says whether they are frozen: a state dict's, or NumPy's."""
     torch = sys.modules.get("torch")
     for name, leaf in leaves.items():
         says = torch is not None and isinstance(leaf, torch.nn.Parameter)
@@ -104,14 +100,13 @@ def dtype_of(leaf: Any) -> str:
 
 @cache
 def _name_of(dtype: Any) -> str:
-    """Return the name of one of torch's dtypes, which takes microseconds to write."""
     return str(dtype).removeprefix("torch.")
 
 
 def is_float(name: str, leaf: Any) -> bool:
-    """Say whether it is of floats that can be encrypted; integers, truth values and extra state are not.
+    """Say whether it is of floats that can be encrypted.
 
-    Raises ArrayTypeError, by its name, for every other dtype, and for floats that are no plain memory of numbers.
+    Raises ArrayTypeError, by its name, for every other dtype.
     """
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
@@ -143,9 +138,9 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves have in common where they are the same numbers in the same memory; None for no memory.
+    """Return what two leaves have in common where they are the same numbers in the same memory.
 
-    What it returns is to be compared only while the leaves are there.
+    None for no memory.
     """
     if not _is_array(leaf) or _obstacle(leaf):
         return None
@@ -160,13 +155,11 @@ def memory_of(leaf: Any) -> Hashable:
 
 
 def check_present(name: str, leaf: Any) -> None:
-    """Raise ArrayTypeError for a tensor that has a shape and no values."""
     if not isinstance(leaf, np.ndarray) and leaf.is_meta:
         raise ArrayTypeError(f"{name!r} is a tensor on the device meta, without values: load the model first")
 
 
 def check_writable(name: str, leaf: Any) -> None:
-    """Raise ParameterError for an array whose values cannot be set one by one."""
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
     overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
     if overlaps and 0 not in leaf.shape:
@@ -178,7 +171,6 @@ def check_writable(name: str, leaf: Any) -> None:
 
 
 def check_contiguous(name: str, leaf: Any) -> None:
-    """Raise ParameterError for an array that does not lie in memory in the order of its values."""
     if not (leaf.flags.c_contiguous if isinstance(leaf, np.ndarray) else leaf.is_contiguous()):
         raise ParameterError(f"{name!r} does not lie in memory in its order: pass a contiguous array")
 
@@ -209,7 +201,6 @@ def as_it_lies(leaf: Any, dtype: Any) -> NDArray[Any] | None:
 
 
 def same_values(one: Any, other: Any) -> bool:
-    """Say whether two arrays of floats are of one shape and equal, where NaN equals NaN."""
     return np.array_equal(array_of(one), array_of(other), equal_nan=True)
 
 
@@ -243,7 +234,6 @@ def _scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None
 
 
 def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
-    """Return opened values as the numbers that :func:`scale_into` divided by 2**exponent, float64."""
     with np.errstate(over="ignore"):
         numbers: NDArray[np.float64] = np.ldexp(values.astype(np.float64, copy=False), exponent)
     return numbers
@@ -275,7 +265,6 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
 
 
 def copied(leaf: Any) -> Any:
-    """Return a copy of whatever a model holds, arrays and extra state, which shares no memory with it."""
     if hasattr(leaf, "detach"):
         import torch
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.models.leaves import (
-    FLOATS,
     as_it_lies,
     check_apart,
     check_frozen_are_known,
@@ -44,10 +43,7 @@ Pattern = str | re.Pattern[str]
 
 
 def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
-    """Return the names that one of the patterns matches.
-
-    Raises ParameterError for a pattern that matches none, and where there is no pattern.
-    """
+    """Return the names that one of the patterns matches. Raises ParameterError for one that matches none."""
     given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
     texts = isinstance(given, Iterable) and all(
         isinstance(getattr(one, "pattern", one), str) for one in given
@@ -80,7 +76,7 @@ class Place:
 
     name: str
     shape: tuple[int, ...]
-    dtype: str
+    dtype: Literal["float32", "float64", "float16", "bfloat16"]
     exponent: int
     """Its values are divided by two to this before they are encrypted, and multiplied afterwards."""
     aliases: tuple[str, ...]
@@ -88,49 +84,24 @@ class Place:
 
     @property
     def size(self) -> int:
-        """How many values it has."""
         return math.prod(self.shape)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of its names, the first one first."""
         return (self.name, *self.aliases)
 
-    @classmethod
-    def from_json(cls, read: Any) -> Place:
-        """Make it of the dict of its fields that JSON has. Raises ValueError, TypeError or KeyError."""
-        (name,), (dtype,) = _texts([read["name"]]), _texts([read["dtype"]])
-        shape = _listed(read["shape"])
-        if dtype not in FLOATS or len(shape) > _MOST_DIMENSIONS:
-            raise ValueError("no dtype or no shape that a layout's arrays have")
-        sizes = tuple(_natural(size, 2**63 - 1) for size in shape)
-        return cls(name, sizes, dtype, _natural(read["exponent"], _MOST_EXPONENT), _texts(read["aliases"]))
 
-
-def _texts(read: Any) -> tuple[str, ...]:
-    """Check that what JSON has is a list of texts. Raises ValueError."""
-    listed = _listed(read)
-    if not all(isinstance(one, str) for one in listed):
-        raise ValueError("not a list of texts")
-    return tuple(listed)
-
-
-def _listed(read: Any) -> list[Any]:
-    if not isinstance(read, list):
-        raise ValueError("not a list")
-    return read
-
-
-def _natural(read: Any, most: int) -> int:
-    if type(read) is not int or not 0 <= read <= most:
-        raise ValueError("no whole number, or one that nothing has")
-    return read
+@dataclass(frozen=True)
+class _WrittenLayout:
+    version: Literal[1]
+    places: tuple[Place, ...]
+    apart: tuple[str, ...]
 
 
 def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Return, by name, the least power of two that brings values of a range down to ``limit`` or below; 0 if absent.
+    """Return the least power of two that brings values of a range down to ``limit``, by name.
 
-    Raises ParameterError for a number that is none above 0, a pattern that matches nothing, and too large a range.
+    Raises ParameterError.
     """
     if not isinstance(ranges, Mapping):
         raise ParameterError("ranges is a dict: for each glob the largest magnitude")
@@ -233,7 +204,7 @@ class ModelLayout:
             if chosen and is_float(name, leaf):
                 shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
-                places.append(Place(name, shape, dtype_of(leaf), exponent, tuple(aliases)))
+                places.append(Place(name, shape, cast(Any, dtype_of(leaf)), exponent, tuple(aliases)))
         placed = {name for place in places for name in place.names}
         layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
         layout.check_apart(leaves)
@@ -249,52 +220,45 @@ class ModelLayout:
 
     @property
     def size(self) -> int:
-        """How many values P are encrypted."""
         return sum(place.size for place in self.places)
 
     @property
     def vector_dtype(self) -> type[np.float32] | type[np.float64]:
-        """Of the vector: float64 where one of the arrays is."""
         return np.float64 if any(place.dtype == "float64" for place in self.places) else np.float32
 
     @property
     def parameters(self) -> ParameterLayout:
-        """Names, shapes and offsets alone."""
         return ParameterLayout.of((place.name, place.shape) for place in self.places)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: the same for layouts that are the same in all they have.
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits.
 
-        That is, in their order, the encrypted arrays: each one's name, other names, shape, dtype and power of two that
-        it is scaled by; then the names of what stays apart. It says nothing of values, and nothing of which patterns,
-        ranges or kind of model a layout was made of.
+        Of names, shapes, dtypes and scales, and of no values.
         """
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Encode."""
         places = [asdict(place) for place in self.places]
         return json.dumps({"version": _VERSION, "places": places, "apart": self.apart}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> ModelLayout:
-        """Read what :meth:`to_json` wrote. Raises WireFormatError."""
+        import msgspec
+
         try:
-            read = json.loads(text)
-            version, places, apart = read["version"], read["places"], read["apart"]
-            if type(version) is int and version == _VERSION:
-                layout = cls(tuple(Place.from_json(one) for one in places), _texts(apart))
-            else:
-                layout = None
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            read = msgspec.json.decode(text, type=_WrittenLayout)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
-        if layout is None:
-            raise WireFormatError(
-                "the layout is of another version of shieldfl: install the same one everywhere"
-            )
+        layout = cls(read.places, read.apart)
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
-        if len(names) != len(set(names)) or not 0 < layout.size <= _MOST_POSITIONS:
+        if (
+            len(names) != len(set(names))
+            or not 0 < layout.size <= _MOST_POSITIONS
+            or not all(0 <= place.exponent <= _MOST_EXPONENT for place in layout.places)
+            or any(min(place.shape, default=0) < 0 for place in layout.places)
+            or any(len(place.shape) > _MOST_DIMENSIONS for place in layout.places)
+        ):
             raise WireFormatError(
                 "this is no layout that a model has: names come twice, or there are no values, or too many"
             )
@@ -303,10 +267,9 @@ class ModelLayout:
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
-        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
-        for arrays that are missing, unknown or of another shape, and for names of one tensor that have other values
-        each; ArrayTypeError for what are no floats, or have no values; RangeError for a float64 that the vector's
-        float32 cannot hold. Each names it.
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises
+        ParameterError for other arrays, shapes or values under names of one tensor; ArrayTypeError for what
+        are no floats, or have no values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
         vector = np.empty(self.size, self.vector_dtype)
         leaves = self.arrays_of(model)
@@ -340,17 +303,10 @@ class ModelLayout:
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
 
-        Parameters
-        ----------
-        model : of this layout: where it is not encrypted, or not chosen, its values stay.
-        values : (P,), or one for each position of the mask, as decryption gives them; divided already where they are to
-            be a mean.
-        mask : that the values were encrypted under.
-
-        Returns new arrays, or tensors, of the model's dtypes and devices, in its order: what stays apart is copied, so
-        that nothing shares memory with the model. Values that the mask did not choose stay bit for bit.
-        ``module.load_state_dict`` takes them. Raises as :meth:`flatten`, and ParameterError for another number of
-        values.
+        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
+        mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
+        with it; what the mask did not choose stays bit for bit. ``module.load_state_dict`` takes them. Raises
+        as :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
@@ -413,22 +369,20 @@ class ModelLayout:
             copy_into(target, source)
 
     def check_apart(self, arrays: Mapping[str, Any]) -> None:
-        """Raise ParameterError for arrays of the layout that share memory otherwise than as one under several names."""
         placed = {name for place in self.places for name in place.names}
         check_apart((name, array) for name, array in arrays.items() if name in placed)
 
     def mask(self, *patterns: Pattern) -> Mask:
-        """Choose all positions of the arrays that are called so: names, globs or compiled regular expressions.
+        """Choose all positions of the arrays that are called so.
 
-        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError for
-        a pattern that no encrypted array's name matches, and where there is none.
+        Names, globs or compiled regular expressions. Masks by position mix with it: ``layout.mask("head.*") |
+        sf.Mask.from_bool(...)``. Raises ParameterError.
         """
         names = {name: place for place in self.places for name in place.names}
         chosen = {names[name] for name in _matching(names, patterns)}
         return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
 
     def slices(self) -> Iterator[tuple[str, slice]]:
-        """Yield the name of each array and its slice of the vector, in order."""
         return self.parameters.slices()
 
     def _pieces(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None) -> list[NDArray[Any]]:
@@ -443,10 +397,7 @@ class ModelLayout:
         return pieces
 
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
-        """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`.
-
-        ``overwritten``: names of one tensor may have other values each.
-        """
+        """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`."""
         leaves = named_leaves(model)
         _check_fit(self.places, self.apart, leaves, overwritten=overwritten)
         return leaves
@@ -458,10 +409,9 @@ _MOST_SHOWN = 10
 def _check_fit(
     places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any], *, overwritten: bool
 ) -> None:
-    """Raise ParameterError for arrays by name that are not those of a layout; the message has all differences.
+    """Raise ParameterError, or ArrayTypeError, for arrays that are not those of a layout.
 
-    ArrayTypeError where they are of dtypes alone, and, by its name, for an array that cannot be encrypted at all.
-    ``overwritten``: names of one tensor may have other values each.
+    The message has all differences.
     """
     known = {name for place in places for name in place.names} | set(apart)
     other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]

@@ -28,8 +28,6 @@ from shieldfl.models.parameter_layout import ParameterLayout
 
 @dataclass(frozen=True)
 class _Piece:
-    """What of one array is in a part."""
-
     place: Place
     start: int
     """Where in the array it begins; ``stop`` is behind its end."""
@@ -62,21 +60,16 @@ class ModelParts:
         self.most_values = as_count(most_values, "most_values")
 
     def __len__(self) -> int:
-        """Return how many parts there are."""
         return (self.layout.size + self.most_values - 1) // self.most_values
 
     def size(self, number: int) -> int:
-        """Return how many values a part has. Raises ParameterError for one that there is not."""
         part = as_unsigned(number, "a part's number")
         if part >= len(self):
             raise ParameterError(f"there is no part {part} of {len(self)}")
         return min(self.most_values, self.layout.size - part * self.most_values)
 
     def positions(self, number: int, mask: Mask | None = None) -> Mask:
-        """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,).
-
-        Of many parts :meth:`positions_of_each` is faster.
-        """
+        """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,)."""
         if mask is None:
             return Mask.full(self.size(number))
         return Mask.from_bool(self._chosen(mask)[self._slice(number)])
@@ -84,7 +77,7 @@ class ModelParts:
     def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
         """Yield each part that has something to encrypt, ascending, with its :meth:`positions`.
 
-        The mask is unpacked once for all of them, one byte for each position of the whole vector.
+        The mask is unpacked once.
         """
         chosen = None if mask is None else self._chosen(mask)
         for number in self._numbers(chosen):
@@ -94,7 +87,6 @@ class ModelParts:
             )
 
     def numbers(self, mask: Mask | None = None) -> list[int]:
-        """Return the parts that have something to encrypt, ascending."""
         return self._numbers(None if mask is None else self._chosen(mask))
 
     def _numbers(self, chosen: NDArray[np.bool_] | None) -> list[int]:

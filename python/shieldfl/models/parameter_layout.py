@@ -15,16 +15,9 @@ from shieldfl.errors import ParameterError, RangeError
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Where each parameter tensor ("layer") lies in the flat vector.
+    """Where each parameter tensor ("layer") lies in the flat vector: a shared (tied) one appears once.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names as in ``model.named_parameters()``; a shared (tied) tensor appears once.
-    shapes : tuple of tuple of int
-        Shape of each tensor.
-    offsets : tuple of int
-        ``len(names) + 1`` ascending positions; tensor i covers ``offsets[i]`` up to ``offsets[i + 1]``.
+    Tensor i covers ``offsets[i]`` up to ``offsets[i + 1]``: there is one offset more than names and shapes.
     """
 
     names: tuple[str, ...]
@@ -33,17 +26,11 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Self:
-        """Return where tensors of these names and shapes lie, one behind the other."""
-        pairs = tuple(shapes)
-        return cls(
-            tuple(name for name, _ in pairs),
-            tuple(shape for _, shape in pairs),
-            tuple(accumulate((math.prod(shape) for _, shape in pairs), initial=0)),
-        )
+        names, sizes = zip(*pairs, strict=True) if (pairs := tuple(shapes)) else ((), ())
+        return cls(names, sizes, tuple(accumulate(map(math.prod, sizes), initial=0)))
 
     @property
     def size(self) -> int:
-        """Number of parameters P."""
         return self.offsets[-1]
 
     def slices(self) -> Iterator[tuple[str, slice]]:

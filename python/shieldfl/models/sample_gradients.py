@@ -37,10 +37,7 @@ def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tenso
 
 
 def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the samples; of the cross-entropy for None.
-
-    Of a loss that weighs samples by each other, it is of those that come together here.
-    """
+    """Return the sum over the samples; of the cross-entropy for None."""
     from torch.nn.functional import cross_entropy
 
     if loss is None:
@@ -63,23 +60,14 @@ SampleGradients = Callable[
 def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGradients:
     """Return what differentiates the loss of each sample alone, by torch.func.
 
-    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient depends
-    on another sample, and a gradient counts all uses of a parameter. What draws at random draws for each sample anew.
-    A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does with them is not bounded.
+    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient
+    depends on another sample, and a gradient counts all uses of a parameter. What draws at random draws for
+    each sample anew. A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does
+    with them is not bounded.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Features to outputs, one tensor. Its parameters and buffers are read in each call, and it gets no gradient.
-    loss : callable, optional
-        In the place of the cross-entropy.
-
-    Returns
-    -------
-    callable
-        Takes features (B, ...) and targets (B, ...), B at least 1. Returns by the name of each trained parameter
-        its gradients, (B, ...), then the losses (B,) and the outputs (B, ...). Raises ParameterError, which names the
-        layer, where torch.func cannot differentiate the model or its loss.
+    It takes features and targets (B, ...), B at least 1. It returns gradients (B, ...) by the name of each
+    trained parameter, losses (B,) and outputs (B, ...). Raises ParameterError, which names the layer, where
+    torch.func cannot differentiate the model or its loss.
     """
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     trained = {name: parameter.detach() for parameter, name in names.items()}
@@ -118,10 +106,9 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 def batch_gradients(
     model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None
 ) -> tuple[dict[str, torch.Tensor | None], torch.Tensor]:
-    """Return the gradients of the mean of the samples' own losses, by autograd, and the outputs (B, ...).
+    """Return the gradients of the mean of the samples' own losses by trained parameter, None for unused.
 
-    The gradients go by the name of each trained parameter. None stands for a parameter that the loss does not depend
-    on.
+    The outputs.
     """
     outputs = model(features)
     mean = separate_loss(loss, outputs, targets)
@@ -133,7 +120,6 @@ def batch_gradients(
 
 
 def check_all_used(gradients: Mapping[str, torch.Tensor | None]) -> None:
-    """Raise ParameterError for a trained parameter that :func:`batch_gradients` has found no gradient of."""
     unused = [name for name, gradient in gradients.items() if gradient is None]
     if unused:
         raise ParameterError(
@@ -152,13 +138,11 @@ def check_samples_apart(
 ) -> None:
     """Raise ParameterError unless a model treats two and three samples together as it treats each alone.
 
-    The first three samples are tried, in the mode that the model is in. Outputs and gradients of a batch are compared
-    with those of each sample alone, with one seed for what draws at random. Of a model that draws in another order for
-    a batch, they are compared in evaluation mode, and each sample's outputs beside different others in the model's own.
-    With ``need_all`` each trained parameter must have a gradient.
-
-    The message names the parameter, buffer or layer that fails. The model is not changed, and torch's generator is as
-    it was.
+    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what
+    draws at random. Of a model that draws in another order for a batch, they are compared in evaluation mode,
+    and each sample's outputs beside different others in the model's own. With ``need_all`` each trained
+    parameter must have a gradient. The message names the parameter, buffer or layer that fails; neither the
+    model nor torch's generator is changed.
     """
     on = features.device
     devices = [on.index or 0] if on.type == "cuda" else []
@@ -175,7 +159,6 @@ def check_samples_apart(
 
 
 def _check_keeps_nothing(model: nn.Module, features: torch.Tensor) -> bool:
-    """Raise ParameterError for a model that a batch changes; return whether it draws at random."""
     before = {name: one.clone() for name, one in model.named_buffers() if one.is_floating_point()}
     outputs = [_seeded_outputs(model, features, seed) for seed in (0, 0, 1)]
     for name, buffer in model.named_buffers():
@@ -192,7 +175,6 @@ def _check_keeps_nothing(model: nn.Module, features: torch.Tensor) -> bool:
 
 
 def _check_neighbours(model: nn.Module, features: torch.Tensor) -> None:
-    """Raise ParameterError where a sample's outputs depend on which others it is with, what is drawn being alike."""
     for seed in (0, 1):
         together = _seeded_outputs(model, features, seed)
         for place in range(len(features)):
@@ -240,7 +222,6 @@ def _check_beside(
     loss: Loss | None,
     alone: Mapping[str, torch.Tensor],
 ) -> None:
-    """Raise ParameterError where a sample's gradients depend on the others: a custom function may have its own vmap."""
     features, targets = batch
     for place in range(len(features)):
         same = [place] * len(features)
@@ -341,12 +322,10 @@ def named_failures(
 
 
 def first_line(error: Exception) -> str:
-    """Return an error's kind and the beginning of what it says."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 
 
 def where_raised(error: Exception, model: nn.Module) -> str:
-    """Name the layer that raised an error, by the innermost frame that is a method of one."""
     layers, raised_in, trace = set(map(id, model.modules())), model, error.__traceback__
     while trace is not None:
         owner = trace.tb_frame.f_locals.get("self")
@@ -357,7 +336,6 @@ def where_raised(error: Exception, model: nn.Module) -> str:
 
 
 def _why_no_labels(model: nn.Module, batch: torch.Tensor, targets: torch.Tensor) -> str | None:
-    """Say which of a classifier's labels there is no output for; None where there is one for each."""
     with suppress(Exception), torch.no_grad():
         classes = model(batch).shape[1]
         wrong = targets[(targets < 0) | (targets >= classes)]

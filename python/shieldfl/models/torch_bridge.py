@@ -34,12 +34,7 @@ _Named = Sequence[tuple[str, torch.Tensor]]
 def parameter_layout(model: nn.Module) -> ParameterLayout:
     """Describe the flat vector of a model's parameters.
 
-    Raises
-    ------
-    ParameterError
-        If the model has no parameters.
-    ArrayTypeError
-        If a parameter is not float32.
+    Raises ParameterError for none, ArrayTypeError unless float32.
     """
     return _layout_of(_named_parameters(model))
 
@@ -55,41 +50,24 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 def flatten(model: nn.Module) -> FloatVector:
-    """Copy all parameters into one new vector, float32 of shape (P,), wherever the model lives.
+    """Copy all parameters into one new vector, float32 (P,), wherever the model lives.
 
-    Raises ``ParameterError`` for a model with no parameters and ``ArrayTypeError`` for one that is not
-    float32.
+    Errors as :func:`parameter_layout`.
     """
     return _gather(_named_parameters(model))
 
 
 def load_flat(model: nn.Module, vector: FloatVector) -> None:
-    """Copy a flat vector into the parameters, in place; the vector itself is left alone.
+    """Copy a vector, contiguous float32 (P,), into the parameters, in place.
 
     Everything is checked before the first parameter changes. Whether the values are finite is not checked.
-
-    Parameters
-    ----------
-    model : nn.Module
-        The model to overwrite, on any device.
-    vector : ndarray of float32, shape (P,), C-contiguous
-        Values in the order of :func:`parameter_layout`.
-
-    Raises
-    ------
-    ArrayTypeError
-        If the vector has another dtype, rank or memory layout.
-    ParameterError
-        If the vector has another size, or the model has no parameters.
+    Raises ArrayTypeError for another dtype, rank or memory layout, ParameterError for another size.
     """
     _scatter(_named_parameters(model), vector, "parameters")
 
 
 def flatten_buffers(model: nn.Module) -> FloatVector:
-    """Copy the floating-point buffers (BatchNorm's running statistics) into one float32 vector of shape (B,).
-
-    Integer buffers such as BatchNorm's batch counter are left out. B is 0 for a model without such buffers.
-    """
+    """Copy the floating-point buffers (BatchNorm's running statistics) into one float32 vector (B,), B may be 0."""
     return _gather(_named_float_buffers(model))
 
 
@@ -104,7 +82,7 @@ def _layout_of(named: _Named) -> ParameterLayout:
 
 def _named_parameters(model: nn.Module) -> _Named:
     named = _checked(list(model.named_parameters()))
-    if sum(tensor.numel() for _, tensor in named) == 0:
+    if not any(tensor.numel() for _, tensor in named):
         raise ParameterError("the model has no parameters: there is nothing to train or protect")
     return named
 

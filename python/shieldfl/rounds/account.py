@@ -21,8 +21,6 @@ _KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)
 
 @dataclass(frozen=True)
 class AccountState:
-    """What an account has come to, as plain data, of which its figures follow."""
-
     told: list[tuple[str, Any]]
     """Events in their order, each after the name of its kind."""
     remarks: dict[str, str]
@@ -32,21 +30,17 @@ class AccountState:
 
     @staticmethod
     def named(events: Iterable[PrivacyEvent]) -> list[tuple[str, Any]]:
-        """Return what ``told`` is."""
         return named(events)
 
     @staticmethod
     def events_of(named: Iterable[tuple[str, Any]]) -> list[PrivacyEvent]:
-        """Return what :meth:`named` was given. Raises WireFormatError for what is none."""
         return told_of(named, _KINDS)
 
     def to_bytes(self) -> bytes:
-        """Encode."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Read what :meth:`to_bytes` wrote. Raises WireFormatError."""
         try:
             return msgspec.msgpack.decode(data, type=cls)
         except msgspec.MsgspecError as error:
@@ -56,12 +50,8 @@ class AccountState:
 class Account:
     """Adds up reports; it never looks at a role.
 
-    Parameters
-    ----------
-    notes : what is known before the first round.
-    delta : what an epsilon belongs to; NaN for a method without noise.
-    per_draw : what every client is charged for each draw of clients; None where what they send is charged alone.
-    target_epsilon : what the noise may be charged in all; None for no limit.
+    ``per_draw`` is what every client is charged for each draw of clients, None where what they send is
+    charged alone; ``target_epsilon`` what the noise may be charged in all.
     """
 
     def __init__(
@@ -90,16 +80,13 @@ class Account:
 
     @property
     def states_epsilon(self) -> bool:
-        """Whether there is a delta, as of :attr:`Method.states_epsilon`."""
         return not math.isnan(self.delta)
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the results must know."""
         return list(self._remarks.values())
 
     def take(self, report: Report) -> None:
-        """Add what a role tells."""
         for event in report.events:
             self.book.add(event)
         for note in report.notes:
@@ -107,7 +94,6 @@ class Account:
         self.clock.add(report.seconds)
 
     def note(self, text: str) -> None:
-        """Add a remark of whoever drives the rounds."""
         self._add_note(Note(text))
 
     def _add_note(self, note: Note | Tally) -> None:
@@ -143,7 +129,6 @@ class Account:
         self.book.add(draw)
 
     def charge_release(self, noise_multiplier: float) -> None:
-        """Charge every client for a release with this multiplier, of what synthetic data were made from."""
         self.book.add(DataRelease(Noise(noise_multiplier, "sample")))
 
     def note_given_synthetic_data(self) -> None:
@@ -154,11 +139,9 @@ class Account:
         )
 
     def spent(self) -> PrivacySpent:
-        """Return what the rounds so far have spent. Raises ParameterError for an epsilon without a delta."""
         return self.book.spent(self.delta)
 
     def settings(self) -> dict[str, Any]:
-        """Return what was charged, as plain data for reports; nothing for a method without noise."""
         if not self.states_epsilon:
             return {}
         spent = self.spent()
@@ -169,7 +152,6 @@ class Account:
         }
 
     def state(self) -> AccountState:
-        """Return what the account has come to, for :meth:`restore`."""
         return AccountState(
             AccountState.named(self.book.all),
             dict(self._remarks),
@@ -179,10 +161,9 @@ class Account:
         )
 
     def restore(self, state: AccountState) -> None:
-        """Go on where another account, made with the same arguments, stood: what this one has taken is forgotten.
+        """Go on where another account, made with the same arguments, stood.
 
-        Raises WireFormatError for events of no kind, ParameterError as :meth:`PrivacyBook.add`; then nothing has
-        changed.
+        Raises WireFormatError, ParameterError.
         """
         self.book = PrivacyBook(AccountState.events_of(state.told))
         self._remarks = dict(state.remarks)

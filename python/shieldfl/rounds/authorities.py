@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping
-from os import PathLike
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.authority.authority_secrets import JointKeys
 from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import INVITED, RoundKeyCheck, digest_of_parts
-from shieldfl.authority.round_keys import MakePair, RoundKeys, RoundSigner, SessionKeys
-from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.authority.round_key_check import INVITED, digest_of_parts
+from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -35,63 +32,8 @@ from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
 
-def made_authority_keys(
-    purposes: Mapping[str, SchemeParameters[Any, Any]],
-    plan: FederationPlan,
-    positions: int,
-    most_weight: int,
-    threads: int | None,
-    store: str | PathLike[str] | None,
-    check: RoundKeyCheck | None,
-    joint: JointKeys | None = None,
-    make_pair: MakePair | None = None,
-) -> RoundSigner:
-    """Return keys of rounds, or, where clients enrol, what is shared with them.
-
-    Parameters
-    ----------
-    purposes : what is encrypted, and how.
-    plan, most_weight : of the federation.
-    positions : the most that an update has.
-    threads : for the core; None for as many as the work is worth.
-    store : the path of the memory's file, where clients enrol; None for none.
-    check : of a federation that was set up before; None makes new keys.
-    joint : where other authorities have to answer, too; for clients that enrol alone.
-    make_pair : of keys of rounds, as for :class:`RoundKeys`.
-
-    Raises what :class:`RoundKeys` or :class:`SessionKeys` refuses, and ParameterError for a store that nothing needs.
-    """
-    bounds = 1 / most_weight, 1.0
-    if any(scheme_of(own).enrols for own in purposes.values()):
-        return SessionKeys(
-            purposes,
-            plan.min_clients,
-            weight_bounds=bounds,
-            most_values=positions,
-            clients=plan.clients,
-            aggregator_opens=plan.opener == "aggregator",
-            threads=threads,
-            check=check,
-            store=store,
-            joint=joint,
-        )
-    if store is not None:
-        raise ParameterError(
-            "a store is for an authority that clients enrol with: all that this one knows is in its state"
-        )
-    return RoundKeys(
-        purposes, plan.min_clients, weight_bounds=bounds, threads=threads, make_pair=make_pair, check=check
-    )
-
-
 class Invitations:
-    """At the key authority: the clients that are asked in the newest round, which stay those that they were.
-
-    Parameters
-    ----------
-    plan : its ``min_clients`` are asked at least, and its ``max_clients`` at most; None of a round's clients means all
-        that there are.
-    """
+    """Whom the key authority asks in the newest round: they stay those that they were."""
 
     changes: ClassVar = {"_round": int, "_invited": Mask}
 
@@ -101,17 +43,15 @@ class Invitations:
         self._invited = Mask.full(plan.clients)
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for clients or a round that the plan does not have."""
         refuse_unless(0 <= self._round <= self._plan.rounds and self._invited.size == self._plan.clients)
         fewest, most = self._plan.min_clients, self._plan.most_participants
         # Before the first round all are, however many may be asked in one.
         refuse_unless(fewest <= self._invited.count and (self._round == 0 or self._invited.count <= most))
 
     def settled(self, round_number: int, clients: Iterable[int] | None) -> Mask:
-        """Return whom a round asks; nothing changes before :meth:`settle`.
+        """Return whom a round asks, None for all; nothing changes before :meth:`settle`.
 
-        Raises PolicyError for fewer than ``min_clients``, more than ``max_clients``, and for others than were asked in
-        this round before; ParameterError for clients that there are not, or that are named twice.
+        Raises PolicyError, ParameterError.
         """
         plan = self._plan
         invited = Mask.from_indices(self._numbers(clients), plan.clients)
@@ -146,7 +86,6 @@ class Invitations:
         return numbers
 
     def settle(self, round_number: int, invited: Mask) -> None:
-        """Keep what :meth:`settled` returned."""
         self._round, self._invited = round_number, invited
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
@@ -162,13 +101,7 @@ class Invitations:
 
 
 class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
-    """The key authority: it invites clients, makes and signs what rounds begin with, and answers.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    keys : the rounds' keys, or what it shares with the clients.
-    """
+    """The key authority: it invites clients, makes and signs what rounds begin with, and answers."""
 
     changes: ClassVar = {"keys": RoundSigner, "_invitations": Invitations}
     needs_sealing = True
@@ -180,7 +113,6 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         self._invitations = Invitations(context.plan)
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for other rounds than the plan's."""
         self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
         refuse_unless(-1 <= self.keys.newest_round <= self.context.plan.rounds)
 
@@ -221,7 +153,6 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
             return Message({"grant": self.keys.grant_opener(request["enrolment"])})
 
     def close(self) -> None:
-        """Give up the file of the authority's memory, where it has one."""
         self.keys.close()
 
     @abc.abstractmethod
@@ -281,13 +212,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
 
 class RoundAuthority(AuthoritySteps):
-    """Opens totals itself, by a method's rule, and keeps the model: clients get it signed.
-
-    Parameters
-    ----------
-    rule : what turns totals into models.
-    keys : the rounds' keys, which open the totals.
-    """
+    """Opens totals itself, by a method's rule, and keeps the model: clients get it signed."""
 
     changes: ClassVar = {"opener": RoundOpener}
 
@@ -296,7 +221,6 @@ class RoundAuthority(AuthoritySteps):
         self.opener = RoundOpener(rule)
 
     def newest_model(self) -> Message:
-        """Return the answer to the last phase of the last round that came so far; before that, the initial model."""
         with self._lock:
             return self.opener.newest_model()
 
@@ -312,7 +236,6 @@ class RoundAuthority(AuthoritySteps):
         return digest_of_parts(Message(signatures))
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Turn the aggregator's result into the answer to the clients. Raises as :meth:`RoundOpener.answer`."""
         self.context.check_answered(phase)
         with self._lock, self.clock.stage(self.context.stage_of(phase)):
             number = self.opener.rule.round_of(phase, message)
@@ -332,11 +255,9 @@ class RoundAuthority(AuthoritySteps):
         return Message({**answer, **self.keys.sign_answer(phase, digest)})
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        """Raise PolicyError for a total with clients that were not invited: they would take the room of others."""
         self._invitations.check_list(round_number, clients)
 
     def tell_opened(self, round_number: int) -> None:
-        """Record that a sum was opened."""
         self.record(OpenedSum(round_number))
 
 
@@ -381,7 +302,6 @@ class ListAuthority(AuthoritySteps):
         """The digest of what the aggregator had signed, of each phase that is answered once in the whole run."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for other rounds or phases than the plan's, and signatures of what was not answered."""
         context = self.context
         refuse_unless(len(self._history) == HISTORY_BYTES and len(self._model) == len(self._first_model))
         refuse_unless(
@@ -399,7 +319,6 @@ class ListAuthority(AuthoritySteps):
         refuse_unless(self._for_the_run.keys() <= once and all(map(is_digest, self._for_the_run.values())))
 
     def newest_model(self) -> Message:
-        """Return what stands for the model: the digest of all answers that it comes of, and the rounds of the last."""
         with self._lock:
             return self._newest()
 
@@ -416,7 +335,6 @@ class ListAuthority(AuthoritySteps):
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:
-        """Sign who is invited, and what was answered, or the model that the aggregator brings."""
         with self._lock:
             after = self._last_round
             first = super().begin_round(round_number, invited, model)
@@ -447,7 +365,6 @@ class ListAuthority(AuthoritySteps):
         return digest_of_parts(Message({INVITED: invited, "model": model}))
 
     def answer(self, phase: str, message: Message) -> Message:
-        """Answer a list with what opens its total, sealed for whoever opens; a repeated one gets its answer again."""
         self.context.check_answered(phase)
         with self._lock, self.clock.stage("open"):
             number = message.number("round")
@@ -458,14 +375,14 @@ class ListAuthority(AuthoritySteps):
                     "clients: what was opened then is good for the whole run"
                 )
             with self.keys.replying(phase, number) as keep:
-
-                def make() -> Message:
+                given = self._replies.given(phase, number, message)
+                if given is not None:
+                    return given
+                with self._replies.undone_unless_kept(phase, number, self):
                     reply = self._answered(phase, number, message)
                     keep(digest_of_parts(reply))
                     self.record(OpenedSum(number))
-                    return reply
-
-                return self._replies.reply(phase, number, message, make, self)
+                    return self._replies.keep(phase, number, message, reply)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
@@ -515,14 +432,12 @@ class ListAuthority(AuthoritySteps):
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             with self.keys.replying(f"signature of {phase}", number) as keep:
-
-                def make() -> Message:
-                    signature = self.keys.sign_answer(phase, digest)
-                    keep(digest)
-                    return Message(signature)
-
                 asked = Message({"digest": bytes(digest)})
-                signed = self._signed_answers.reply(phase, number, asked, make, self)
+                signed = self._signed_answers.given(phase, number, asked)
+                if signed is None:
+                    signature = Message(self.keys.sign_answer(phase, digest))
+                    keep(digest)
+                    signed = self._signed_answers.keep(phase, number, asked, signature)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed

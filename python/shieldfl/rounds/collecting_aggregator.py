@@ -24,10 +24,6 @@ class MissedRounds:
     """The ends of rounds that some client is not known to have; each is kept once.
 
     A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
-
-    Parameters
-    ----------
-    clients : how many there are.
     """
 
     changes: ClassVar = {
@@ -48,14 +44,12 @@ class MissedRounds:
         self._known = [0] * clients
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for clients that have been sent what there is not."""
         there = range(self._dropped, self._dropped + len(self._ends) + 1)
         refuse_unless(len(self.history) == HISTORY_BYTES)
         refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
         refuse_unless(all(count in there for count in (*self._sent, *self._known)))
 
     def is_of(self, clients: int) -> bool:
-        """Say whether it is for so many clients."""
         return len(self._sent) == clients
 
     def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
@@ -89,10 +83,6 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
 
     The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
     """
 
     changes: ClassVar = {
@@ -128,7 +118,6 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         self._opening: AggregatorOpening | None = None
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a round, a phase, clients or keys that the federation does not have."""
         self._check_untold(self.context.plan.rounds, range(self._clients))
         known = self._phase is None or self._phase in self.context.phases
         if (
@@ -148,10 +137,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         self.needs_sealing = True
 
     def newest_model(self) -> Message:
-        """Return what the next round starts from, where it holds the model.
-
-        It does without a key authority, and where it opens sums itself. Raises ParameterError elsewhere.
-        """
+        """Return what the next round starts from. Raises ParameterError where it does not hold the model."""
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator does not see the model: ask the key authority for it")
@@ -160,7 +146,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def replace_model(self, model: GlobalModel) -> None:
         """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
 
-        Raises ParameterError where this role does not see the model, or a round needs more of a model than its numbers,
+        Raises ParameterError as :meth:`newest_model`, where a round needs more of a model than its numbers,
         and for a model of other sizes or with NaN.
         """
         with self._lock:
@@ -169,28 +155,23 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             self._opening.opener.replace_model(model)
 
     def enrolment(self) -> Message:
-        """Return what asks the key authority to let the aggregator open sums, where it does; nothing elsewhere.
-
-        It has to come to it on a channel that tells who sent it.
-        """
+        """Return what asks the authority to let this role open sums, on a channel that tells who sent it."""
         return Message() if self._opening is None else self._opening.enrolment()
 
     def enrolled(self, answer: Message) -> None:
-        """Take what opens the key authority's answers. Raises KeyMismatchError for what was granted to others."""
         with self._lock:
             if self._opening is not None:
                 self._opening.granted(answer)
 
     def model_digest(self) -> bytes:
-        """Return the digest of the newest model, 32 bytes, for the key authority to sign; b"" where that has it."""
         with self._lock:
             return b"" if self._opening is None else self._opening.model_digest()
 
     def open(self, phase: str, answer: Message) -> Message:
         """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
 
-        Returns what an authority that opens would have answered, which is to be signed where such an answer is. Raises
-        ParameterError elsewhere, KeyMismatchError for another answer, and as :meth:`AuthoritySteps.answer` does.
+        Returns what an authority that opens would have answered. Raises ParameterError elsewhere,
+        KeyMismatchError.
         """
         with self._lock:
             if self._opening is None:
@@ -198,10 +179,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
 
     def opened_before(self, phase: str) -> Message | None:
-        """Return what a phase has opened to in an earlier round that is answered once in the whole run.
-
-        None for other phases, before it was answered, and where the aggregator opens nothing.
-        """
+        """Return what a phase that is answered once in the run has opened to in an earlier round."""
         with self._lock:
             if self._opening is None or phase not in self.context.answered_once:
                 return None
@@ -209,10 +187,10 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
 
     def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys, where there are any: the phases of the round before are over then.
+        """Take the round's public keys, never the model: the phases of the round before are over then.
 
-        They are what :func:`shieldfl.authority.round_key_check.round_key_parts` returns: those parts of its first
-        message alone, never the model. Raises as :meth:`RoundKeyReader.begin_round` does.
+        They are what :func:`round_key_parts` returns of its first message. Raises as
+        :meth:`RoundKeyReader.begin_round`.
         """
         with self._lock:
             if self._round_keys is None:
@@ -222,18 +200,16 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
                 self._phase = None
 
     def _round_key(self, round_number: int, purpose: str) -> Any:
-        """Return the public key for a purpose. Raises PolicyError where the round's keys did not bring it."""
         assert self._round_keys is not None
         return self._round_keys.key(round_number, purpose)
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator knows what
-        their messages must look like, whichever of them comes first.
-
-        Raises ParameterError for a phase that the method does not have, PolicyError for a round before the newest or
-        after the plan's; what :meth:`RoleContext.check_answer` does.
+        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
+        knows what their messages must look like. Raises ParameterError for a phase that the method does not
+        have, PolicyError for a round before the newest or after the plan's; what
+        :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
@@ -293,9 +269,9 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return what asks the key authority for what opens a closed phase's total, where clients or this role open.
+        """Return what asks the key authority for what opens a closed phase's total.
 
-        That is the list of participants and a digest of all of the phase's result, so that all clients open the same.
+        A list and a digest of the result.
         """
         with self._lock:
             if self._missed is None and self._opening is None:
@@ -324,10 +300,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         return purpose
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``.
-
-        ``request`` is what :meth:`request` returned, to which the authority has answered.
-        """
+        """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
                 raise ParameterError(
@@ -344,7 +317,6 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
-        """Take what has changed; the phase that runs is begun again, and its sums go on from theirs."""
         super().take_changed({name: value for name, value in record.items() if name not in self.sums})
         if self._phase not in (None, OPENED):
             assert self._phase is not None
@@ -353,10 +325,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             self.check_sums()
 
     def check_sums(self) -> None:
-        """Raise WireFormatError where the sums of the phase that runs are not of the clients that were heard in it.
-
-        What ``check_changed`` cannot ask: it looks at a state before its sums are taken, too.
-        """
+        """Raise WireFormatError where the running sums are not of the clients that were heard."""
 
     def _check_phase(self, phase: str) -> None:
         if phase != self._phase:

@@ -97,49 +97,44 @@ class RoundDriver:
         Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the round cannot
         go on.
         """
+        gone = leaving or {}
         with naming_own_method(self._method.name, type(self._method)):
-            return self._run_round(round_number, participants, min_clients, leaving or {})
+            traffic = RoundTraffic(len(participants))
+            self._refusals = []
+            first = self.begin_round(round_number, participants)
 
-    def _run_round(
-        self, round_number: int, participants: Sequence[int], min_clients: int, leaving: Mapping[int, str]
-    ) -> RoundTraffic:
-        traffic = RoundTraffic(len(participants))
-        self._refusals = []
-        first = self.begin_round(round_number, participants)
+            def sent(client: int) -> Message:
+                model = self._method.message_for(client, first)
+                model = Message({**model, **self._aggregator.missed(client)})
+                traffic.bytes_down += model.nbytes
+                return model
 
-        def sent(client: int) -> Message:
-            model = self._method.message_for(client, first)
-            model = Message({**model, **self._aggregator.missed(client)})
-            traffic.bytes_down += model.nbytes
-            return model
-
-        self._clients.begin_round(participants, round_number, len(participants), sent)
-        left = list(participants)
-        answer: Message | None = None
-        for phase in self._method.round_phases(first, round_number):
-            left = [index for index in left if leaving.get(index) != phase.name]
-            if answer is not None:
+            self._clients.begin_round(participants, round_number, len(participants), sent)
+            left = list(participants)
+            answer: Message | None = None
+            for phase in self._method.round_phases(first, round_number):
+                left = [index for index in left if gone.get(index) != phase.name]
+                if answer is not None:
+                    traffic.bytes_down += self._size_for(left, answer)
+                left = self._collect(phase, round_number, left, answer, traffic)
+                if len(left) < min_clients:
+                    if self._refusals and len(participants) - len(self._refusals) < min_clients:
+                        raise self._refusals[-1]
+                    self._account.note(
+                        f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
+                    )
+                    return traffic
+                answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
+            assert answer is not None
+            self.model = answer if self._authority is None else self._newest_model()
+            traffic.finished = left
+            if self._method.clients_open:
+                # What clients open travels at the end of a round; a model would with the next one's first message.
                 traffic.bytes_down += self._size_for(left, answer)
-            left = self._collect(phase, round_number, left, answer, traffic)
-            if len(left) < min_clients:
-                if self._refusals and len(participants) - len(self._refusals) < min_clients:
-                    raise self._refusals[-1]
-                self._account.note(
-                    f"round {round_number} was given up: {len(left)} of {len(participants)} clients were left"
-                )
-                return traffic
-            answer = self._close(phase, round_number, left)
-        assert answer is not None
-        self.model = answer if self._authority is None else self._newest_model()
-        traffic.finished = left
-        if self._method.clients_open:
-            # What clients open travels at the end of a round; a model would with the next one's first message.
-            traffic.bytes_down += self._size_for(left, answer)
-        self._clients.end_round(left, self._part_of(answer))
-        return traffic
+            self._clients.end_round(left, self._part_of(answer))
+            return traffic
 
     def _opened_by_clients(self, phase: Phase, result: Message, told: Sequence[int]) -> Message:
-        """Return what clients get to open: the phase's result, and what the authority says to the list of clients."""
         if phase.opens is None:
             return result
         asked = self._aggregator.request(phase.name)
@@ -148,7 +143,6 @@ class RoundDriver:
         return both
 
     def _opened_by_aggregator(self, phase: Phase, round_number: int) -> Message:
-        """Return what the aggregator opens a phase's total to, signed where others go on by it."""
         opened = self._aggregator.opened_before(phase.name)
         if opened is None:
             answer = self._answered(phase, self._aggregator.request(phase.name))
@@ -164,7 +158,6 @@ class RoundDriver:
         return self._authority.answer(phase.name, Message.from_bytes(asked.to_bytes()))
 
     def _size_for(self, clients: Sequence[int], message: Message) -> int:
-        """Return the bytes that these clients get of a message."""
         return sum(self._method.message_for(index, message).nbytes for index in clients)
 
     def _part_of(self, message: Message) -> Callable[[int], Message]:
@@ -198,7 +191,6 @@ class RoundDriver:
         answer: Message | None,
         traffic: RoundTraffic,
     ) -> list[int]:
-        """Let the aggregator add each client's message of a phase; return who is left."""
         self._aggregator.begin_phase(phase.name, round_number, answer)
         left = []
         message_of = None if answer is None else self._part_of(answer)
@@ -221,9 +213,8 @@ class RoundDriver:
             left.append(index)
         return left
 
-    def _close(self, phase: Phase, round_number: int, left: Sequence[int]) -> Message:
-        """Return the phase's answer: what the aggregator closes it with, opened where it has a total."""
-        result = self._aggregator.close(phase.name)
+    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+        """Return what clients get for what the aggregator closes a phase with: opened where it has a total."""
         if not phase.answered_by_authority:
             return result
         if self._method.clients_open:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from shieldfl.array_view import Buffer
 from shieldfl.authority.message import Message
@@ -21,8 +21,6 @@ from shieldfl.rounds.plan import checked_weights
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Reporter
 from shieldfl.rounds.training_client import TrainingClient
-
-Role = TypeVar("Role", bound=Reporter)
 
 
 class EmbeddedRoles:
@@ -72,12 +70,11 @@ class EmbeddedRoles:
             else:
                 self._go_on(*kept)
         if restarts_roles:
-            self.clients = [
-                _restarted(one, partial(self.new_client, index)) for index, one in enumerate(self.clients)
-            ]
-            self.aggregator = _restarted(self.aggregator, self.new_aggregator)
+            for index, client in enumerate(self.clients):
+                _restart_each_step(client, partial(self.new_client, index))
+            _restart_each_step(self.aggregator, self.new_aggregator)
             if self.authority is not None:
-                self.authority = _restarted(self.authority, self.new_authority)
+                _restart_each_step(self.authority, self.new_authority)
 
     def _set_up(self) -> None:
         self.authority, made = self._made_authority()
@@ -97,7 +94,6 @@ class EmbeddedRoles:
                 client.enrolled(Message.from_bytes(granted.to_bytes()))
 
     def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
-        """Set up the authority; ``how`` is what else :meth:`Method.authority_setup` takes."""
         return self.method.authority_setup(
             self.initial, threads=self._threads, shared_secret=self.shared_secret, **how
         )
@@ -114,10 +110,9 @@ class EmbeddedRoles:
             _restore(self.authority, parts["authority"], key)
 
     def parts(self, key: bytes) -> Message:
-        """Return the public set-up and every role's state, for ``kept``: all that the federation holds, secrets too.
+        """Return the public set-up and every role's state, for ``kept``, secrets sealed under ``key``.
 
-        States of roles that hold keys are sealed under ``key``, 32 random bytes. Between two rounds alone: another
-        federation goes on with the next one.
+        Between rounds alone.
         """
         parts = {"setup": self.setup.to_bytes(), "aggregator": _state_of(self.aggregator, key)}
         parts |= {f"client {index}": _state_of(client, key) for index, client in enumerate(self.clients)}
@@ -126,7 +121,6 @@ class EmbeddedRoles:
         return Message(parts)
 
     def new_client(self, index: int) -> TrainingClient:
-        """Make a client, from the public set-up alone."""
         client = self.method.client_steps(
             self.setup,
             index,
@@ -140,18 +134,15 @@ class EmbeddedRoles:
         return client
 
     def new_authority(self) -> AuthoritySteps:
-        """Make a key authority that has no keys yet."""
         return self.method.authority_steps(
             self.setup, self.initial, threads=self._threads, shared_secret=self.shared_secret
         )
 
     def new_aggregator(self) -> CollectingAggregator:
-        """Make an aggregator, from the public set-up, and the model where it holds that."""
         initial = self.initial if self.method.aggregator_has_model else None
         return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
 
     def report_to(self, account: Account) -> None:
-        """Let the account take what all roles have to tell."""
         authority = () if self.authority is None else (self.authority,)
         for role in (*self.clients, self.aggregator, *authority):
             account.take(role.report())
@@ -165,32 +156,28 @@ def _restore(role: Reporter, state: Buffer, key: bytes) -> None:
     role.restore(state, key if role.needs_sealing else None)
 
 
-def _restarted(role: Role, make: Callable[[], Role]) -> Role:
+def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
+    """Have each call of a role run in a new object, restored from the state before."""
+    kind: Any = type(role)
     key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
-    return cast(Role, _Restarted(role, make, key))
+    runs = False  # a step that calls another one is one step
 
-
-class _Restarted:
-    """Does as a role does, each call of a method in a new object that has the state of the last one.
-
-    Parameters
-    ----------
-    role : the first object: its state is where the second goes on.
-    make : makes an object of the same role, from the public set-up alone.
-    key : seals the states.
-    """
-
-    def __init__(self, role: Any, make: Callable[[], Any], key: bytes | None) -> None:
-        self._role, self._make, self._key = role, make, key
-
-    def __getattr__(self, name: str) -> Any:
-        if not callable(getattr(self._role, name)):
-            return getattr(self._role, name)
-
-        def step(*arguments: Any, **options: Any) -> Any:
-            state = self._role.state(self._key)
-            self._role = self._make()
-            self._role.restore(state, self._key)
-            return getattr(self._role, name)(*arguments, **options)
+    def restarted(name: str) -> Callable[..., Any]:
+        def step(self: Any, *arguments: Any, **options: Any) -> Any:
+            nonlocal runs
+            if runs:
+                return getattr(kind, name)(self, *arguments, **options)
+            runs = True
+            try:
+                fresh = make()
+                fresh.restore(kind.state(self, key), key)
+                vars(self).update(vars(fresh))
+                return getattr(kind, name)(self, *arguments, **options)
+            finally:
+                runs = False
 
         return step
+
+    own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    steps = {name: restarted(name) for name in own - vars(Reporter).keys() | {"report"}}
+    role.__class__ = type(kind.__name__, (kind,), steps)

@@ -32,9 +32,9 @@ def encrypted_mean(
 ) -> Any:
     """Average updates as a federation does: each is encrypted by its own key, and their sum alone is opened.
 
-    **One process that has all keys protects nobody**: this shows what a mean is like. In a federation a key authority
-    has the ``KeyAuthority``, each client a ``kahe.ClientKey`` and a ``kahe.Encryptor``, and whoever collects updates a
-    ``kahe.Aggregator``: docs/own-loop.md has the code.
+    **One process that has all keys protects nobody**: this shows what a mean is like. In a federation a key
+    authority has the ``KeyAuthority``, each client a ``kahe.ClientKey`` and a ``kahe.Encryptor``, and whoever
+    collects updates a ``kahe.Aggregator``: docs/own-loop.md has the code.
 
     Parameters
     ----------
@@ -47,12 +47,10 @@ def encrypted_mean(
     value_bits, fraction_bits : a value v, times its weight over the largest, becomes round(v * 2**fraction_bits), ties
         to even, and must stay below 2**(value_bits - 1) in magnitude.
 
-    Returns the mean, float64, with the first update's structure: encrypted values are exact sums of rounded ones, over
-    the number of updates or the sum of weights.
-
-    Raises ParameterError for fewer than three updates, other shapes and wrong weights; ArrayTypeError for what is no
-    array of floats; RangeError, which names update and array, for a value that is NaN, infinite or too large;
-    ShieldError without the ``cryptography`` package. PrecisionWarning warns of values that round to zero.
+    Returns the mean, float64, with the first update's structure. Raises ParameterError for fewer than three
+    updates, other shapes and wrong weights; ArrayTypeError for what is no array of floats; RangeError, which
+    names update and array, for a value that is NaN, infinite or too large. PrecisionWarning warns of values
+    that round to zero.
     """
     given = list(updates) if isinstance(updates, Iterable) else [updates]
     if len(given) < LEAST_THAT_HIDES:
@@ -94,7 +92,6 @@ def encrypted_mean(
 
 
 def _shares(weights: Sequence[float], count: int, step: float) -> list[float]:
-    """Return weights over the largest, in whole steps."""
     numbers = [as_real(weight, "a weight") for weight in weights] if isinstance(weights, Iterable) else []
     if len(numbers) != count or not all(0.0 < weight < math.inf for weight in numbers):
         raise ParameterError(f"give each of the {count} updates a finite weight above 0")
@@ -113,7 +110,6 @@ def _as_float64(leaf: Any) -> NDArray[np.float64]:
 def _structured(
     tree: Mapping[str, Any], found: Mapping[str, NDArray[np.float64]], head: str = ""
 ) -> dict[str, Any]:
-    """Return a tree like this one of the arrays that were found, and copies of what was not averaged."""
     made: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):

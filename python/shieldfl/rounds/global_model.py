@@ -44,7 +44,6 @@ class GlobalModel:
         return digest.digest()
 
     def is_like(self, other: GlobalModel) -> bool:
-        """Say whether it has the sizes of another one, and finite numbers alone."""
         pairs = ((self.parameters, other.parameters), (self.buffers, other.buffers))
         return all(one.shape == two.shape and bool(np.isfinite(one).all()) for one, two in pairs)
 
@@ -60,7 +59,6 @@ class GlobalModel:
 
     @classmethod
     def from_message(cls, message: Message, parameter_count: int, buffer_count: int) -> GlobalModel:
-        """Read what :meth:`to_message` wrote. Raises WireFormatError for other sizes."""
         return cls(
             message.vector("parameters", np.float32, parameter_count),
             message.vector("buffers", np.float32, buffer_count),
@@ -79,7 +77,6 @@ class GlobalModel:
             )
 
     def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
-        """Move as :meth:`moved` does. Raises RangeError where the result is not finite."""
         moved = self.moved(mean, learning_rate)
         if not (np.isfinite(moved.parameters).all() and np.isfinite(moved.buffers).all()):
             raise RangeError(
@@ -88,12 +85,10 @@ class GlobalModel:
         return moved
 
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:
-        """Return a client's starting point, with its own buffers where they stay local."""
         return StartingPoint(self.parameters, self.buffers if local_buffers is None else local_buffers)
 
 
 def _owner(array: NDArray[Any]) -> object:
-    """Return what an array's memory belongs to."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array.base

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from shieldfl.authority.message import Message, Part
@@ -30,22 +30,18 @@ MISSED = "missed round "
 
 
 def newest_answer(phase: str) -> str:
-    """Return the name of the part of a round's first message that says which round was last answered in a phase."""
     return f"newest answer {phase}"
 
 
 def is_digest(value: object) -> bool:
-    """Whether a value is a SHA-256: 32 bytes."""
     return isinstance(value, bytes | bytearray) and len(value) == _DIGEST_BYTES
 
 
 def next_history(history: bytes, request: bytes) -> bytes:
-    """Return the digest of all answered requests, in their order, once one more is answered."""
     return hashlib.sha256(b"shieldfl history 1\0" + history + hashlib.sha256(request).digest()).digest()
 
 
 def beside_total(result: Message) -> bytes:
-    """Return the digest of what an aggregator sends beside a total, to which the answer is bound; 32 bytes."""
     return digest_of_parts(result, but=[TOTAL])
 
 
@@ -81,16 +77,15 @@ def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Mes
 class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
-    A second reply to other words would be fresh noise on the same values, or another sum of the same round. So a role
-    keeps one of these for its life, also where a round is begun again. The last request of each
-    phase is kept whole: to hash megabytes takes about as long as to open what is in them. Requests of several threads
-    wait for each other: one that comes again while the first is being answered gets the first one's reply.
+    A second reply to other words would be fresh noise on the same values, or another sum of the same round.
+    So a role keeps one of these for its life, also where a round is begun again. The last request of each
+    phase is kept whole: to hash megabytes takes about as long as to open what is in them. Whoever asks holds
+    the role's lock from :meth:`given` to :meth:`keep`.
     """
 
     changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]], "_over": int}
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         # By phase: the round, the request, the reply.
         self._given: dict[str, tuple[int, Message | None, Message]] = {}
         # The newest round whose replies were forgotten.
@@ -98,55 +93,51 @@ class Replies:
 
     @property
     def phases(self) -> set[str]:
-        """In which something was answered."""
         return set(self._given)
 
     def newest(self, phase: str) -> tuple[int, Message | None]:
         """Return the last round that was answered in a phase, and its reply; -1 and None before the first."""
-        with self._lock:
-            number, _, reply = self._given.get(phase, (-1, None, None))
-            return number, reply
+        number, _, reply = self._given.get(phase, (-1, None, None))
+        return number, reply
 
     def forget(self) -> None:
         """Forget what was replied so far: it is refused to whoever asks again, as another reply would be."""
-        with self._lock:
-            self._over = max((number for number, _, _ in self._given.values()), default=self._over)
-            self._given = {phase: (number, None, Message()) for phase, (number, _, _) in self._given.items()}
+        self._over = max((number for number, _, _ in self._given.values()), default=self._over)
+        self._given = {phase: (number, None, Message()) for phase, (number, _, _) in self._given.items()}
 
-    def reply(
-        self,
-        phase: str,
-        round_number: int,
-        request: Message | None,
-        make: Callable[[], Message],
-        owner: object | None = None,
-    ) -> Message:
-        """Return the reply to this request, made by ``make`` unless it was given before.
+    def given(self, phase: str, round_number: int, request: Message | None) -> Message | None:
+        """Return the reply that this request got; None where it is to be made, and given to :meth:`keep`.
 
         Raises PolicyError for another request of a round that was answered, or of one before it, and for a round whose
-        replies were forgotten. Where ``make`` raises,
-        nothing counts as answered, and the attributes of the ``owner``, which it may have put new values in the place
-        of, are what they were: the same request again starts from the same.
+        replies were forgotten.
         """
-        with self._lock:
-            last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
-            if round_number <= self._over:
-                raise PolicyError(f"round {round_number} is over: nothing of it is sent again")
-            if (last_round, last_request) == (round_number, request):
-                return last_reply
-            if round_number <= last_round:
-                raise PolicyError(
-                    f"round {last_round} has been answered in phase {phase!r}: another answer of round "
-                    f"{round_number} is not given"
-                )
-            attributes = {} if owner is None else vars(owner)
-            try:
-                before = attributes.copy()
-                reply = make()
-                self._given[phase] = (round_number, request, reply)
-            except BaseException:
-                # An interrupt may come after the reply was kept, too.
-                if self._given.get(phase, (-1,))[0] != round_number:
-                    attributes.update(before)
-                raise
-            return reply
+        last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
+        if round_number <= self._over:
+            raise PolicyError(f"round {round_number} is over: nothing of it is sent again")
+        if (last_round, last_request) == (round_number, request):
+            return last_reply
+        if round_number <= last_round:
+            raise PolicyError(
+                f"round {last_round} has been answered in phase {phase!r}: another answer of round {round_number} is "
+                "not given"
+            )
+        return None
+
+    def keep(self, phase: str, round_number: int, request: Message | None, reply: Message) -> Message:
+        self._given[phase] = (round_number, request, reply)
+        return reply
+
+    @contextmanager
+    def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
+        """Put back what the owner's attributes were where an error comes before this round's reply is kept.
+
+        The same request again then starts from the same.
+        """
+        before = vars(owner).copy()
+        try:
+            yield
+        except BaseException:
+            # An interrupt may come after the reply was kept, too.
+            if self._given.get(phase, (-1,))[0] != round_number:
+                vars(owner).update(before)
+            raise

@@ -7,6 +7,7 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -113,17 +114,14 @@ class Method(metaclass=abc.ABCMeta):
             self.notes.append(self._why_alike())
 
     def _why_alike(self) -> str:
-        """Return a remark for readers where weights are given and do not count."""
         return f"{self.name} weighs all clients alike, whatever their weights"
 
     @property
     def states_epsilon(self) -> bool:
-        """Whether it has an epsilon, so that nothing may leave clients that is not counted."""
         return not math.isnan(self.delta)
 
     @classmethod
     def named(cls, name: str) -> NamedMethod:
-        """Return what the class says of one of its names."""
         return next(one for one in cls.names if one.name == name)
 
     @classmethod
@@ -133,51 +131,41 @@ class Method(metaclass=abc.ABCMeta):
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str | None:
-        """Say why the sums of a method of this name cannot have noise, as what follows its name; None where they can.
-
-        They can where its settings ask for noise, by ``asked_noise``.
-        """
+        """Say why sums cannot have noise, as what follows the method's name; None where they can."""
         if hasattr(cls.named(name).settings, "asked_noise"):
             return None
         return "has no setting for noise on sums: leave it out, or take full-he or ddp-fedavg"
 
     @classmethod
     def reading_with(cls, settings: Any) -> PrivacyReading:
-        """Return how its figures are to be read under these settings: that of the class where they decide nothing."""
         return cls.privacy_reading
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the standard deviation of the noise on each noised value of a client's update; 0 without noise.
+        """Return the deviation of the noise on each noised value of a client's update; 0 without noise.
 
-        What has a share of a sum's noise alone is not meant: its client states it for each round.
-
-        Everybody can work it out: it follows from settings, from how the client trains and on how many samples, and
-        from how many clients take part.
+        It follows from settings and training, so that everybody can work it out. A share of a sum's noise is
+        not meant.
         """
         return 0.0
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
-        """Return the module that clients train: here the model itself.
+        """Return the module that clients train, of the same parameters; the model must not be changed.
 
-        Its parameters are those of the plan, and the model must not be changed. Raises ParameterError or RangeError for
-        a model that the method cannot train.
+        Raises ParameterError or RangeError for a model that the method cannot train.
         """
         return model
 
-    @property
+    @cached_property
     def enrols(self) -> bool:
-        """Whether each client shares a key of its own with the key authority."""
         return any(scheme_of(own).enrols for own in self.purposes.values())
 
     @property
     def clients_open(self) -> bool:
-        """Whether each client opens sums itself."""
         return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
 
     @property
     def aggregator_can_open(self) -> bool:
-        """Whether a plan may have the aggregator open sums."""
         return self.enrols and self.clients_can_open and not self.needs_shared_secret
 
     @property
@@ -201,11 +189,9 @@ class Method(metaclass=abc.ABCMeta):
 
     @property
     def opened_by(self) -> str:
-        """Who opens sums, in words; "nobody" for a method without keys."""
         return _IN_WORDS[self.opener]
 
     def check_opener(self) -> None:
-        """Raise ParameterError where the plan has those open sums who cannot, as the method is set."""
         if self.plan.opener == "clients" and not self.clients_open:
             raise ParameterError(
                 f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
@@ -234,13 +220,11 @@ class Method(metaclass=abc.ABCMeta):
 
     @property
     def all_that_the_aggregator_sees(self) -> str:
-        """What it can read, in words, as the plan says who opens sums."""
         opened = ", and what sums open to, with the global model" if self.aggregator_opens else ""
         return self.aggregator_sees + opened
 
     @property
     def adversary(self) -> str | None:
-        """Against whom a finite epsilon holds: the aggregator with the model, where it opens sums."""
         stated = self.privacy_reading.adversary
         return (
             "the aggregator, which has the model" if stated is not None and self.aggregator_opens else stated
@@ -253,12 +237,10 @@ class Method(metaclass=abc.ABCMeta):
 
     @property
     def most_weight(self) -> int:
-        """The largest that a client counts."""
         return 1 if self.weighs_all_alike else self.plan.most_weight
 
     @property
     def positions(self) -> int:
-        """How many an update has as it is sent: N, where nothing but the model's values is."""
         return self.plan.update_size
 
     def authority_setup(
@@ -273,12 +255,12 @@ class Method(metaclass=abc.ABCMeta):
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
-        The only step that makes secrets. ``shared_secret`` is for methods in which clients and key authority share one.
-        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then answers nobody
-        twice, whichever state it goes on from. ``joint``, where other authorities have to answer, too: its own part,
-        and who they are. ``make_pair``: of an audit, whose federations protect nobody. Raises as :func:`check_sizes`
-        and :func:`made_authority_keys` do, and ParameterError for several authorities of which one would open sums
-        alone.
+        The only secrets. ``shared_secret`` is for methods in which clients and key authority share one.
+        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then
+        answers nobody twice, whichever state it goes on from. ``joint``, where other authorities have to
+        answer, too: its own part, and who they are. ``make_pair``: of an audit, whose federations protect
+        nobody. Raises as :func:`check_sizes`, :class:`RoundKeys` and :class:`SessionKeys` do, and
+        ParameterError for several authorities of which one would open sums alone, and a needless store.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -309,7 +291,7 @@ class Method(metaclass=abc.ABCMeta):
     ) -> AuthoritySteps:
         """Make the key authority of a federation that was set up before, without keys: restore its state.
 
-        ``store``: its file's path. Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
+        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
         """
         initial = setup.check_model(initial)
         if not self.purposes:
@@ -317,10 +299,36 @@ class Method(metaclass=abc.ABCMeta):
         keys = self._made_round_keys(threads, store, self._context(setup, threads).keys)
         return self._bound_authority(setup, initial, keys, threads, shared_secret)
 
-    def _made_round_keys(self, *how: Any) -> RoundSigner:
-        from shieldfl.rounds.authorities import made_authority_keys  # holds secrets: only here
+    def _made_round_keys(
+        self,
+        threads: int | None,
+        store: str | PathLike[str] | None,
+        check: RoundKeyCheck | None,
+        joint: JointKeys | None = None,
+        make_pair: MakePair | None = None,
+    ) -> RoundSigner:
+        """Return keys of rounds, or, where clients enrol, what is shared with them; new ones without a ``check``."""
+        from shieldfl.authority.round_keys import RoundKeys, SessionKeys  # hold secrets: only here
 
-        return made_authority_keys(self.purposes, self.plan, self.positions, self.most_weight, *how)
+        plan = self.plan
+        common: dict[str, Any] = {"weight_bounds": (1 / self.most_weight, 1.0), "threads": threads}
+        if self.enrols:
+            return SessionKeys(
+                self.purposes,
+                plan.min_clients,
+                most_values=self.positions,
+                clients=plan.clients,
+                aggregator_opens=plan.opener == "aggregator",
+                check=check,
+                store=store,
+                joint=joint,
+                **common,
+            )
+        if store is not None:
+            raise ParameterError(
+                "a store is for an authority that clients enrol with: all that this one knows is in its state"
+            )
+        return RoundKeys(self.purposes, plan.min_clients, make_pair=make_pair, check=check, **common)
 
     def _bound_authority(
         self,
@@ -403,7 +411,7 @@ class Method(metaclass=abc.ABCMeta):
     ) -> tuple[TrainingClient, bytes]:
         """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
 
-        The secret is :meth:`client_steps`'s from then on. Raises as that does, and PolicyError before the grant.
+        Raises as :meth:`client_steps` does, and PolicyError before the grant.
         """
         secret = enrolled.granted_secret()
         steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
@@ -422,10 +430,9 @@ class Method(metaclass=abc.ABCMeta):
         initial: GlobalModel | None = None,
         threads: int | None = None,
     ) -> CollectingAggregator:
-        """Make the aggregator for clients that count so much.
+        """Make the aggregator for clients that count so much; ``initial`` where it holds the model.
 
-        ``initial`` is for methods in which it holds the model; the others must not see it. Raises as
-        :meth:`client_steps` does, and ParameterError for a missing model.
+        Raises as :meth:`client_steps` does, and ParameterError for a missing model.
         """
         if initial is not None:
             initial = setup.check_model(initial)
@@ -462,7 +469,6 @@ class Method(metaclass=abc.ABCMeta):
         """Make the aggregator."""
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
-        """Return what roles know. Raises ParameterError for the set-up of another method, settings or plan."""
         setup.check_method(self.name, self.own_settings, self.plan, self.derived)
         if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
@@ -493,7 +499,6 @@ class Method(metaclass=abc.ABCMeta):
         )
 
     def account(self) -> Account:
-        """Return an account of a run, of nothing yet: it takes the roles' reports."""
         return Account(self.notes, self.delta)
 
     def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
@@ -509,7 +514,6 @@ class Method(metaclass=abc.ABCMeta):
         return message
 
     def has_model(self, client: int, message: Message) -> bool:
-        """Say whether a model of the answer is the client's: not so for one that no cluster has taken in."""
         return True
 
     @abc.abstractmethod

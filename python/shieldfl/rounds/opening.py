@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -38,13 +38,9 @@ _OF_ANSWERS = {*_SIGNED, HISTORY}
 
 
 class _Opening:
-    """What opens rounds' totals by answers.
+    """What opens totals by answers: the rule is that of an authority that opens.
 
-    Parameters
-    ----------
-    rule : what turns totals into models; the same as an authority's where that opens.
-    keys : what opens answers.
-    role : who opens, and tells of it.
+    The role opens, and tells of it.
     """
 
     changes: ClassVar[Mapping[str, Any]] = {"keys": GrantedKeys, "opener": RoundOpener}
@@ -56,15 +52,13 @@ class _Opening:
         self._context = rule.context
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a round that the plan does not have."""
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def note(self, note: Note | Tally) -> None:
-        """Tell a remark."""
         self.role.note(note)
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        """Do nothing: the authority has looked who was invited."""
+        """The authority has looked who was invited."""
 
     def tell_opened(self, round_number: int) -> None:
         """Do nothing: the authority tells it, for all clients."""
@@ -80,26 +74,22 @@ class AggregatorOpening(_Opening):
         self._grant = GrantRequest(keys.check)
 
     def tell_opened(self, round_number: int) -> None:
-        """Tell that the aggregator has read a sum."""
         self.role.record(ReadSum(round_number))
 
     def enrolment(self) -> Message:
-        """Return what asks the key authority for what opens its answers."""
         return Message({"enrolment": self._grant.request})
 
     def granted(self, answer: Message) -> None:
-        """Take what opens them. Raises KeyMismatchError for what was granted to others."""
         self.keys.grant(self._grant.granted(answer["grant"]))
 
     def model_digest(self) -> bytes:
-        """Return what the authority signs of the newest model, 32 bytes."""
         return digest_of_parts(self.opener.newest_model())
 
     def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
         """Open a phase's total, and return what an authority would have answered, unsigned.
 
-        What is open already gets its answer again. Raises PolicyError for the answer to another phase, and as the
-        opener does; then nothing has changed.
+        What is open again, too. Raises PolicyError for the answer to another phase, and as the opener does;
+        then nothing has changed.
         """
         number = answer.number(ANSWERED_ROUND)
         if answer[ANSWERED_PHASE] != phase.encode():
@@ -129,8 +119,8 @@ class ClientOpening(_Opening):
 
     def __init__(self, rule: OpeningRule, keys: GrantedKeys, role: Reporter) -> None:
         super().__init__(rule, keys, role)
-        self.together: OpenedTogether | None = None
-        """What it shares with other clients of its process; None where each opens for itself."""
+        self.together = OpenedTogether(1)
+        """What it shares with other clients of its process."""
         self._history = bytes(HISTORY_BYTES)
         self._told: Message | None = None
         self._told_in = 0
@@ -138,20 +128,18 @@ class ClientOpening(_Opening):
         """By phase, the newest round whose answered total opened to nothing that can be used: the model stayed."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a history that is none."""
         refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
         refuse_unless(self._spoiled.keys() <= set(self._context.answered))
         refuse_unless(all(0 <= number <= self.keys.newest_round for number in self._spoiled.values()))
 
     def newest_spoiled(self, phase: str) -> int:
-        """Return the newest round whose total of a phase was answered and could not be used; -1 before the first."""
         return self._spoiled.get(phase, -1)
 
     def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
         """Open the ends of rounds that were missed, and return the round's model.
 
-        ``first`` is what the authority signed, and was looked at. Raises PolicyError where what came along is not all
-        that it has answered, and as :meth:`open` does.
+        Raises PolicyError where what came along is not all that the authority has answered, and as
+        :meth:`open` does.
         """
         self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
@@ -163,13 +151,12 @@ class ClientOpening(_Opening):
         return model
 
     def divided(self, message: Message) -> tuple[Message, list[Message]]:
-        """Divide a round's first message as :func:`missed_parts`. Raises WireFormatError."""
-        return missed_parts(message, Message.from_bytes if self.together is None else self.together.read)
+        return missed_parts(message, self.together.read)
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed; older ones than the newest, sent again, change nothing.
+        """Open the ends of rounds that were missed; older ones than the newest change nothing.
 
-        Raises as :meth:`open` does.
+        Raises as :meth:`open`.
         """
         for end in missed:
             if self._is_past(end):
@@ -226,15 +213,12 @@ class ClientOpening(_Opening):
 
         try:
             self.opener.enter_round(number, self.keys)
-
-            def work() -> tuple[Message, bytes]:
+            opened = self.together.begin(self._history, message, name, number, result, self)
+            if opened.answer is None:
                 self.keys.take(purpose, message[ANSWER], bound())
-                return self.opener.answer(name, result, self), self.keys.newest_request
-
-            if self.together is None:
-                answer, asked = work()
-            else:
-                answer, asked = self.together.open(self._history, message, name, number, result, self, work)
+                opened.answer = self.opener.answer(name, result, self)
+                opened.request = self.keys.newest_request
+                self.together.end(self._history, opened, self)
         except BaseException as error:
             self.keys.go_back(begun)
             if not isinstance(error, ShieldError):
@@ -248,16 +232,16 @@ class ClientOpening(_Opening):
             text = f"round {number}: the sum of phase {name!r} cannot be used, and the model stays: {error}"
             self.note(Note(text))
             return None
-        self._history = next_history(self._history, asked)
-        return answer
+        self._history = next_history(self._history, opened.request)
+        return opened.answer
 
     def _answered_request(
         self, number: int, purpose: str, result: Message, answer: Part, bound: bytes
     ) -> bytes | None:
         """Return what a total was asked for with, where the authority has answered for this very total; else None.
 
-        Its round and purpose are in the total, which the answer is bound to. What the aggregator says of them is not:
-        under another number a sum that all others open would be of no use to one client.
+        What the aggregator says of round and purpose is not bound: under another number one client alone
+        would skip a sum.
         """
         parameters = self.keys.check.parameters[purpose]
         try:
@@ -271,8 +255,8 @@ class ClientOpening(_Opening):
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
         """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
 
-        Without a message it is what was opened in an earlier round, of a phase that is answered once in the whole run;
-        PolicyError where nothing was.
+        Without a message it is what was opened in an earlier round, of a phase that is answered once in the
+        whole run.
         """
         if message is None and phase not in self._context.answered_once:
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
@@ -294,34 +278,32 @@ class ClientOpening(_Opening):
 
 @dataclass
 class _Opened:
-    """One total, as the first client opened it."""
-
     message: Message
     """All that this client was sent, or another one that was sent the same."""
     keys: GrantedKeys
     before: Mapping[str, Any]
     """Where its opener stood."""
-    after: Mapping[str, Any]
-    remarks: tuple[Note | Tally, ...]
+    told: int
+    """How many remarks its client had to tell before."""
     result: Message
     """What the opener was asked."""
-    answer: Message
-    request: bytes
     seconds: float
-    """That it took."""
-    clients: int = 1
+    """When it was begun, and then how long it took."""
+    after: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[Note | Tally, ...] = ()
+    answer: Message | None = None
+    """None until it is opened."""
+    request: bytes = b""
+    clients: int = 0
     """That have it."""
 
 
 class OpenedTogether:
     """The totals that some clients of a federation have opened, and others have not come to yet.
 
-    A client gets a result only if it was sent the same bytes after the same sums, its opener stands where the first
-    one's stood, and it was granted the same by the authority: then its own work would come to the same.
-
-    Parameters
-    ----------
-    clients : how many there are; what all of them have opened is dropped.
+    Dropped when all have. A client gets a result only if it was sent the same bytes after the same sums, its
+    opener stands where the first one's stood, and it was granted the same by the authority: then its own work
+    would come to the same.
     """
 
     def __init__(self, clients: int) -> None:
@@ -353,7 +335,7 @@ class OpenedTogether:
         saved, self._saved = self._saved, 0.0
         return saved
 
-    def open(
+    def begin(
         self,
         history: bytes,
         message: Message,
@@ -361,39 +343,22 @@ class OpenedTogether:
         round_number: int,
         result: Message,
         opening: ClientOpening,
-        work: Callable[[], tuple[Message, bytes]],
-    ) -> tuple[Message, bytes]:
-        """Return what a client's total of a round's phase opens to, and what it was asked for with.
+    ) -> _Opened:
+        """Return what a client's total of a round's phase opens to, where another one has opened it.
 
-        ``work`` opens it for this client, which has begun the total's round. Raises as that does.
+        This one has, too. Elsewhere it has no answer yet: the client opens it, and hands it to :meth:`end`.
         """
         start = time.perf_counter()
         keys, opener = opening.keys, opening.opener
-        before = opener.standing()
-        known = self._known.get(history)
-        if known is None:
-            _, told = opening.role.pending()
-            answer, request = work()
-            self._known[history] = _Opened(
-                message,
-                keys,
-                before,
-                opener.standing(),
-                opening.role.remarks_after(told),
-                result,
-                answer,
-                request,
-                time.perf_counter() - start,
-            )
-            return answer, request
-        if not (
-            keys.opens_as(known.keys)
-            and _are_same(known.before, before)
-            and (known.message is message or _are_same(known.message, message))
+        before, known = opener.standing(), self._known.get(history)
+        if (
+            known is None
+            or known.answer is None
+            or not (keys.opens_as(known.keys) and _are_same(known.before, before))
+            or not (known.message is message or _are_same(known.message, message))
         ):
-            answer, request = work()
-            self._count(history, known)
-            return answer, request
+            _, told = opening.role.pending()
+            return _Opened(message, keys, before, told, result, start)
         # What clients missed is sent from one place: the next one's is found to be the same without being read.
         known.message = message
         opener.repeat(phase, round_number, known.result, known.answer, known.after)
@@ -401,7 +366,13 @@ class OpenedTogether:
             opening.note(remark)
         self._count(history, known)
         self._saved += max(0.0, known.seconds - (time.perf_counter() - start))
-        return known.answer, known.request
+        return known
+
+    def end(self, history: bytes, opened: _Opened, opening: ClientOpening) -> None:
+        opened.after = opening.opener.standing()
+        opened.remarks = opening.role.remarks_after(opened.told)
+        opened.seconds = time.perf_counter() - opened.seconds
+        self._count(history, self._known.setdefault(history, opened))
 
     def _count(self, history: bytes, known: _Opened) -> None:
         """Count a client that has opened a total; drop what all have."""

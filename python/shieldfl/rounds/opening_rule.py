@@ -67,21 +67,17 @@ class RoundSums:
 
     @property
     def min_clients(self) -> int:
-        """The fewest clients of a total that is opened. Raises PolicyError for a round that does not run."""
         return self._opener().min_clients
 
     def open(self, total: SchemeTotal) -> NDArray[np.float64]:
-        """Open a total as :meth:`TotalOpener.open` does."""
         with self._telling(total) as opener:
             return opener.open(total)
 
     def open_mean(self, total: SchemeTotal, *, stated_weight: float | None = None) -> NDArray[np.float64]:
-        """Open a total as :meth:`TotalOpener.open_mean` does."""
         with self._telling(total) as opener:
             return opener.open_mean(total, stated_weight=stated_weight)
 
     def check_runs(self) -> None:
-        """Raise PolicyError for a round that is not the one that was begun last, for what opens nothing."""
         if self._number != self._holder.keys.newest_round:
             raise PolicyError(f"round {self._number} does not run: have the key authority begin it")
 
@@ -107,12 +103,7 @@ class RoundSums:
 
 
 class OpeningRule(metaclass=abc.ABCMeta):
-    """How a method's opened sums move its model. It holds what they move, and no key.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    """
+    """How a method's opened sums move its model. It holds what they move, and no key."""
 
     changes: ClassVar[Mapping[str, Any]] = {}
     """What answers change of it, see :mod:`shieldfl.stateful`."""
@@ -136,11 +127,9 @@ class OpeningRule(metaclass=abc.ABCMeta):
         """
 
     def round_of(self, phase: str, message: Message) -> int:
-        """Return the round that a phase's result is of. Raises WireFormatError."""
         return message.number("round")
 
     def purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
-        """Return what a round that starts from this model encrypts."""
         return ("update",)
 
     def digests(self, model: Message) -> Mapping[int | None, bytes]:
@@ -152,9 +141,9 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return self.first_model() if newest is None else newest
 
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Go on from another model than the last sum came to, ``newest``.
+        """Go on from another model than ``newest``.
 
-        Raises ParameterError where a round starts from more than a model's numbers.
+        Raises ParameterError where a round starts from more than its numbers.
         """
         raise ParameterError(
             "rounds of this method start from more than a model's numbers, so that no server's optimiser can step in "
@@ -177,32 +166,27 @@ class RoundOpener:
         self._replies = Replies()
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for other rounds or phases than the plan's, and a last answer of another model."""
         answered = self._context.answered
         refuse_unless(self._replies.phases <= set(answered))
         refuse_unless(all(self._replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
         refuse_unless(self.rule.keeps(self.newest_model()))
 
     def newest_model(self) -> Message:
-        """Return what the next round starts from; before the first, the initial model."""
         return self.rule.next_model(self.last_answer(self._context.phases[-1]))
 
     def replace_model(self, model: GlobalModel) -> None:
-        """Go on from another model than the last sum came to. Raises as :meth:`OpeningRule.replace_model`."""
         self.rule.replace_model(model, self.newest_model())
 
     def newest_answer(self, phase: str) -> int:
-        """Return the last round that was answered in a phase; -1 before the first."""
         return self._replies.newest(phase)[0]
 
     def last_answer(self, phase: str) -> Message | None:
-        """Return what was answered last in a phase; None before the first."""
         return self._replies.newest(phase)[1]
 
     def enter_round(self, round_number: int, keys: KeySource) -> tuple[Message, dict[str, bytes]]:
         """Begin a round; return its model, and what ``keys`` says that its first message brings.
 
-        Raises PolicyError for a round that the plan does not have, or that was answered.
+        Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
         self._context.check_new_round(number, self.newest_answer(self._context.phases[-1]))
@@ -218,9 +202,9 @@ class RoundOpener:
     ) -> Message:
         """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
 
-        ``finish`` makes of the rule's answer what is given. Raises ParameterError for a phase that is not answered,
-        PolicyError for another message of a round that was answered and for what would reveal too much,
-        WireFormatError, RangeError. Then nothing has changed, but for what was opened.
+        ``finish`` makes of the rule's answer what is given. Raises ParameterError for a phase that is not
+        answered, PolicyError for another message of a round that was answered and for what would reveal too
+        much, WireFormatError, RangeError. Then nothing has changed, but for what was opened.
         """
         # Under another name an answer would not count as the round's: another could follow, and so could another model.
         self._context.check_answered(phase)
@@ -229,9 +213,11 @@ class RoundOpener:
         if purpose is None:
             # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
-        reply = self._replies.reply(
-            phase, number, message, lambda: finish(self.rule.answer(phase, message, sums)), self.rule
-        )
+        reply = self._replies.given(phase, number, message)
+        if reply is None:
+            with self._replies.undone_unless_kept(phase, number, self.rule):
+                reply = finish(self.rule.answer(phase, message, sums))
+                self._replies.keep(phase, number, message, reply)
         if purpose is not None:
             # No other total of this purpose will be opened.
             holder.keys.wipe(number, purpose)
@@ -244,14 +230,9 @@ class RoundOpener:
     def repeat(
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
-        """Take what another object has answered that stood where this one stands, and where it came to thereby.
-
-        Raises PolicyError where this one has answered another message of the round.
-        """
-
-        def take() -> Message:
-            for name, value in standing.items():
-                setattr(self.rule, name, value)
-            return answer
-
-        self._replies.reply(phase, round_number, message, take, self.rule)
+        """Take what another object has answered that stood where this one stands, and where it came to thereby."""
+        if self._replies.given(phase, round_number, message) is None:
+            with self._replies.undone_unless_kept(phase, round_number, self.rule):
+                for name, value in standing.items():
+                    setattr(self.rule, name, value)
+                self._replies.keep(phase, round_number, message, answer)

@@ -152,17 +152,14 @@ class FederationPlan(Settings):
 
     @property
     def most_participants(self) -> int:
-        """The most clients of a round, and of a sum."""
         return self.clients if self.max_clients is None else self.max_clients
 
     @property
     def update_size(self) -> int:
-        """N: parameters, and buffers behind them."""
         return self.parameters + self.buffers
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The layers' offsets; one layer where none are given."""
         return self.layer_offsets or (0, self.parameters)
 
 

@@ -23,10 +23,7 @@ from shieldfl.rounds.plan import FederationPlan
 
 @dataclass(frozen=True)
 class RoleContext:
-    """Public knowledge: no role gets a secret, or another client's weight, by it.
-
-    Raises ParameterError for a number of threads that the core refuses, before a round comes to ask for them.
-    """
+    """Public knowledge: no role gets a secret, or another client's weight, by it."""
 
     plan: FederationPlan
     keys: RoundKeyCheck
@@ -56,12 +53,10 @@ class RoleContext:
         as_threads(self.threads)
 
     def check_phase(self, phase: str) -> None:
-        """Raise ParameterError for a phase that the method does not have."""
         if phase not in self.phases:
             raise ParameterError(f"there is no phase {phase!r}: the method has {', '.join(self.phases)}")
 
     def check_answered(self, phase: str) -> None:
-        """Raise ParameterError for a phase that the key authority does not answer."""
         self.check_phase(phase)
         if phase not in self.answered:
             raise ParameterError(
@@ -70,29 +65,26 @@ class RoleContext:
             )
 
     def check_answer(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Look whether what a phase begins with is what the key authority said, where it signed that.
+        """Raise unless the answer that a phase begins with is what the authority signed, where it signs."""
+        before = self.phase_before(phase)
+        if answer is not None and before is not None and before in self.signed:
+            self.keys.check_answer(answer, round_number, before)
 
-        ``answer`` is to the phase before. Raises as :meth:`RoundKeyCheck.check_answer` does.
-        """
-        before = self.phases[: self.phases.index(phase)][-1:]
-        if answer is not None and set(before) & set(self.signed):
-            self.keys.check_answer(answer, round_number, *before)
+    def phase_before(self, phase: str) -> str | None:
+        place = self.phases.index(phase)
+        return self.phases[place - 1] if place else None
 
     def encrypts(self, purpose: str) -> bool:
-        """Say whether something is encrypted for this purpose in this federation, under keys of its own."""
         return purpose in self.keys.parameters
 
     @property
     def parameters(self) -> SchemeParameters[Any, Any]:
-        """How updates are encrypted."""
         return self.keys.parameters["update"]
 
     def stage_of(self, phase: str) -> str:
-        """Return the stage that the answer to a phase takes its time in."""
         return "open" if phase == self.phases[-1] else "negotiate"
 
     def check_new_round(self, round_number: int, answered: int) -> None:
-        """Raise PolicyError for a round that the plan does not have, and for one up to the last that was answered."""
         if not 1 <= round_number <= self.plan.rounds:
             raise PolicyError(
                 f"round {round_number} is none of the plan's {self.plan.rounds:,}: it is not begun"
@@ -167,10 +159,10 @@ class PublicSetup:
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
         """Read what :meth:`to_bytes` wrote.
 
-        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it is: who
-        sends another set-up decides under whose keys updates are encrypted, and in how small a sum. Raises
-        KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes that
-        :meth:`to_bytes` does not write, even if they were pinned.
+        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it
+        is: who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
+        Raises KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes
+        that :meth:`to_bytes` does not write.
         """
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
@@ -183,7 +175,7 @@ class PublicSetup:
     def trusted(cls, frame: bytes) -> PublicSetup:
         """Read a set-up whose origin was proved otherwise: by a signature, or since it is one's own.
 
-        Raises WireFormatError as :meth:`from_bytes` does.
+        Raises WireFormatError.
         """
         try:
             setup = msgspec.json.decode(frame, type=cls)
@@ -206,7 +198,6 @@ class PublicSetup:
     def check_method(
         self, name: str, settings: Mapping[str, Any], plan: FederationPlan, derived: Mapping[str, Any]
     ) -> None:
-        """Raise ParameterError unless the set-up is of this method, and comes to the same parameters and noise."""
         if (name, dict(settings), plan) != (self.method, dict(self.settings), self.plan):
             raise ParameterError(
                 "the public set-up is of another method, plan or settings: make the method from it"
@@ -220,9 +211,9 @@ class PublicSetup:
             )
 
     def check_model(self, initial: GlobalModel) -> GlobalModel:
-        """Return the model that the federation begins with, as roles keep it: the caller cannot change it.
+        """Return the model that the federation begins with, as roles keep it.
 
-        Raises KeyMismatchError for another one, and as :func:`check_sizes` does for one that cannot be.
+        Raises KeyMismatchError for another one, and as :func:`check_sizes`.
         """
         check_sizes(initial, self.plan)
         kept = initial.kept()

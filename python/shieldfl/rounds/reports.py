@@ -57,7 +57,6 @@ class Disclosure:
 
     @classmethod
     def of_nothing(cls, size: int) -> Disclosure:
-        """Nothing has left yet."""
         nothing = Mask.empty(size)
         return cls(nothing, nothing, nothing)
 
@@ -74,8 +73,7 @@ class Disclosure:
     ) -> Disclosure:
         """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
 
-        ``rest`` is what became of the other positions. Buffers count as encrypted if all are. ``noise`` is what all
-        parameters have, wherever they are.
+        ``rest`` is what became of the other positions. Buffers count as encrypted if all are.
         """
         encrypted, nothing = zone.resized(size), Mask.empty(size)
         all_buffers = zone.count - encrypted.count == zone.size - size
@@ -92,11 +90,9 @@ class Disclosure:
 
     @property
     def kept(self) -> Mask:
-        """What stayed with the client."""
         return ~(self.encrypted | self.noised | self.clear)
 
     def is_of(self, size: int) -> bool:
-        """Say whether its masks are of ``size`` positions, and disjoint."""
         masks = (self.encrypted, self.noised, self.clear)
         if any(one.size != size for one in masks):
             return False
@@ -137,8 +133,6 @@ class Tally:
 
 @dataclass(frozen=True)
 class Report:
-    """What a role has to tell since its last report."""
-
     events: tuple[PrivacyEvent, ...] = ()
     """What has left it, or was opened by it, in that order."""
     notes: tuple[Note | Tally, ...] = ()
@@ -154,7 +148,6 @@ _KINDS: dict[str, Any] = {
 
 
 def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
-    """Return events and remarks, each after the name of its kind."""
     return [(type(one).__name__, one) for one in told]
 
 
@@ -169,16 +162,17 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[
 
 
 class Reporter:
-    """Base of roles: what it has not reported yet, and its state, with which a new object goes on in its place.
+    """Base of roles.
 
-    A state holds what the object has changed since it was made, with what it has not reported yet; who restores it has
-    made an object of the same role first, from the same public set-up. It is as secret as what the role holds: a
-    client's has its last update, which nobody else may see, and what methods keep from the aggregator, such as who is
-    pruned; an aggregator's has what clients sent in the clear.
+    What it has not reported yet, and its state, with which a new object goes on in its place. A state holds
+    what the object has changed since it was made; who restores it has made an object of the same role first,
+    from the same public set-up. It is as secret as what the role holds: a client's has its last update, and
+    what methods keep from the aggregator; an aggregator's has what clients sent in the clear.
 
-    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned is sent:
-    a client that goes back to an older one and trains anew answers a round twice, with other data, and a key authority
-    that does opens a second total of one round. Sent again as it was, an update is encrypted anew, which shows nothing.
+    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned
+    is sent: a client that goes back to an older one and trains anew answers a round twice, with other data,
+    and a key authority that does opens a second total of one round. Sent again as it was, an update is
+    encrypted anew, which shows nothing.
     """
 
     changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
@@ -195,7 +189,6 @@ class Reporter:
         self._notes: list[Note | Tally] = []
 
     def report(self) -> Report:
-        """Return what there is to tell since the last report."""
         with self._lock:
             events, self._events = self._events, []
             notes, self._notes = self._notes, []
@@ -212,15 +205,12 @@ class Reporter:
         self._events = [one for one in told if not isinstance(one, Note | Tally)]
 
     def changed(self) -> dict[str, Any]:
-        """Return what has changed, by name; encoded before anything changes again."""
         return changed(self)
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
-        """Take what a state has; where that raises, the object is of no use any more."""
         take_changed(self, record)
 
     def _check_untold(self, rounds: int, clients: Collection[int]) -> None:
-        """Raise WireFormatError for events of other rounds or clients, and tallies of more than there are."""
         for event in self._events:
             number = getattr(event, "round", None)
             refuse_unless(number is None or 1 <= number <= rounds)
@@ -232,9 +222,8 @@ class Reporter:
     def bind(
         self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
     ) -> None:
-        """Say whose states the object's are: of which set-up, of which role with which weights, with which secret.
+        """Say whose states the object's are: of which set-up and role, with which weights and secret.
 
-        Whoever makes roles does. A state tells of these by a digest, keyed by the secret where there is one.
         ``positions`` is how many an update has: no mask in a state has more.
         """
         self._positions = positions
@@ -252,11 +241,12 @@ class Reporter:
             return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
 
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
-        """Take a state that an object of the same set-up, role, index and weights gave: go on where that one stood.
+        """Take a state that an object of the same set-up, role, index and weights gave.
 
-        Raises KeyMismatchError for a state of others and for another key, WireFormatError for what is truncated, was
-        altered or holds what no step leaves, ParameterError for a key that is missing or too many, DataError for an
-        authority's store that is an old copy, in use, or on a disk that fails. Then nothing has changed.
+        Go on where that one stood. Raises KeyMismatchError for a state of others and for another key,
+        WireFormatError for what is truncated, was altered or holds what no step leaves, ParameterError for a
+        key that is missing or too many, DataError for an authority's store that is an old copy or in use.
+        Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)
@@ -292,23 +282,18 @@ class Reporter:
         return self._owner
 
     def pending(self) -> tuple[int, int]:
-        """Say how much the next report tells already."""
         return len(self._events), len(self._notes)
 
     def remarks_after(self, count: int) -> tuple[Note | Tally, ...]:
-        """Return the remarks of the next report but for the first ``count``."""
         return tuple(self._notes[count:])
 
     def take_back(self, pending: tuple[int, int]) -> None:
-        """Tell no more than at that time: what came since has not happened."""
         events, notes = pending
         del self._events[events:]
         del self._notes[notes:]
 
     def record(self, event: PrivacyEvent) -> None:
-        """Have the next report tell that something became readable, or was opened."""
         self._events.append(event)
 
     def note(self, note: Note | Tally) -> None:
-        """Have the next report tell a remark."""
         self._notes.append(note)

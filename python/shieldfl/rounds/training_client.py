@@ -37,10 +37,9 @@ _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 def check_invited(
     frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
 ) -> None:
-    """Look, at a client, whether it is among those whom the authority signed, and told of as many as these are.
+    """Raise PolicyError unless the client is among those whom the authority signed, and told of as many as these are.
 
-    Noise follows from how many take part, so whoever passes the message on must not say another number. Raises
-    PolicyError; WireFormatError for what is no mask of the plan's clients.
+    Noise follows from how many take part, so whoever passes the message on must not say another number.
     """
     invited = Mask.from_bytes(frame, expected_size=plan.clients)
     if client not in invited.to_indices():
@@ -135,7 +134,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._buffers = initial.buffers if self.keeps_buffers else None
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for keys, a round, sizes, scores or an update that no client of the plan has."""
         refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
         refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
         refuse_unless((self._opening is not None) == self.context.clients_open)
@@ -168,16 +166,12 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             raise WireFormatError("the state is of a round or a model that the client cannot have")
 
     def enrolment(self) -> Message:
-        """Return what the key authority has to get from this client before its first round, where clients enrol.
-
-        It has to come to it on a channel that tells who sent it.
-        """
+        """Return what the key authority has to get, on a channel that tells who sent it."""
         return (
             Message() if self._own_keys is None else Message({"enrolment": self._own_keys.enrolment.request})
         )
 
     def enrolled(self, answer: Message) -> None:
-        """Take the key authority's answer to the enrolment: what lets this client open sums, where clients do."""
         if self._opening is not None and self._own_keys is not None:
             with self._lock:
                 self._opening.keys.grant(self._own_keys.enrolment.granted(answer["grant"]))
@@ -185,7 +179,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
     def granted_secret(self) -> bytes:
         """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
 
-        Raises PolicyError where clients are granted nothing, or this one was not yet.
+        PolicyError.
         """
         with self._lock:
             if self._opening is None:
@@ -195,10 +189,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             return self._opening.keys.shared_secret()
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that the client was not in, where clients open sums: in order, each once.
+        """Open the ends of rounds that the client was not in, of :meth:`CollectingAggregator.missed`.
 
-        They are parts of what :meth:`CollectingAggregator.missed` returned, which a round's first message brings by
-        itself.
+        In order, each once.
         """
         with self._lock:
             if self._opening is not None:
@@ -207,11 +200,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 raise PolicyError("this client opens nothing: it needs no ends of rounds that it was not in")
 
     def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
-        """Let the client open sums itself."""
         self._opening = ClientOpening(rule, keys, self)
 
     def open_together(self, together: OpenedTogether) -> None:
-        """Share with other clients of this process what they open alike, where clients open sums."""
         if self._opening is not None:
             self._opening.together = together
 
@@ -221,27 +212,23 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             return model if self._opening is None else self._opening.opener.newest_model()
 
     def _round_key(self, purpose: str) -> Any:
-        """Return what the client encrypts under for a purpose in this round: the public key, or one of its own.
-
-        Raises PolicyError where the round's first message did not bring it.
-        """
+        """Return what the client encrypts under in this round: the public key, or one of its own."""
         assert self._round_keys is not None
         if self._own_keys is not None:
             return self._own_keys.key(purpose)
         return self._round_keys.key(self.round, purpose)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the round's first message, :meth:`AuthoritySteps.begin_round`'s: train from the client's own model.
+        """Take the round's first message: train from the client's own model.
 
-        Raises PolicyError for a round of too few: its sum would tell of each, and noise that grows with the number of
-        participants would be missing. So it does for one of more than it may have, for rounds after the plan's, over
-        which a target epsilon is spread, and, where there is a key authority, for one to which that did not invite this
-        client, or with another number of participants than it signed. Raises what :meth:`RoundKeyReader.begin_round`
-        does for its keys and :meth:`RoundKeyCheck.check_model` for its model, WireFormatError for a model of other
-        sizes or, where none is signed, with other parts. A round that is refused changes nothing.
+        Raises PolicyError for a round of too few, whose sum would tell of each, or too many, for rounds after
+        the plan's, and, where there is a key authority, for one to which that did not invite this client, or
+        with another number of participants than it signed; what :meth:`RoundKeyReader.begin_round` and
+        :meth:`RoundKeyCheck.check_model` do; WireFormatError for a model of other sizes or parts. A round
+        that is refused changes nothing.
 
-        A round that is begun again as it was changes nothing. With another model or number of participants it is to be
-        trained anew, and refused with PolicyError once a message has told of its update.
+        A round that is begun again as it was changes nothing. With another model or number of participants it
+        is to be trained anew, and refused with PolicyError once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
         participants = as_unsigned(participants, "participants")
@@ -281,7 +268,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
 
     @property
     def has_trained(self) -> bool:
-        """Whether an update of the round that was begun last was taken."""
         return self._has_trained
 
     def _check_round(self, round_number: int, participants: int) -> None:
@@ -313,10 +299,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take what training gave, whose vectors may be written over afterwards. What is refused changes nothing.
+        """Take what training gave, whose vectors may be written over afterwards.
 
-        Raises PolicyError for one that was trained in another round, or comes after a message has told of another,
-        ParameterError and RangeError as :meth:`LocalUpdate.check` and :meth:`LocalUpdate.checked_scores` do.
+        What is refused changes nothing. Raises PolicyError for one that was trained in another round, or
+        comes after a message has told of another; ParameterError, RangeError.
         """
         with self._lock:
             if self._begun is None or update.round != self.round:
@@ -342,49 +328,53 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
-        """Keep the trained model and its scores, before training counts as finished.
-
-        One that raises must change nothing.
-        """
+        """Keep the trained model and its scores; one that raises must change nothing."""
         self.trained_scores = _NO_SCORES if self.scores is None else update.checked_scores()
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message from the answer to the one before; the same bytes, and noise, when asked again.
+        """Make this phase's message from the answer to the one before.
 
-        Raises ParameterError before training has finished, and for a phase that the method does not have; PolicyError
-        for another answer than before; what :meth:`RoleContext.check_answer` does.
+        The same bytes, and noise, when asked again. Raises ParameterError before training has finished, and
+        for a phase that the method does not have; PolicyError for another answer than before; what
+        :meth:`RoleContext.check_answer` does.
         """
         self.context.check_phase(phase)
         with self._lock:
-            return self._replies.reply(phase, self.round, answer, lambda: self._make_trained(phase, answer))
-
-    def _make_trained(self, phase: str, answer: Message | None) -> Message:
-        if not self._has_trained:
-            raise ParameterError("there is nothing to send before training has finished")
-        self.context.check_answer(phase, self.round, answer)
-        if self._opening is not None:
-            phases = self.context.phases
-            last = phases[phases.index(phase) - 1]
+            given = self._replies.given(phase, self.round, answer)
+            if given is not None:
+                return given
+            if not self._has_trained:
+                raise ParameterError("there is nothing to send before training has finished")
+            self.context.check_answer(phase, self.round, answer)
             if phase == OPENED:
-                told = self._opening.tell(self.round, last, answer)
-                return Message({"round": Message.from_number(self.round), **told})
-            if last == OPENED and answer is not None:
+                return self._replies.keep(phase, self.round, answer, self._tell_opened(answer))
+            asked, before, reported = answer, self.disclosure, self.pending()
+            if (
+                self._opening is not None
+                and answer is not None
+                and self.context.phase_before(phase) == OPENED
+            ):
                 answer = self._opening.goes_on(self.round, answer)
-        before, reported = self.disclosure, self.pending()
-        try:
-            message = self._make(phase, answer)
-        except BaseException:
-            # Nothing has left: made again, the message is to be recorded.
-            self.disclosure = before
-            self.take_back(reported)
-            raise
-        self._record(before, self.disclosure)
-        self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
-        return message
+            try:
+                message = self._make(phase, answer)
+            except BaseException:
+                # Nothing has left: made again, the message is to be recorded.
+                self.disclosure = before
+                self.take_back(reported)
+                raise
+            self._record(before, self.disclosure)
+            self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
+            return self._replies.keep(phase, self.round, asked, message)
+
+    def _tell_opened(self, answer: Message | None) -> Message:
+        assert self._opening is not None, "a phase of federations whose clients open"
+        last = self.context.phase_before(OPENED)
+        assert last is not None
+        told = self._opening.tell(self.round, last, answer)
+        return Message({"round": Message.from_number(self.round), **told})
 
     def _record(self, before: Disclosure, now: Disclosure) -> None:
-        """Record what a message has shown, by what the client stated before it and after."""
         for part in now.parts:
             if part not in before.parts and self._tells(part):
                 self.record(ClearUpload(self.round, self.index, part, now.synthetic))
@@ -404,7 +394,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self.record(ClearUpload(self.round, self.index, synthetic=now.synthetic))
 
     def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
-        """Return that values left encrypted, with this noise on all of them, or none."""
         return EncryptedUpload(self.round, self.index, noise, synthetic)
 
     def _tells(self, part: str) -> bool:
@@ -425,22 +414,17 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             return joined(parameters, self.update.buffers - self.start.buffers)
 
     def end_round(self, answer: Message) -> None:
-        """Take the answer to the last phase: the new global model."""
         with self._lock:
             opened = answer if self._opening is None else self._opening.open(answer)
             if opened is not None:  # else the model stays
                 self._end_round(opened)
 
     def _end_round(self, answer: Message) -> None:
-        """Keep from round to round what of the last one is needed: the buffers, where these stay with the client."""
         if self.keeps_buffers:
             self._buffers = self.update.buffers
 
     def forget_round(self) -> None:
-        """Let go of what only the round's messages need, where they have arrived and the next round will be another.
-
-        What is asked again of this round is refused, and nothing of the next one changes.
-        """
+        """Let go of what only the round's messages need, where they have arrived and the next round will be another."""
         with self._lock:
             if self._begun is None or self._begun_with is None:
                 return
@@ -461,7 +445,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             return self._merged_model(self._read_model(self.global_model(model)))
 
     def _merged_model(self, current: GlobalModel) -> StartingPoint:
-        """The global model, with the client's own buffers where it keeps them."""
         return current.starting_point(self._buffers)
 
     def _read_model(self, model: Message) -> GlobalModel:

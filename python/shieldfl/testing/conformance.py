@@ -33,7 +33,6 @@ from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 
 @functools.cache
 def _honest_run(case: MethodCase, rounds: int = 1) -> SteppedRun:
-    """Return what so many rounds of everybody give: run once, for tests to compare with alone."""
     run = SteppedRun(case)
     for _ in range(rounds):
         run.run_round()
@@ -56,7 +55,6 @@ class MethodConformance:
 
     @pytest.fixture
     def case(self) -> MethodCase:
-        """Return what is tried."""
         return MethodCase(self.method, MethodSettings().changed(self.method, self.settings))
 
     @pytest.fixture
@@ -66,7 +64,6 @@ class MethodConformance:
 
     @pytest.fixture(params=[False, True], ids=["lasting", "restarted"])
     def restarts(self, request: pytest.FixtureRequest) -> bool:
-        """Say whether each step of a role runs in a new object, restored from the state of the one before."""
         return bool(request.param)
 
     def test_runs_that_last_and_that_restart_train_the_same_model_and_state_what_they_did(

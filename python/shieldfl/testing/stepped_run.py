@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,12 @@ from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.account import Account
-from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundDriver
 from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import ANSWERED_PHASE, HISTORY
-from shieldfl.rounds.plan import FederationPlan, Opener
+from shieldfl.rounds.messages import HISTORY
+from shieldfl.rounds.plan import FederationPlan, Opener, Phase
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]
@@ -46,7 +45,6 @@ class MethodCase:
 
     @property
     def size(self) -> int:
-        """P, the number of the model's parameters."""
         return self.layer_offsets[-1]
 
 
@@ -95,43 +93,16 @@ class _RoundClients:
             self._run.clients[index].end_round(message_of(index))
 
 
-class _Watched:
-    """A role whose results, of phases that are closed or answered, are kept."""
+class _KeepingDriver(RoundDriver):
+    """Has a run keep what the aggregator closes a phase with, and what clients get for it."""
 
-    def __init__(self, role: Any, *results: dict[str, Message]) -> None:
-        self._role = role
-        self._results = results
+    run: SteppedRun
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._role, name)
-
-    def close(self, phase: str) -> Message:
-        return self._kept(phase, self._role.close(phase))
-
-    def answer(self, phase: str, message: Message) -> Message:
-        return self._kept(phase, self._role.answer(phase, message))
-
-    def open(self, phase: str, answer: Message) -> Message:
-        """Keep what the aggregator has opened in place of what the authority said to a list."""
-        return self._kept(phase, self._role.open(phase, answer), *self._results[1:])
-
-    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Keep the signature with what it signs."""
-        signed: Message = self._role.sign_answer(phase, round_number, digest)
-        for results in self._results:
-            results[phase] = Message({**results[phase], **signed})
-        return signed
-
-    def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
-        """Keep what clients get to open in place of what the authority said to a list."""
-        *_, answers = self._results
-        answers[bytes(answer[ANSWERED_PHASE]).decode()] = answer
-        self._role.keep(answer, request, finished)
-
-    def _kept(self, phase: str, message: Message, *results: dict[str, Message]) -> Message:
-        for kept in results or self._results:
-            kept[phase] = message
-        return message
+    def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
+        self.run.closed[phase.name] = self.run.answers[phase.name] = result
+        answer = super()._answer(phase, round_number, left, result)
+        self.run.answers[phase.name] = answer
+        return answer
 
 
 class SteppedRun(EmbeddedRoles):
@@ -204,12 +175,10 @@ class SteppedRun(EmbeddedRoles):
 
     @property
     def account(self) -> Account:
-        """What the roles have reported so far."""
         self.report_to(self._account)
         return self._account
 
     def settings(self) -> dict[str, object]:
-        """Return the settings, with what was charged."""
         return self.method.settings(self.weights) | self.account.settings()
 
     @property
@@ -257,16 +226,12 @@ class SteppedRun(EmbeddedRoles):
         return Message({**result, HISTORY: asked[HISTORY], **self.authority.answer(phase, asked)})
 
     def _driver(self, intrude: Intrude | None = None) -> RoundDriver:
-        """Return a driver of one round: tests may put other roles in the places of these at any time."""
-        authority = (
-            None if self.authority is None else cast(AuthoritySteps, _Watched(self.authority, self.answers))
-        )
-        aggregator = cast(CollectingAggregator, _Watched(self.aggregator, self.closed, self.answers))
         clients = _RoundClients(self, intrude)
-        return RoundDriver(self.method, authority, aggregator, clients, self._account)
+        driver = _KeepingDriver(self.method, self.authority, self.aggregator, clients, self._account)
+        driver.run = self
+        return driver
 
     def train_client(self, index: int, round_number: int, participants: int, model: Message) -> None:
-        """Let a client begin a round, and train."""
         start = self.clients[index].begin_round(round_number, participants, model)
         update = self._train(round_number, index, start)
         if self._trained is not None:
@@ -276,9 +241,7 @@ class SteppedRun(EmbeddedRoles):
         self.clients[index].finish_training(update)
 
     def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:
-        """Let authority and aggregator begin a round of these clients, from the newest model: its first message."""
         return self._driver().begin_round(round_number, invited)
 
     def merged(self, client: int) -> StartingPoint:
-        """Return what a client would use for inference."""
         return self.clients[client].merged_model(self.method.message_for(client, self.model))
