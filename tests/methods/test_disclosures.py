@@ -14,8 +14,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.batch_crypt.quantisation import layer_ranges
-from shieldfl.methods.mask_crypt.method import decode_ranking
+from shieldfl.methods.mask_crypt import decode_ranking
 from shieldfl.rounds.reports import Disclosure
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
@@ -124,8 +123,7 @@ def check_part(
     elif name == "ranking":
         assert 0 < decode_ranking(part, variant.size).size < variant.size
     elif name == "ranges":
-        offsets = (*variant.layer_offsets, variant.size + BUFFERS)
-        assert part == layer_ranges(trained.difference, offsets).tobytes()
+        assert part == run.method.quantisation.ranges(trained.difference).tobytes()
     else:
         assert len(part) == {"capability": 2 * 8, "sensitivity": 4 * variant.size}[name]
     if name not in CIPHERTEXTS | EXACT:

@@ -11,7 +11,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.dict_pfl.dictionary_layers import merged
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.settings import MethodSettings

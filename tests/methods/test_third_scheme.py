@@ -14,9 +14,8 @@ from shieldfl.encryption.ckks.scheme import Ckks
 from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
 from shieldfl.methods.encryption_settings import EncryptionSettings
-from shieldfl.methods.full_encryption import FullEncryption
+from shieldfl.methods.full_encryption import FullEncryption, FullEncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.rounds.global_model import GlobalModel
 

@@ -11,7 +11,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.discovery import method_names
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
+from shieldfl.methods.full_encryption import FullEncryptionSettings
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.embedded_roles import EmbeddedRoles

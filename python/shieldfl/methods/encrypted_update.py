@@ -78,16 +78,9 @@ class MixedSum(Stateful):
     Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
     where it did not. Otherwise every client encrypts the union.
 
-    Parameters
-    ----------
-    key : the public key.
-    masks : of the clients, each of N positions; one alone where it is everybody's.
-    round_number : under which the ciphertexts travel.
-    weights : how much each client counts.
-    weighted : whether any client's weight may be above 1: where weights travel encrypted, batches then have one.
-    clock : where the stages' time goes.
-    threads : for the core; None for as many as the work is worth.
-    has_rest : whether plain numbers come along.
+    ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says whether any
+    client's weight may be above 1: where weights travel encrypted, batches then have one; ``has_rest``, whether plain
+    numbers come along.
     """
 
     changes: ClassVar = {
@@ -158,7 +151,6 @@ class MixedSum(Stateful):
         return self.union == union and self._clients == self._ciphertexts.clients == clients
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
         super().check_changed()
         least, most = self._clients * min(self._weights), self._clients * max(self._weights)
         if (
@@ -303,22 +295,12 @@ def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterat
 class MixedUpload:
     """Makes the parts ``ciphertexts``, ``values`` and ``weight`` that a ``MixedSum`` adds.
 
-    Parameters
-    ----------
-    key : the public key, or the client's own, where clients enrol.
-    weight, most_weight : what this client counts, and the largest that any counts.
-    sends_rest : whether values that are not encrypted are sent in the clear, or not at all.
-    threads : for the core; None for as many as the work is worth.
+    ``key`` is the public key, or the client's own, where clients enrol. ``sends_rest`` says whether values that are not
+    encrypted are sent in the clear, or not at all.
     """
 
     def __init__(
-        self,
-        key: Any,
-        weight: int,
-        most_weight: int,
-        threads: int | None,
-        *,
-        sends_rest: bool = True,
+        self, key: Any, weight: int, most_weight: int, threads: int | None, *, sends_rest: bool = True
     ) -> None:
         self.key = key
         self._scheme = scheme_of(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.learning.local_update import FloatVector, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import NO_NOISE, Noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import Phase, stated_weights
+from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
@@ -27,29 +28,38 @@ __all__ = ["FedAvg"]
 
 
 class FedAvgClient(TrainingClient):
-    """Sends its whole update, float32, and its weight.
+    """Sends its whole update, float32, and its weight; where buffers are not shared, it keeps its own."""
 
-    Parameters
-    ----------
-    index, initial, context, shares_buffers : as for :class:`TrainingClient`.
-    weight : how much it counts.
-    """
+    changes: ClassVar = {"_buffers": FloatVector | None}
 
     def __init__(
-        self,
-        index: int,
-        initial: GlobalModel,
-        weight: int,
-        context: RoleContext,
-        *,
-        shares_buffers: bool = True,
+        self, method: FedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        super().__init__(index, initial, context, shares_buffers=shares_buffers)
+        super().__init__(index, initial, context, shares_buffers=method.shares_buffers)
         self._weight = weight
+        self._buffers = None if method.shares_buffers else initial.buffers
+
+    def check_changed(self) -> None:
+        super().check_changed()
+        own = self._buffers
+        refuse_unless((own is None) == self._shares_buffers)
+        refuse_unless(own is None or (own.size == self._buffer_count and bool(np.isfinite(own).all())))
 
     def _make(self, phase: str, answer: Message | None) -> Message:
+        update = self._protect(self._difference())
+        with self.clock.stage("upload"):
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "update": update.tobytes(),
+                    "weight": np.float64(self._weight).tobytes(),
+                }
+            )
+
+    def _protect(self, update: FloatVector) -> FloatVector:
+        """Return what is sent; state it."""
         self._disclose()
-        return self._message_of(self._difference())
+        return update
 
     def _disclose(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
@@ -65,26 +75,16 @@ class FedAvgClient(TrainingClient):
             noise=noise,
         )
 
-    def _message_of(self, update: FloatVector) -> Message:
-        with self.clock.stage("upload"):
-            return Message(
-                {
-                    "round": Message.from_number(self.round),
-                    "update": update.tobytes(),
-                    "weight": np.float64(self._weight).tobytes(),
-                }
-            )
+    def _end_round(self, answer: Message) -> None:
+        if self._buffers is not None:
+            self._buffers = self.update.buffers
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        return current.starting_point(self._buffers)
 
 
 class FedAvgAggregator(CollectingAggregator):
-    """Adds weighted updates in float64 and takes the server step.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    weights : how much each client counts.
-    initial : the model before the first round.
-    """
+    """Adds weighted updates in float64 and takes the server step."""
 
     changes: ClassVar = {
         "_model": GlobalModel,
@@ -104,7 +104,6 @@ class FedAvgAggregator(CollectingAggregator):
         self._weight = 0.0
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a sum or a model of other sizes, or a weight that the clients do not have."""
         super().check_changed()
         sizes = {(one.parameters.size, one.buffers.size) for one in (self._initial, self._model, self._moved)}
         if (
@@ -116,7 +115,6 @@ class FedAvgAggregator(CollectingAggregator):
             raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
 
     def check_sums(self) -> None:
-        """Raise WireFormatError for a sum of other clients than were heard."""
         super().check_sums()
         refuse_unless(self._weight == sum(self._weights[client] for client in self._seen))
 
@@ -151,14 +149,13 @@ class FedAvgAggregator(CollectingAggregator):
             self._weight += weight
 
     def _result(self, phase: str) -> Message:
-        """Return the new global model. Raises RangeError where it is not finite."""
         with self.clock.stage("aggregate"):
             self._moved = self._model.moved_finite(self._sum / self._weight, self._learning_rate)
             return self._moved.to_message()
 
 
 class FedAvg(Method):
-    """Plain averaging; there are no settings and no keys."""
+    """Plain averaging; there are no keys, and no settings of its own."""
 
     names = (
         NamedMethod(
@@ -174,27 +171,28 @@ class FedAvg(Method):
 
     phases = (Phase("update", answered_by_authority=False),)
 
+    shares_buffers: ClassVar[bool] = True
+    """Whether buffers are averaged, too."""
+    client_kind: ClassVar[type[FedAvgClient]] = FedAvgClient
+    aggregator_kind: ClassVar[type[FedAvgAggregator]] = FedAvgAggregator
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan)
+        self._settings = settings
+
     def _client(
-        self,
-        context: RoleContext,
-        index: int,
-        weight: int,
-        initial: GlobalModel,
-        shared_secret: bytes | None,
+        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
     ) -> TrainingClient:
-        return FedAvgClient(index, initial, weight, context)
+        return self.client_kind(self, context, index, weight, initial)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> CollectingAggregator:
-        return FedAvgAggregator(context, weights, self._shared(initial))
-
-    def _shared(self, initial: GlobalModel | None) -> GlobalModel:
-        """Return what of the model is averaged. Raises ParameterError where there is none."""
         if initial is None:
             raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
-        return initial
+        shared = initial if self.shares_buffers else GlobalModel(initial.parameters, initial.buffers[:0])
+        return self.aggregator_kind(context, weights, shared)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the method's settings."""
-        return {"weights": stated_weights(weights)}
+        own = {} if self._settings is None else asdict(self._settings)
+        return own | {"weights": stated_weights(weights)}

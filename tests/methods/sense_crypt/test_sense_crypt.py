@@ -16,13 +16,12 @@ from methods.sense_crypt.sense_crypt_cases import (
     mean_update,
     variant,
 )
-from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant
+from methods.variants import BUFFERS, CLIENTS, PARAMETERS
 from shieldfl.authority.message import Message
 from shieldfl.encryption import ckks, kahe, pads, paillier
 from shieldfl.encryption.registry import encryptions, weighing_encryptions
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask, select, sense_crypt_budgets
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload, OpenedSum
@@ -219,23 +218,6 @@ def test_a_cluster_of_too_few_clients_is_merged_or_keeps_its_model():
     assert not np.array_equal(run.merged(2).parameters, run.initial.parameters)
     run.run_round()
     assert not np.array_equal(run.merged(4).parameters, run.initial.parameters)
-
-
-@every_encryption
-def test_clients_count_by_their_weights(encryption):
-    weights = (5, 1, 3, 11)
-    run = SteppedRun(variant(encryption=encryption), weights=weights)
-    run.run_round()
-    expected = mean_update(run, [0, 1, 2, 3], weights=weights)
-    # Under CKKS a value is quantised after it was scaled by its weight over the largest.
-    tolerance = QUANTISATION * (11 * CLIENTS / sum(weights) if encryption == "ckks" else 1)
-    difference = np.abs(run.parameters - expected)
-    assert difference.max() <= tolerance + float_spacing(run.parameters, expected).max()
-    plain = SteppedRun(
-        Variant("fedavg", SelectiveShieldSettings(), "plain"), initial=run.initial, weights=weights
-    )
-    plain.run_round()
-    assert np.abs(run.parameters - plain.parameters).max() <= tolerance + 2 * np.spacing(np.float32(2.0))
 
 
 def test_what_is_in_the_clear_is_not_called_private():
