@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, Variant, every_one_of, labelled, variants
@@ -246,22 +245,3 @@ def test_a_disclosure_is_of_the_clients_own_round(variant):
     assert client.disclosure == stated
     client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2, [0, 1])))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
-
-
-@pytest.mark.parametrize(
-    ("method", "phase"), [("mask-crypt", "ranking"), ("batch-crypt", "ranges"), ("fedml-he", "update")]
-)
-def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method, phase):
-    variant = next(one for one in variants() if one.method == method).with_others(ratio=1e-9)
-    run = SteppedRun(variant)
-    client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.begin_round(1))))
-    assert np.isnan(run.account.spent().epsilon)
-    client.step(phase, None)
-    stated = client.disclosure
-    assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
-    client.begin_round(1, 4, run.begin_round(1))
-    assert client.disclosure == stated
-    client.begin_round(2, 4, run.begin_round(2))
-    assert client.disclosure == Disclosure.of_nothing(variant.size)
-    assert run.account.spent().epsilon == np.inf

@@ -14,18 +14,6 @@ from methods.variants import CLIENTS, FAINT_TOLERANCE, every_variant
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.learning.local_update import PrivateSteps
 
-METHODS = (
-    "fedavg",
-    "dp-fedavg",
-    "dp-sgd",
-    "alt-fl-si-dp",
-    "alt-fl-mp",
-    "full-he",
-    "dict-pfl",
-    "sense-crypt",
-    "selective-shield",
-)
-
 
 @every_variant
 def test_a_round_that_is_begun_again_sends_what_it_has_sent(variant):

@@ -1,4 +1,4 @@
-"""One mask for the run, of the positions with the highest mean scores, as FedML-HE (Jin et al. 2023) has it."""
+"""One mask for the run, of the positions with the highest mean scores, as in FedML-HE (Jin et al. 2023)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from shieldfl.stateful import refuse_unless
 class AgreedMaskClient(MaskedAverageClient):
     """Trains and encrypts as the round's kind says.
 
-    It sends its scores, encrypted, in the first round that encrypts; after that it encrypts what was agreed on, once
-    for all rounds. Where no scores are encrypted in this federation, nothing is to be agreed on. What a round of DP-SGD
-    noises and what one on synthetic data tells needs no share of noise.
+    It sends its scores, encrypted, in the first round that encrypts; after that it encrypts what was agreed
+    on, once for all rounds. Where no scores are encrypted in this federation, nothing is to be agreed on.
+    What a round of DP-SGD noises and what one on synthetic data tells needs no share of noise.
     """
 
     changes: ClassVar = {"_agreed": Mask | None, "_training": PrivateTraining | None}
@@ -137,7 +137,7 @@ class AgreedMaskClient(MaskedAverageClient):
 
 
 class AgreedMaskAggregator(MaskedAverageAggregator):
-    """Sums over the positions of the round's kind, and adds encrypted scores, where there are any: it reads none."""
+    """Sums over the positions of the round's kind; adds encrypted scores, where there are any, unread."""
 
     changes: ClassVar = {"_agreed": Mask | None, "_weight": int, "_scores_added": bytes | None}
     sums = (*MaskedAverageAggregator.sums, "_scores_added")

@@ -1,7 +1,7 @@
 """BatchCrypt (Zhang et al. 2020): updates as small integers, many in one Paillier ciphertext, summed exactly.
 
-Source: "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning", sections 4.2 and 4.3. With
-width r, m parties and a layer's clip bound alpha:
+Source: "BatchCrypt: Efficient Homomorphic Encryption for Cross-Silo Federated Learning", sections 4.2 and
+4.3. With width r, m parties and a layer's clip bound alpha:
 
 - an update is clipped to [-alpha, alpha]; the r bits, sign included, span the sum, r_max = m * alpha, so that one
   step is r_max / (2^(r-1) - 1);
@@ -93,8 +93,8 @@ class Quantisation:
     def parameters(self, key_bits: int = 3072) -> paillier.Parameters:
         """Return parameters under which integers are packed, summed and opened exactly.
 
-        There are just the value bits that a client's integer needs, sign included, and guard bits for the sum of m of
-        them: a field is at most two bits wider than r, unless there are more parties than steps.
+        There are just the value bits that a client's integer needs, sign included, and guard bits for the sum
+        of m of them: a field is at most two bits wider than r, unless there are more parties than steps.
         """
         return paillier.Parameters(
             key_bits=key_bits,
@@ -107,8 +107,8 @@ class Quantisation:
     def ranges(self, update: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the least and the greatest value of each layer, float32 (L, 2); zeros for an empty layer.
 
-        This is what a client sends in the clear before it quantises, and it depends on its data. Raises RangeError for
-        an update with NaN or infinity.
+        This is what a client sends in the clear before it quantises, and it depends on its data. Raises
+        RangeError for an update with NaN or infinity.
         """
         if not np.isfinite(update).all():
             raise RangeError(
@@ -123,12 +123,14 @@ class Quantisation:
     def bounds(self, ranges: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
         """Return each layer's clip bound alpha (L,), from the ranges of all clients (section 4.3, dACIQ).
 
-        alpha = c(r) * sigma, and sigma is read off the range of the n values of all clients in the layer, taken to be
-        normal with mean 0: sigma = 0.175 * (1 + sqrt(pi * ln 4)) * (max - min) / sqrt(2 * ln n), as in the authors'
-        published program and in ACIQ (Banner et al. 2018) before it. Where all values of a layer are equal, there is no
-        sigma: the bound is their magnitude, 0 for a layer that is empty or 0 everywhere.
+        alpha = c(r) * sigma, and sigma is read off the range of the n values of all clients in the layer,
+        taken to be normal with mean 0: sigma = 0.175 * (1 + sqrt(pi * ln 4)) * (max - min) / sqrt(2 * ln n),
+        as in the authors' published program and in ACIQ (Banner et al. 2018) before it. Where all values of a
+        layer are equal, there is no sigma: the bound is their magnitude, 0 for a layer that is empty or 0
+        everywhere.
 
-        Raises RangeError for a range that is NaN, infinite, upside down, or of two values where there is at most one.
+        Raises RangeError for a range that is NaN, infinite, upside down, or of two values where there is at
+        most one.
         """
         stacked = np.asarray(ranges, dtype=np.float64)
         if not (np.isfinite(stacked).all() and (stacked[..., 0] <= stacked[..., 1]).all()):
@@ -156,7 +158,7 @@ class Quantisation:
     def quantise(
         self, update: NDArray[np.float32], bounds: NDArray[np.float64], generator: np.random.Generator
     ) -> tuple[NDArray[np.int64], int]:
-        """Clip each layer and round it stochastically to steps of m * alpha / (2^(r-1) - 1); 0 for a bound of 0.
+        """Clip each layer and round it stochastically to steps of m alpha / (2^(r-1) - 1); 0 for bound 0.
 
         Returns the integers (P,), and how many values were outside of their clip bound.
         """
@@ -168,7 +170,7 @@ class Quantisation:
                 steps = np.clip(layer, -alpha, alpha) * (self._top / (self.parties * alpha))
                 below = np.floor(steps)
                 rounded = below + (generator.random(layer.size) < steps - below)
-                # The product may be a hair above a whole number of steps where alpha itself is a whole number.
+                # The product may be a hair above a whole number of steps where alpha is a whole number.
                 integers[piece] = np.clip(rounded, -most, most)
         return integers, saturated
 
@@ -180,8 +182,8 @@ class Quantisation:
         most, values = self.parties * self.largest_magnitude, sums.astype(np.float64)
         if not ((np.abs(values) <= most).all() and (values == np.rint(values)).all()):
             raise RangeError(
-                f"a sum of {self.parties:,} clients' integers is a whole number of at most {most:,} in magnitude: "
-                "these were quantised with other settings"
+                f"a sum of {self.parties:,} clients' integers is a whole number of at most {most:,} in "
+                "magnitude: these were quantised with other settings"
             )
         for piece, alpha in zip(self.layers, bounds, strict=True):
             values[piece] *= self.parties * alpha / self._top

@@ -19,7 +19,7 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.rounds.opening_rule import RoundSums
-from shieldfl.stateful import Stateful
+from shieldfl.stateful import Stateful, refuse_unless
 
 __all__ = [
     "MixedSum",
@@ -78,9 +78,9 @@ class MixedSum(Stateful):
     Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
     where it did not. Otherwise every client encrypts the union.
 
-    ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says whether any
-    client's weight may be above 1: where weights travel encrypted, batches then have one; ``has_rest``, whether plain
-    numbers come along.
+    ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says
+    whether any client's weight may be above 1: where weights travel encrypted, batches then have one;
+    ``has_rest``, whether plain numbers come along.
     """
 
     changes: ClassVar = {
@@ -153,13 +153,9 @@ class MixedSum(Stateful):
     def check_changed(self) -> None:
         super().check_changed()
         least, most = self._clients * min(self._weights), self._clients * max(self._weights)
-        if (
-            not 0 <= self._clients <= len(self._weights)
-            or not least <= self._weight <= most
-            or self._sums.size != (self._rest.count if self._has_rest else 0)
-            or not np.isfinite(self._sums).all()
-        ):
-            raise WireFormatError("the state holds a sum that these clients' updates cannot have")
+        refuse_unless(0 <= self._clients <= len(self._weights) and least <= self._weight <= most)
+        refuse_unless(self._sums.size == (self._rest.count if self._has_rest else 0))
+        refuse_unless(bool(np.isfinite(self._sums).all()))
 
     @property
     def _added(self) -> bytes | None:
@@ -295,8 +291,8 @@ def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterat
 class MixedUpload:
     """Makes the parts ``ciphertexts``, ``values`` and ``weight`` that a ``MixedSum`` adds.
 
-    ``key`` is the public key, or the client's own, where clients enrol. ``sends_rest`` says whether values that are not
-    encrypted are sent in the clear, or not at all.
+    ``key`` is the public key, or the client's own, where clients enrol. ``sends_rest`` says whether values
+    that are not encrypted are sent in the clear, or not at all.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_update import FloatVector, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import NO_NOISE, Noise
@@ -106,13 +106,8 @@ class FedAvgAggregator(CollectingAggregator):
     def check_changed(self) -> None:
         super().check_changed()
         sizes = {(one.parameters.size, one.buffers.size) for one in (self._initial, self._model, self._moved)}
-        if (
-            len(sizes) > 1
-            or self._sum.size != sum(*sizes)
-            or not np.isfinite(self._sum).all()
-            or not 0.0 <= self._weight <= sum(self._weights)
-        ):
-            raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
+        refuse_unless(len(sizes) == 1 and self._sum.size == sum(*sizes))
+        refuse_unless(bool(np.isfinite(self._sum).all()) and 0.0 <= self._weight <= sum(self._weights))
 
     def check_sums(self) -> None:
         super().check_sums()

@@ -1,11 +1,11 @@
 """Encryption of everything that leaves a client: of a whole update, or of its last layer, where no other is trained.
 
-With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last layer. Sources
-of ``ddp-fedavg``: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning with
-Secure Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for Differentially Private Federated
-Learning" (NeurIPS 2021). As there, a sum has room for what its clients come to, but for a small chance; buffers stay
-with the client. A clipping norm that moves is after Andrew, Thakkar, McMahan and Ramaswamy, "Differentially Private
-Learning with Adaptive Clipping" (NeurIPS 2021).
+With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last
+layer. Sources of ``ddp-fedavg``: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for
+Federated Learning with Secure Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for
+Differentially Private Federated Learning" (NeurIPS 2021). As there, a sum has room for what its clients come
+to, but for a small chance; buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar,
+McMahan and Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class LastLayerEncryption(MaskedAverage):
 
 
 class AdaptiveClient(MaskedAverageClient):
-    """Takes each round's norm with its model, and encrypts one value more: plus where its update is within it."""
+    """Takes the round's norm with its model; encrypts one value more, plus where its update is within it."""
 
     changes: ClassVar = {"_clip_exponent": int}
 
@@ -241,7 +241,8 @@ class AdaptiveClient(MaskedAverageClient):
         exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
         if abs(exponent) > MOST_EXPONENT:
             raise WireFormatError(
-                "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained or sent"
+                "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained "
+                "or sent"
             )
         start = super()._begin_round(round_number, participants, model)
         self._clip_exponent = exponent

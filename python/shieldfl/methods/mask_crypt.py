@@ -30,10 +30,10 @@ from shieldfl.stateful import refuse_unless
 def exposure_scores(
     exposed: NDArray[np.float32], new_weights: NDArray[np.float32], gradient: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Return (w_exposed - w_new) * gradient (P,), signed: how much the loss grows where the new weight stays hidden.
+    """Return (w_exposed - w_new) * gradient (P,), signed: what the loss grows by if a new weight is hidden.
 
-    ``exposed`` is what each position last showed in the clear, ``gradient`` that of the loss over all local data at the
-    new weights. Raises RangeError, with the first position, where a score is NaN or infinite.
+    ``exposed`` is what each position last showed in the clear, ``gradient`` that of the loss over all local
+    data at the new weights. Raises RangeError, with the first position, where a score is NaN or infinite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         scores: NDArray[np.float32] = (exposed - new_weights) * gradient
@@ -84,14 +84,15 @@ def consensus(proposals: Sequence[NDArray[np.int64]], size: int, limit: int | No
 
 
 def decode_ranking(frame: Part, size: int) -> NDArray[np.int64]:
-    """Read a ranked list, k little-endian unsigned 32-bit numbers: distinct positions below ``size``, int64 (k,).
+    """Read a ranked list, k little-endian unsigned 32-bit numbers: distinct positions below ``size``, (k,).
 
     Raises WireFormatError for bytes that are truncated, too many, or hold a position out of range or twice.
     """
     count, rest = divmod(len(frame), 4)
     if rest or count > size:
         raise WireFormatError(
-            f"a ranking of {len(frame):,} bytes is truncated or longer than {size:,} positions of 4 bytes each"
+            f"a ranking of {len(frame):,} bytes is truncated or longer than {size:,} positions of 4 bytes "
+            "each"
         )
     ranking = np.frombuffer(frame, dtype="<u4").astype(np.int64)
     try:

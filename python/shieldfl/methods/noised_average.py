@@ -1,9 +1,9 @@
-"""Averaging of updates that are noised and not encrypted, as a whole or in training: no keys; buffers stay local.
+"""Averaging of updates that are noised, as a whole or in training, and not encrypted; buffers stay local.
 
-What each round asks of clients, encryption, noise in training, or neither, on synthetic data, is Alt-FL's: algorithms 1
-to 3, line 2, and section IV-B. The ratio ρ = ρ_a / ρ_tot, in lowest terms, is the share of rounds of the *second* kind:
-ρ_a of every ρ_tot rounds. The first kind is the authentic round of SI/DP and SI/HE and the encrypted round of PI, the
-second kind their synthetic round and PI's DP round.
+What each round asks of clients, encryption, noise in training, or neither, on synthetic data, is Alt-FL's:
+algorithms 1 to 3, line 2, and section IV-B. The ratio ρ = ρ_a / ρ_tot, in lowest terms, is the share of
+rounds of the *second* kind: ρ_a of every ρ_tot rounds. The first kind is the authentic round of SI/DP and
+SI/HE and the encrypted round of PI, the second kind their synthetic round and PI's DP round.
 """
 
 from __future__ import annotations
@@ -251,12 +251,12 @@ class DpSgdRounds:
         return cls(rounds, noise, settings.delta or 1 / max(plan.samples or 0, 2), synthetic_share)
 
     def deviation(self, training: TrainingSettings, samples: int) -> float:
-        """Return what the noise of all steps comes to on each parameter, for a client of so many own samples."""
+        """Return what the noise of all steps comes to on a parameter, for a client of so many samples."""
         return self.noise.deviation(training, samples + samples_beside(samples, self.synthetic_share))
 
 
 class PrivateTraining(Stateful):
-    """A client's part of such rounds: how it has to train in the one that runs, and what noise its update has."""
+    """A client's part of such rounds: how it trains in the one that runs, and what noise its update has."""
 
     changes: ClassVar = {"kind": RoundKind, "noise": Noise | None}
 
@@ -266,7 +266,7 @@ class PrivateTraining(Stateful):
         self.noise: Noise | None = None
 
     def check(self, round_number: int, *, trained: bool) -> None:
-        """Raise WireFormatError for another kind than the round's, and for noise that its training does not have.
+        """Raise WireFormatError for another kind than the round's, and noise that its training does not have.
 
         Before training, it is that of an earlier round; none is what training without noise leaves.
         """

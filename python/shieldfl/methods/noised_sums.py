@@ -1,4 +1,4 @@
-"""Noise on encrypted sums, of which each client adds a share before it encrypts: settings, plan, shares, the mean."""
+"""Noise on encrypted sums, of which each client adds a share before it encrypts: settings, plan, shares."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ Colluders = Annotated[
     int,
     Meta(ge=1, lt=2**31),
     about(
-        "How many clients of a sum may put together what noise they drew: shares are sized for min_clients less "
-        "these. A client that looks at a sum alone is one."
+        "How many clients of a sum may put together what noise they drew: shares are sized for min_clients "
+        "less these. A client that looks at a sum alone is one."
     ),
 ]
 _OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
@@ -159,9 +159,9 @@ class NoisySums:
     ) -> NoisySums | None:
         """Plan what settings ask for, on sums of ``dimension`` values at most; None where that is nothing.
 
-        ``rounds`` is of how many the sums have noise, None for all, and ``unit`` whose part in a sum is charged. Where
-        a target is given, the multiplier is the least that keeps them within it. Bits are as few as the scheme can do
-        with.
+        ``rounds`` is of how many the sums have noise, None for all, and ``unit`` whose part in a sum is
+        charged. Where a target is given, the multiplier is the least that keeps them within it. Bits are as
+        few as the scheme can do with.
 
         Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
         smallest sum leaves room for.
@@ -270,10 +270,10 @@ class NoiseShares:
     def opened_mean(
         self, claim: MixedTotal, sums: RoundSums, clip_norm: float
     ) -> tuple[NDArray[np.float64], float]:
-        """Open a total and return the mean that it tells of, zero where nothing is encrypted, and who is within C.
+        """Open a total; return the mean that it tells of, 0 where nothing is encrypted, and who is within C.
 
-        The mean is of the update's P parameters, or of as many values as the total is of, where those are fewer. The
-        share of the clients within the norm is NaN where nobody counts them.
+        The mean is of the update's P parameters, or of as many values as the total is of, where those are
+        fewer. The share of the clients within the norm is NaN where nobody counts them.
 
         Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
         """

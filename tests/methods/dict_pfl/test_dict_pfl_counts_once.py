@@ -128,21 +128,6 @@ def test_what_was_sent_and_what_is_held_back_is_all_that_was_trained():
     assert np.abs(held).max() > 100 * tolerance
 
 
-def test_a_round_that_is_given_up_prunes_nothing_and_loses_nothing():
-    run = run_of()
-    run.run_round()
-    history = run.model[HISTORY]
-    with pytest.raises(PolicyError, match="min_clients"):
-        run.run_round(dropping=[1, 2, 3])
-    assert run.model[HISTORY] == history
-    kept = [held_by(client, run.model) for client in run.clients]
-    run.run_round()
-    active = active_of(run)
-    for before, client in zip(kept, run.clients, strict=True):
-        assert before[active].any()
-        assert not held_by(client, run.model)[active].any()
-
-
 def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_away():
     run = run_of(once, small_percent=0.0)
     with pytest.raises(PolicyError, match="min_clients"):

@@ -16,7 +16,6 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import OpenedSum
-from shieldfl.privacy.noise import clip_l2
 from shieldfl.privacy.noise_share import rotated
 
 SPREAD = 0.25
@@ -33,11 +32,6 @@ def loud(**changes: object) -> SteppedRun:
 
 def method_of(plan=None, **changes: object):
     return make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", changes), plan or small_plan())
-
-
-def mean_of_clipped(run: SteppedRun, norm: float) -> np.ndarray:
-    updates = [run.updates[one].parameters - run.starts[one].parameters for one in run.updates]
-    return np.mean([clip_l2(one, norm)[0] for one in updates], axis=0, dtype=np.float64)
 
 
 def test_what_is_left_once_a_client_has_taken_its_own_part_from_a_sum_is_charged():

@@ -155,40 +155,6 @@ def test_a_position_that_nobody_sends_keeps_its_value(divisor, negotiation):
     assert run.clients[2].merged_model(run.model).parameters[3] == 0.0
 
 
-def test_local_buffers_never_leave_and_encrypted_ones_are_averaged():
-    def train(round_number, client, start):
-        return start.trained(
-            start.parameters + np.float32(0.1),
-            start.buffers + np.float32(0.1 * (client + 1)),
-            np.linspace(0.0, 1.0, 333, dtype=np.float32),
-        )
-
-    initial = model_of(333, buffers=4)
-    local, shared = (
-        SteppedRun(shield(threshold=0.5, buffers=buffers), initial=initial, train=train)
-        for buffers in ("local", "encrypted")
-    )
-    for run in (local, shared):
-        run.run_round()
-        wire = b"".join(message.to_bytes() for sent in run.sent.values() for message in sent.values())
-        wire += b"".join(message.to_bytes() for message in run.closed.values())
-        for client in range(4):
-            # Neither the buffers nor their change can be read anywhere.
-            for vector in (initial.buffers + np.float32(0.1 * (client + 1)), initial.buffers):
-                assert vector[:2].tobytes() not in wire
-    zone = zone_of(local).sum()
-    assert local.batch(local.sent["update"][0]["ciphertexts"]).count == zone
-    assert shared.batch(shared.sent["update"][0]["ciphertexts"]).count == zone + 4
-    assert local.buffers.size == 0
-    for client in range(4):
-        own = local.clients[client].merged_model(local.model).buffers
-        np.testing.assert_array_equal(own, initial.buffers + np.float32(0.1 * (client + 1)))
-        np.testing.assert_array_equal(
-            shared.clients[client].merged_model(shared.model).buffers, shared.buffers
-        )
-    np.testing.assert_allclose(shared.buffers, initial.buffers + 0.25, atol=2.0**-21 + 1e-7)
-
-
 def test_an_update_of_a_round_without_negotiation_is_not_opened():
     run = SteppedRun(shield(threshold=0.5, negotiation="encrypted"))
     run.run_round()

@@ -81,11 +81,11 @@ class DictPflClient(MaskedAverageClient):
     (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten with all that was held back:
     otherwise it would be refused again in every later round.
 
-    Where sums have noise, it clips what it has at the active positions as a whole. Which positions are active, and how
-    many, follows from the sums that were opened, all of which have noise, and from the shared secret, which no data
-    decide: so neither tells more of a client than those sums do. What it holds back is its own, and leaves it in later
-    sums alone, each of which is charged for the whole norm, and which have no more values than the plan of noise has.
-    What an upload was clipped by does not come back.
+    Where sums have noise, it clips what it has at the active positions as a whole. Which positions are
+    active, and how many, follows from the sums that were opened, all of which have noise, and from the shared
+    secret, which no data decide: so neither tells more of a client than those sums do. What it holds back is
+    its own, and leaves it in later sums alone, each of which is charged for the whole norm, and which have no
+    more values than the plan of noise has. What an upload was clipped by does not come back.
     """
 
     changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
@@ -145,7 +145,7 @@ class DictPflClient(MaskedAverageClient):
         return Mask.full(count)
 
     def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return the active positions' values, then the differences of buffers (n,); with noise, whole numbers."""
+        """Return the active positions' values, then buffers' differences (n,); with noise, whole numbers."""
         values = self._held.values_at(self._active)
         if self.noise_shares is not None:
             return self._share_of(values)
@@ -240,11 +240,12 @@ class DictPflRule(OpeningRule):
         history = copy.deepcopy(self._history)
         history.observe(number, values[: active.count])
         self._history, self.model = history, moved
-        text = (
-            f"{history.pruned:,} of {active.size:,} trained positions are pruned after round {number}; pruned "
-            f"ones were tried again {history.tried:,} times, and {history.returned:,} times became active again"
+        sums.note(
+            f"{history.pruned:,} of {active.size:,} trained positions are pruned after round {number}; "
+            f"pruned ones were tried again {history.tried:,} times, and {history.returned:,} times became "
+            "active again",
+            "pruning",
         )
-        sums.note(text, "pruning")
         return model_message(self.model, self._history)
 
 
@@ -256,8 +257,9 @@ _MOST_PERCENT_THAT_FIT = 96.0
 class DictPfl(MaskedAverage):
     """DictPFL for one federation.
 
-    A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator. Raises
-    ParameterError where there is none, or a shorter one, and for noise on sums as :meth:`NoisySums.planned` does.
+    A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator.
+    Raises ParameterError where there is none, or a shorter one, and for noise on sums as
+    :meth:`NoisySums.planned` does.
     """
 
     names = (

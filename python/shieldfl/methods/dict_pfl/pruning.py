@@ -1,4 +1,4 @@
-"""PrME: which positions a round sends, decided alike by all who know the decrypted history; what is held back.
+"""PrME: which positions a round sends, decided alike by all who know the decrypted history; what they hold.
 
 Source: DictPFL, by a summary of the paper, "Prune-for-Minimum-Encrypt": temporal inactivity pruning and holistic
 reactivation correction.
@@ -119,8 +119,8 @@ class PruningHistory(Stateful):
         self._observed = [0] * _REMEMBERED_ROUNDS
         """The newest rounds, in their order."""
         self.tried = self.returned = 0
-        """How often a pruned position was tried again in the rounds that this object observed, and showed no small
-        update, so that it was active again."""
+        """How often a pruned position was tried again in the rounds that this object observed, and showed no
+        small update, so that it was active again."""
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
@@ -179,9 +179,9 @@ class PruningHistory(Stateful):
     def observe(self, round_number: int, global_update: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Learn from a round's decrypted global update. Rounds that gave none are left out by all alike.
 
-        These are the values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the same for
-        all. Raises ParameterError for a round that is over, RangeError for values that are not finite; the history
-        stays.
+        These are the values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the
+        same for all. Raises ParameterError for a round that is over, RangeError for values that are not
+        finite; the history stays.
         """
         sent = self.active_mask(round_number).to_bool()
         if not np.isfinite(global_update).all():
@@ -200,11 +200,7 @@ class PruningHistory(Stateful):
         self._observed = [*self._observed[1:], round_number]
 
     def to_bytes(self) -> bytes:
-        """Write the state for a client that joins late or starts again.
-
-        It holds what settings prune by, as JSON, the last 64 observed rounds, streaks and probabilities (10 bytes a
-        position), not the secret. It tells which positions are pruned: it must not reach the aggregator in the clear.
-        """
+        """Write the state, not the secret: it must not reach the aggregator, for it tells what is pruned."""
         return Message(
             {
                 "settings": _stated(self._settings),
@@ -268,7 +264,7 @@ _MOST_OTHER_BYTES = 4096
 
 
 def read_history(message: Message, size: int, secret: bytes, settings: DictPflSettings) -> PruningHistory:
-    """Read what :func:`model_message` wrote, of a message whose signature was looked at: it says whose uploads count.
+    """Read what :func:`model_message` wrote, once the signature was looked at: it says whose uploads count.
 
     Raises WireFormatError for one that is damaged or of another size, ParameterError for other settings.
     """

@@ -1,4 +1,4 @@
-"""Averages in which all clients encrypt the same positions, the zone: method, client, aggregator, opening rule."""
+"""Averages in which all clients encrypt the same positions, the zone: method, client, aggregator, rule."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
 UPDATE = Phase("update", answered_by_authority=True)
 CLIP_EXPONENT = "clip exponent"
-"""The part of a model's message that tells the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
+"""The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
 
 
 SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
@@ -54,10 +54,10 @@ SCORE_POINT = FixedPoint(40, 36)
 
 
 class AgreedShare:
-    """A share of the parameters of which clients agree, by encrypted scores, which these are: once for the whole run.
+    """A share of the parameters of which clients agree by encrypted scores which these are, once for a run.
 
-    Where the share is of all parameters, or none, nothing is agreed on: there are no scores, and no keys for them.
-    Rounds of a kind that does not encrypt do so with buffers alone.
+    Where the share is of all parameters, or none, nothing is agreed on: there are no scores, and no keys for
+    them. Rounds of a kind that does not encrypt do so with buffers alone.
     """
 
     def __init__(self, ratio: float, rounds: KindsOfRounds, plan: FederationPlan) -> None:
@@ -76,7 +76,7 @@ class AgreedShare:
         return {"scores": update_parameters(chosen, self._plan.most_participants, SCORE_POINT)}
 
     def asks(self, round_number: int, model: Message) -> bool:
-        """Say whether a round that starts from this model encrypts what only a mask that is agreed on can tell."""
+        """Say whether a round that starts from this model lacks a mask that it needs."""
         return self.needs_mask(round_number) and "zone" not in model
 
     def needs_mask(self, round_number: int) -> bool:
@@ -90,7 +90,7 @@ class AgreedShare:
         return agreed if self.settled is None else self.settled
 
     def phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return a round's phases: scores first, until there is a mask, with its model or with all that was opened."""
+        """Return a round's phases: scores first, until a mask comes with its model or what was opened."""
         if not self.needs_mask(round_number):
             return (UPDATE,)
         is_agreed = "zone" in model
@@ -100,7 +100,7 @@ class AgreedShare:
         return (UPDATE,) if is_agreed else (SCORES, UPDATE)
 
     def opened(self, context: RoleContext, message: Message, sums: RoundSums, zone: Mask | None) -> Mask:
-        """Return the mask that the mean of the scores, which alone is opened, comes to; itself where it is known.
+        """Return the mask that the scores' mean, which alone is opened, comes to; itself where it is known.
 
         Scores of a round that was given up were opened: then nothing is opened again.
         """
@@ -207,8 +207,8 @@ class MaskedAverageAggregator(CollectingAggregator):
 class MaskedAverageClient(TrainingClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
-    Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its buffers. Methods
-    that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
+    Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its
+    buffers. Methods that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
     """
 
     changes: ClassVar = {"zone": Mask | None, "_buffers": FloatVector | None}
@@ -301,7 +301,7 @@ class MaskedAverageClient(TrainingClient):
         raise PolicyError("what is encrypted is settled from the start: no message can change it")
 
     def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return what is averaged (N,), by what the phase before decided: whole numbers where sums have noise."""
+        """Return what is averaged (N,), by what the phase before decided; with noise, whole numbers."""
         if not self._shares_noise:
             return self._difference()
         vector = np.zeros(self._size + self._buffer_count)
@@ -376,7 +376,8 @@ class MaskedAverageClient(TrainingClient):
 class MaskedAverageRule(OpeningRule):
     """The global model moves by the mean; a clipping norm that follows a quantile moves beside it.
 
-    Where clients agree on the zone by scores, the mean of these alone is opened, and the zone goes with every model.
+    Where clients agree on the zone by scores, the mean of these alone is opened, and the zone goes with every
+    model.
     """
 
     changes: ClassVar = {
@@ -462,7 +463,7 @@ class MaskedAverageRule(OpeningRule):
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
 
     def _opened_with_count(self, rule: ClipRule, claim: MixedTotal, sums: RoundSums) -> NDArray[np.float64]:
-        """Return the mean update (P,), and move the norm: it follows from opened sums alone, which are charged for."""
+        """Return the mean update (P,), and move the norm, which follows from opened sums alone."""
         assert self._method.noise is not None
         shares, norm = NoiseShares(self._method.noise, self.context), rule.norm_at(self._clip_exponent)
         mean, share_within = shares.opened_mean(claim, sums, norm)
@@ -485,8 +486,9 @@ class MaskedAverage(Method):
     count : how many positions are encrypted, where no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
     share : what clients agree on, in the place of ``zone`` and ``count``; None where that is nothing.
-    noisy : the noise of sums, in the place of ``settings`` and ``encryption``; then nothing leaves a client but what
-        has a share of it, its buffers stay with it, and all clients count alike. None for sums without noise.
+    noisy : the noise of sums, in the place of ``settings`` and ``encryption``; then nothing leaves a client
+        but what has a share of it, its buffers stay with it, and all clients count alike. None for sums
+        without noise.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)

@@ -55,7 +55,6 @@ class SelectiveShieldClient(TrainingClient):
         super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
         self._settings = settings
         self._threshold = settings.threshold_of(index)
-        self._threads = context.threads
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._personalised = Mask.empty(self._size)
@@ -116,7 +115,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encryptor(self, purpose: str) -> Any:
         key = self._round_key(purpose)
-        encryptor = scheme_of(key).encryptor(key, self._threads, purpose)
+        encryptor = scheme_of(key).encryptor(key, self.context.threads, purpose)
         encryptor.speaks_of_settings = True
         return encryptor
 
@@ -164,13 +163,13 @@ class SelectiveShieldClient(TrainingClient):
         if self._settings.has_discrete_noise:
             grid = float32_grid(deviation)
             exact, original_norm, _ = discrete_gaussian_noise(
-                values, norm, deviation, grid, threads=self._threads
+                values, norm, deviation, grid, threads=self.context.threads
             )
-            # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That rounding sees
-            # nothing but the private result, so it costs no privacy.
+            # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That
+            # sees nothing but the private result, so it costs no privacy.
             noised = exact.astype(np.float32)
         else:
-            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self._threads)
+            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self.context.threads)
         if self._clip is not None:
             self._clip.observe(original_norm)
         return noised
@@ -223,7 +222,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._buffers = buffers
         self._settings = settings
         self._votes_in_clear = "votes" not in context.keys.parameters
-        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._negotiated: int | None = None
@@ -257,14 +255,14 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     @property
     def _vote_counts(self) -> NDArray[np.uint32]:
-        return self._votes.counts(self._threads)
+        return self._votes.counts(self.context.threads)
 
     @_vote_counts.setter
     def _vote_counts(self, counts: NDArray[np.uint32]) -> None:
         refuse_unless(counts.size == self._size and int(counts.max(initial=0)) <= len(self._seen))
         # As many masks as came, that were chosen as often.
         for least in range(1, len(self._seen) + 1):
-            self._votes.add(Mask.from_bool(counts >= least), self._threads)
+            self._votes.add(Mask.from_bool(counts >= least), self.context.threads)
 
     @property
     def _added(self) -> bytes | None:
@@ -308,7 +306,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
         key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
-            key, self._threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
+            key, self.context.threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
         )
 
     def _add_ciphertexts(self, client: int, frame: Part) -> None:  # all purposes are encrypted by one scheme
@@ -329,7 +327,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             self._add_ciphertexts(client, message["votes"])
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
-        self._votes.add(mask, self._threads)
+        self._votes.add(mask, self.context.threads)
         self._masks[client] = mask
 
     def _receive_update(self, client: int, message: Message) -> None:
@@ -345,8 +343,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if positions is None:
                 self._sums += values
             else:
-                positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
-                self._votes.add(positions, self._threads)
+                positions.scatter_add(values.astype(np.float64), self._sums, self.context.threads)
+                self._votes.add(positions, self.context.threads)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""
@@ -375,7 +373,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             with self.clock.stage("negotiate"):
                 if self._ciphertexts is not None:
                     return Message({"total": self._ciphertexts.total().to_bytes()})
-                zone = self._votes.consensus(self._settings.consensus, self._threads)
+                zone = self._votes.consensus(self._settings.consensus, self.context.threads)
                 return Message({"encrypted zone": zone.to_bytes()})
         with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
@@ -386,7 +384,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if self._votes_in_clear:
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
-                counts = self._votes.counts(self._threads)
+                counts = self._votes.counts(self.context.threads)
                 # As narrow as the most clients of a round let them be: who opens gets one for each position.
                 parts["contributors"] = counts.astype(
                     np.min_scalar_type(self.context.plan.most_participants)
@@ -395,7 +393,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
 
 class SelectiveShieldRule(OpeningRule):
-    """Tallies of votes say what is encrypted; sums, divided, move the global model (step 2 of section 4.5)."""
+    """Tallies of votes say what is encrypted; divided sums move the global model (section 4.5, step 2)."""
 
     changes: ClassVar = {
         "_model": GlobalModel,
@@ -410,7 +408,6 @@ class SelectiveShieldRule(OpeningRule):
         self._model = self._initial = initial
         self._settings = settings
         self._votes_in_clear = not context.encrypts("votes")
-        self._learning_rate = context.plan.server_learning_rate
         self._tallies: NDArray[np.float64] = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
@@ -480,11 +477,11 @@ class SelectiveShieldRule(OpeningRule):
             divisors = np.where(contributors > 0.0, contributors, np.inf)
         mean = joined(sums / divisors, np.zeros(buffers))
         zone.scatter(np.zeros(zone.count), mean[:size])
-        self._model.moved_finite(mean, self._learning_rate)
+        self._model.moved_finite(mean, self.context.plan.server_learning_rate)
         opened = opened_sums.open(total) / total.clients
         zone.scatter(opened[: zone.count], mean[:size])
         mean[size:] = opened[zone.count :] / self.context.buffer_factor
-        self._model = self._model.moved_finite(mean, self._learning_rate)
+        self._model = self._model.moved_finite(mean, self.context.plan.server_learning_rate)
         self._encrypted_zone = zone
         if self._settings.hide_personalised and total.clients != self._voters:
             opened_sums.note(

@@ -39,8 +39,8 @@ class Clustering:
     centres: IntVector
     """The client that stands for each cluster (C,)."""
     silhouette: float
-    """Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1]; NaN where
-    undefined: one cluster, none but single clients, or noise that hides the distances."""
+    """Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1];
+    NaN where undefined: one cluster, none but single clients, or noise that hides the distances."""
     converged: bool
     """Whether affinity propagation settled."""
     notes: tuple[str, ...]
@@ -59,9 +59,9 @@ def noised_sensitivity(
     Two clients, or two data sets of one, are up to 2G apart. A multiplier for sensitivity G protects a vector against
     the zero vector; halve epsilon to protect it against any other.
 
-    ``scores`` (P,), the sensitivity of each weight, are not changed. G is at least 2^-100; the multiplier, sigma, is as
-    :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it, 0 clips alone. Raises ParameterError for a
-    norm or multiplier out of range, RangeError for scores with NaN or infinity.
+    ``scores`` (P,), the sensitivity of each weight, are not changed. G is at least 2^-100; the multiplier,
+    sigma, is as :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it, 0 clips alone. Raises
+    ParameterError for a norm or multiplier out of range, RangeError for scores with NaN or infinity.
     """
     return clip_and_noise(scores, clip_norm, noise_multiplier * clip_norm, threads=threads)[0]
 
@@ -77,10 +77,11 @@ def cluster_clients(
     that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where there are no groups either. Kaufman
     and Rousseeuw (1990) see structure begin at the same 0.25.
 
-    ``vectors`` (K, P), finite, are what the clients uploaded. Clusters of fewer than ``least_members`` are merged into
-    the one whose centre is nearest: the key authority opens no total of fewer. Under ``least_silhouette`` all clients
-    stay in one cluster; -1 takes whatever was found. ``noise_deviation``, sigma G, of the noise on each value adds 2P
-    times its square to every squared distance, which would hide any silhouette and is subtracted for it.
+    ``vectors`` (K, P), finite, are what the clients uploaded. Clusters of fewer than ``least_members`` are
+    merged into the one whose centre is nearest: the key authority opens no total of fewer. Under
+    ``least_silhouette`` all clients stay in one cluster; -1 takes whatever was found. ``noise_deviation``,
+    sigma G, of the noise on each value adds 2P times its square to every squared distance, which would hide
+    any silhouette and is subtracted for it.
     """
     distances = _squared_distances(vectors)
     if not distances.any():
@@ -250,7 +251,8 @@ class ClusterRegistry(Stateful):
     ) -> None:
         """Take what a client reports of itself.
 
-        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not positive.
+        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not
+        positive.
         """
         reported = np.array([bandwidth, compute_speed])
         if not (np.isfinite(reported).all() and (reported > 0.0).all()):

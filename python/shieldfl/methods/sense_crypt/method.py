@@ -1,7 +1,7 @@
 """SenseCrypt: each client encrypts what is sensitive and what it has the time for, in clusters of like data.
 
-The roles are in the module beside this one. docs/methods/sense-crypt.md says what it protects, what leaks and how the
-paper was read.
+The roles are in the module beside this one. docs/methods/sense-crypt.md says what it protects, what leaks and
+how the paper was read.
 """
 
 from __future__ import annotations

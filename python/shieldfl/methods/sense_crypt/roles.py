@@ -78,9 +78,7 @@ class SenseCryptClient(TrainingClient):
         self._noise_multiplier = noise_multiplier
         self._weight = weight
         self._upload: MixedUpload | None = None
-        self._most_weight = context.most_weight
         self._clients = context.plan.clients
-        self._threads = context.threads
         self._introduction: bytes | None = None
         self._sensitivity_recorded = False
         self._introduced_in: int | None = None
@@ -130,7 +128,7 @@ class SenseCryptClient(TrainingClient):
                         self.trained_scores,
                         self._settings.clustering_clip_norm,
                         self._noise_multiplier,
-                        self._threads,
+                        self.context.threads,
                     ).tobytes()
                 parts["sensitivity"] = self._introduction
             self._name("capability", *({"sensitivity"} & set(parts)))
@@ -161,7 +159,10 @@ class SenseCryptClient(TrainingClient):
             # A budget follows from what others report, so it does not decide alone how little is protected.
             budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
             chosen = select(
-                self.trained_scores, self.update.parameters, self._settings.limits(budget), self._threads
+                self.trained_scores,
+                self.update.parameters,
+                self._settings.limits(budget),
+                self.context.threads,
             )
             self.selection, self._cluster, self.introduced = chosen, cluster, True
             if not (chosen.meets_security and chosen.meets_information):
@@ -185,7 +186,7 @@ class SenseCryptClient(TrainingClient):
         with self.clock.stage("encrypt"):
             key = self._round_key("update")
             if self._upload is None or self._upload.key != key:
-                self._upload = MixedUpload(key, self._weight, self._most_weight, self._threads)
+                self._upload = MixedUpload(key, self._weight, self.context.most_weight, self.context.threads)
             upload = self._upload
             union = upload.read_union(answer, mask.size)
             buffers, factor = self._buffer_count, self.context.buffer_factor
@@ -198,7 +199,7 @@ class SenseCryptClient(TrainingClient):
 
 
 class SenseCryptAggregator(CollectingAggregator):
-    """Holds the round's public key; sees sensitivities (noised, if so set), masks and what is not encrypted."""
+    """Holds the round's public key; sees sensitivities (noised, if so set), masks, what is not encrypted."""
 
     changes: ClassVar = {
         "_registry": ClusterRegistry,
@@ -214,8 +215,6 @@ class SenseCryptAggregator(CollectingAggregator):
         self._buffers = context.plan.buffers
         self._registry = registry
         self._weights = weights
-        self._weighted = context.most_weight > 1
-        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._masks_of: int | None = None
         """The round of these masks."""
@@ -318,6 +317,12 @@ class SenseCryptAggregator(CollectingAggregator):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self.context, round_number, cluster)
             sums[cluster] = MixedSum(
-                key, masks, number, self._weights, self.clock, self._threads, weighted=self._weighted
+                key,
+                masks,
+                number,
+                self._weights,
+                self.clock,
+                self.context.threads,
+                weighted=self.context.most_weight > 1,
             )
         return sums
