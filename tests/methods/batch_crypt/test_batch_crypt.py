@@ -143,29 +143,6 @@ def test_an_update_that_is_0_did_not_vanish():
     assert run.account.notes == []
 
 
-@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
-def test_a_value_beyond_its_bound_becomes_the_bound():
-    """The aggregator is lied to about one client's ranges: what is outside is cut off, nothing wraps."""
-    run = SteppedRun(variant())
-    narrow = np.zeros((len(OFFSETS) - 1, 2), np.float32) + np.array([-1e-3, 1e-3], np.float32)
-
-    def understate(phase, aggregator, messages):
-        if phase == "ranges":
-            for client in messages:
-                messages[client] = Message({**messages[client], "ranges": narrow.tobytes()})
-
-    run.run_round(intrude=understate)
-    bounds = np.repeat(bounds_of(run), np.diff(OFFSETS))
-    updates = np.array(updates_of(run, [0, 1, 2, 3]), dtype=np.float64)
-    expected = np.clip(updates, -bounds, bounds).mean(axis=0)
-    step = CLIENTS * bounds / (2**15 - 1)
-    moved = np.concatenate((run.parameters, run.buffers)).astype(np.float64) - np.concatenate(
-        (run.initial.parameters, run.initial.buffers)
-    )
-    assert np.all(np.abs(moved - expected) <= step + np.spacing(np.float32(1.0)))
-    assert "clip bound" in run.account.notes[0]
-
-
 def test_equal_updates_of_two_clients_are_rounded_apart():
     run = SteppedRun(variant(8), train=lambda number, client, start: contraction(number, 0, start))
     run.run_round()

@@ -139,22 +139,6 @@ def test_an_upload_of_a_round_that_was_given_up_is_sent_again_also_after_rounds_
     assert not any(held_by(client, run.model).any() for client in run.clients)
 
 
-def test_values_that_count_are_not_sent_again():
-    run = run_of(once, small_percent=0.0)
-    before = run.model
-    run.run_round()
-    first = run.parameters.copy()
-    assert (first != run.initial.parameters).all()
-    # A model from before the upload tells nothing of it.
-    client = run.clients[0]
-    client.begin_round(2, CLIENTS, resigned(run, {**run.begin_round(2), **before}))
-    assert held_by(client).all()
-    client.begin_round(2, CLIENTS, run.begin_round(2))
-    assert not held_by(client).any()
-    run.run_round()
-    np.testing.assert_array_equal(run.parameters, first)
-
-
 def test_a_client_that_was_sent_a_damaged_or_foreign_history_goes_on_with_the_right_one():
     run, twin = run_of(first_probability=0.3), run_of(first_probability=0.3)
     for one in (run, twin):
@@ -198,24 +182,6 @@ def test_a_total_that_comes_after_a_later_round_has_begun_is_not_opened(monkeypa
         run.authority.answer("update", late[0])
     run.run_round()
     np.testing.assert_allclose(run.parameters, run.initial.parameters + 0.1, rtol=0.0, atol=1e-5)
-
-
-def test_a_round_that_is_begun_or_trained_again_counts_once():
-    run = run_of(once, small_percent=0.0)
-    client = run.clients[0]
-    for _ in range(3):
-        start = client.begin_round(1, CLIENTS, run.begin_round(1))
-        client.finish_training(once(1, 0, start))
-        client.finish_training(once(1, 0, start))
-        np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
-    right = ask_count(run, 1)
-    upload = client.step("update", right)
-    # What was sent stays, whatever is trained for the round after it.
-    start = client.begin_round(1, CLIENTS, run.begin_round(1))
-    with pytest.raises(PolicyError, match="told of the update"):
-        client.finish_training(contraction(1, 0, start))
-    np.testing.assert_allclose(held_by(client), 0.1, rtol=1e-5)
-    assert client.step("update", right) == upload
 
 
 def test_an_update_that_does_not_fit_is_forgotten_and_its_client_goes_on():

@@ -79,22 +79,6 @@ def test_what_a_client_encrypts_has_its_own_share_alone():
     assert noise.clients == CLIENTS
 
 
-@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
-def test_opened_sums_cost_what_their_noise_is_charged(opener):
-    variant = labelled("ddp-fedavg").with_others(noise_multiplier=4.0)
-    run = SteppedRun(Variant(variant.method, variant.settings, "opened", variant.others, opener))
-    for _ in range(2):
-        run.run_round()
-    run.run_round([1, 3])
-    spent = run.account.spent()
-    charge = run.method.noise.charge
-    assert spent.epsilon == spent.of_noise == spent.if_participants_true == epsilon_of({charge: 3}, 1e-5)
-    assert (spent.reason, spent.steps) == (None, 3)
-    assert charge.honest_clients == 1
-    settings = run.settings()
-    assert 0.0 < settings["added_delta"] < 1e-5 / 1024
-
-
 def test_a_round_that_was_given_up_is_charged():
     run = loud()
     client = run.clients[0]

@@ -18,8 +18,7 @@ from methods.sense_crypt.sense_crypt_cases import (
 )
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS
 from shieldfl.authority.message import Message
-from shieldfl.encryption import ckks, kahe, pads, paillier
-from shieldfl.encryption.registry import encryptions, weighing_encryptions
+from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask, select, sense_crypt_budgets
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
@@ -239,19 +238,6 @@ def test_what_is_in_the_clear_is_not_called_private():
             (noise,) = {event.noise for event in run.account.book.all if isinstance(event, NoisedUpload)}
             run.account.book.add(NoisedUpload(2, 0, noise, "sensitivity"))
             assert run.account.spent().of_noise == epsilon_of({noise: 2}, 1e-5) > 1.3 * charged
-
-
-def test_settings_say_what_they_come_to():
-    run = SteppedRun(variant(clustering="affinity-propagation", clustering_epsilon=0.5))
-    settings = run.settings()
-    assert settings["clustering_noise_multiplier"] == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5)
-    assert settings["weights"] == "uniform"
-    assert settings["bytes_per_encrypted_value"] < 20
-    single = SteppedRun(variant(encryption="paillier-single")).settings()
-    assert single["bytes_per_encrypted_value"] == pytest.approx(512)
-    methods = [SteppedRun(variant(encryption=name)).method for name in encryptions()]
-    parameters = {type(method.purposes["update"]) for method in methods}
-    assert parameters == {ckks.Parameters, kahe.Parameters, pads.Parameters, paillier.Parameters}
 
 
 def test_an_upload_for_clustering_is_charged_though_its_client_left_then():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -32,36 +30,19 @@ def test_a_union_that_leaves_positions_out_gets_nothing():
             client.step("update", Message(answer))
 
 
-def test_nan_sensitivities_are_refused_by_client_and_aggregator():
-    def broken(round_number, client, start):
-        update = contraction(round_number, client, start)
-        update.scores[7] = np.nan
-        return update
-
-    with pytest.raises(RangeError, match="sensitivity"):
-        SteppedRun(variant(), train=broken).run_round()
-    with pytest.raises(ParameterError, match="scores"):
-        SteppedRun(
-            variant(), train=lambda *arguments: replace(contraction(*arguments), scores=None)
-        ).run_round()
-
-    refused = []
+def test_speeds_that_are_none_are_refused():
+    run, refused = SteppedRun(variant(clustering="affinity-propagation")), []
 
     def intrude(phase, aggregator, messages):
-        if phase != "cluster":
-            return
-        for name, values in (
-            ("sensitivity", np.full(run.initial.parameters.size, np.inf, dtype=np.float32)),
-            ("capability", np.array([0.0, 1.0])),
-            ("capability", np.array([1.0, np.nan])),
-        ):
-            with pytest.raises(RangeError, match="client 0"):
-                aggregator.receive(phase, 0, Message({**messages[0], name: values.tobytes()}))
-            refused.append(name)
+        if phase == "cluster":
+            for values in ([0.0, 1.0], [1.0, np.nan]):
+                parts = {**messages[0], "capability": np.array(values).tobytes()}
+                with pytest.raises(RangeError, match="client 0"):
+                    aggregator.receive(phase, 0, Message(parts))
+                refused.append(values)
 
-    run = SteppedRun(variant(clustering="affinity-propagation"))
     run.run_round(intrude=intrude)
-    assert len(refused) == 3
+    assert len(refused) == 2
 
 
 @every_encryption
