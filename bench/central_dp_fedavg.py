@@ -14,9 +14,8 @@ import numpy as np
 
 from shieldfl.authority.message import Message
 from shieldfl.learning.local_update import FloatVector
-from shieldfl.methods.fedavg import FedAvgAggregator
-from shieldfl.methods.noised_average.method import NoisedAverage, NoisedAverageClient
-from shieldfl.methods.noised_average.settings import DpFedAvgSettings
+from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
+from shieldfl.methods.noised_average import DpFedAvgSettings
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.privacy.noise import clip_l2, gaussian_noise
 from shieldfl.rounds.global_model import GlobalModel
@@ -27,17 +26,20 @@ from shieldfl.rounds.public_setup import RoleContext
 __all__ = ["CentralDpFedAvg"]
 
 
-class _ClippingClient(NoisedAverageClient):
+class _ClippingClient(FedAvgClient):
     """Clips its update to C and sends it as it is."""
 
-    def __init__(self, index: int, initial: GlobalModel, context: RoleContext, clip_norm: float) -> None:
-        super().__init__(index, initial, 1, context)
-        self._clip_norm = clip_norm
+    def __init__(
+        self, method: CentralDpFedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
+    ) -> None:
+        super().__init__(method, context, index, weight, initial)
+        self._clip_norm = method.clip_norm
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._disclose()
-        clipped, _, _ = clip_l2(update, self._clip_norm, threads=self.context.threads)
-        return clipped
+        with self.clock.stage("encrypt"):
+            self._disclose()
+            clipped, _, _ = clip_l2(update, self._clip_norm, threads=self.context.threads)
+            return clipped
 
 
 class _NoisingAggregator(FedAvgAggregator):
@@ -55,7 +57,7 @@ class _NoisingAggregator(FedAvgAggregator):
         return self._moved.to_message()
 
 
-class CentralDpFedAvg(NoisedAverage):
+class CentralDpFedAvg(FedAvg):
     """Averaging of clipped updates whose sum a trusted aggregator noises; z is ``noise_multiplier``."""
 
     names = (
@@ -71,21 +73,21 @@ class CentralDpFedAvg(NoisedAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "every client's update, clipped"
     weighs_all_alike = True
+    shares_buffers = False
+    client_kind = _ClippingClient
 
     def __init__(self, name: str, settings: DpFedAvgSettings, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan)
         self._settings = settings
-
-    def _client(
-        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
-    ) -> _ClippingClient:
-        return _ClippingClient(index, initial, context, self._settings.clip_norm)
+        self.clip_norm = settings.clip_norm
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> _NoisingAggregator:
         deviation = self._settings.noise_multiplier * self._settings.clip_norm
-        return _NoisingAggregator(context, weights, self._shared(initial), deviation)
+        assert initial is not None
+        shared = GlobalModel(initial.parameters, initial.buffers[:0])
+        return _NoisingAggregator(context, weights, shared, deviation)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         """Return the settings."""

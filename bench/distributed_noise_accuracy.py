@@ -42,11 +42,9 @@ from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.lab.simulation.training_device import torch_threads
-from shieldfl.methods.distributed_noise.method import DdpFedAvg
-from shieldfl.methods.distributed_noise.settings import DdpFedAvgSettings
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.noised_average.method import DpFedAvg
-from shieldfl.methods.noised_average.settings import DpFedAvgSettings
+from shieldfl.methods.full_encryption import DdpFedAvg, DdpFedAvgSettings
+from shieldfl.methods.noised_average import DpFedAvg, DpFedAvgSettings
 from shieldfl.models.torch_bridge import flatten, parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise

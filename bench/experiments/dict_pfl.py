@@ -36,7 +36,7 @@ from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings

@@ -18,7 +18,7 @@ from encryption.wire_twin import reseal
 from methods.dict_pfl.dict_pfl_run import run_of
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction
-from methods.selective_shield.selective_shield_noise import SIZE, shield, values_of, zeros
+from methods.selective_shield.selective_shield_twin import SIZE, shield, values_of, zeros
 from methods.variants import CLIENTS, every_variant
 from reference import paillier as reference_paillier
 from shieldfl import _testing

@@ -12,7 +12,7 @@ from attacks.linear_clients import DELTA, SIZE, MeanEstimation, origin, variant_
 from lab.simulation.small_runs import run_methods
 from methods.method_conformance import SteppedRun
 from methods.offered_method import offer
-from methods.selective_shield.selective_shield_noise import shield
+from methods.selective_shield.selective_shield_twin import shield
 from methods.variants import CLIENTS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError

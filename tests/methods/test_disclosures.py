@@ -6,7 +6,6 @@ import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, Variant, every_one_of, labelled, variants
@@ -14,8 +13,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.batch_crypt.quantisation import layer_ranges
-from shieldfl.methods.mask_crypt.method import decode_ranking
+from shieldfl.methods.mask_crypt import decode_ranking
 from shieldfl.rounds.reports import Disclosure
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
@@ -124,8 +122,7 @@ def check_part(
     elif name == "ranking":
         assert 0 < decode_ranking(part, variant.size).size < variant.size
     elif name == "ranges":
-        offsets = (*variant.layer_offsets, variant.size + BUFFERS)
-        assert part == layer_ranges(trained.difference, offsets).tobytes()
+        assert part == run.method.quantisation.ranges(trained.difference).tobytes()
     else:
         assert len(part) == {"capability": 2 * 8, "sensitivity": 4 * variant.size}[name]
     if name not in CIPHERTEXTS | EXACT:
@@ -248,22 +245,3 @@ def test_a_disclosure_is_of_the_clients_own_round(variant):
     assert client.disclosure == stated
     client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2, [0, 1])))
     assert client.disclosure == Disclosure.of_nothing(variant.size)
-
-
-@pytest.mark.parametrize(
-    ("method", "phase"), [("mask-crypt", "ranking"), ("batch-crypt", "ranges"), ("fedml-he", "update")]
-)
-def test_what_has_left_counts_for_ever_and_is_stated_until_the_next_round(method, phase):
-    variant = next(one for one in variants() if one.method == method).with_others(ratio=1e-9)
-    run = SteppedRun(variant)
-    client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, 4, run.begin_round(1))))
-    assert np.isnan(run.account.spent().epsilon)
-    client.step(phase, None)
-    stated = client.disclosure
-    assert {"ranking": "ranking", "ranges": "ranges", "update": "weight"}[phase] in stated.parts
-    client.begin_round(1, 4, run.begin_round(1))
-    assert client.disclosure == stated
-    client.begin_round(2, 4, run.begin_round(2))
-    assert client.disclosure == Disclosure.of_nothing(variant.size)
-    assert run.account.spent().epsilon == np.inf

@@ -31,11 +31,6 @@ def encrypting() -> list:
     return [one for one in variants() if method_class(one.method).schemes]
 
 
-def test_who_encrypts_has_an_authority_for_keys():
-    for one in variants():
-        assert (SteppedRun(one).authority is not None) == (one in encrypting()), one.label
-
-
 def is_ckks(run: SteppedRun) -> bool:
     return isinstance(run.reader.check.parameters["update"], ckks.Parameters)
 
@@ -44,7 +39,6 @@ def keys_of(run: SteppedRun) -> RoundSigner:
     return run.authority.keys
 
 
-every_encrypting_variant = every_one_of(encrypting())
 every_variant_with_round_keys = every_one_of(
     [one for one in encrypting() + twins(variants()) if not one.enrols]
 )
@@ -104,17 +98,6 @@ def test_a_substituted_or_replayed_key_is_refused_by_clients_and_aggregator(vari
     run.run_round([0, 1])
     assert set(run.sent["update"][0]) == honest_outcome(variant, 2).sent_parts["update"]
     assert keys_of(run)._round == 2
-
-
-@every_encrypting_variant
-def test_a_client_does_not_go_back_to_an_earlier_round_s_key(variant):
-    """Who missed a round has no reply of it to repeat, and its secret may be known by now."""
-    run = SteppedRun(variant)
-    missed = run.method.message_for(0, run.begin_round(1, [1, 2]))
-    run.run_round([1, 2])
-    run.run_round([0, 1])
-    with pytest.raises(PolicyError, match="round 1 is over"):
-        run.clients[0].begin_round(1, CLIENTS, missed)
 
 
 def test_a_round_that_was_given_up_leaves_no_secret():

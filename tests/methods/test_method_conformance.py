@@ -7,15 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction
-from methods.selective_shield.selective_shield_twin import twin_round
+from methods.method_conformance import SteppedRun
 from methods.variants import (
-    CLIENTS,
     FAINT_TOLERANCE,
     TWINS_OF_EACH_KIND,
     Variant,
     by_turns,
-    every_variant,
     labelled,
     opened_by_aggregator,
     opened_by_clients,
@@ -25,19 +22,6 @@ from methods.variants import (
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.testing import MethodConformance
 from shieldfl.testing.round_checks import float_spacing
-
-
-def masks_of(
-    variant: Variant, round_number: int, run: SteppedRun, clients: list[int]
-) -> dict[int, np.ndarray]:
-    """What each client chooses, by eq. 14; a method without zones chooses nothing."""
-    scores = {
-        client: contraction(round_number, client, run.initial.starting_point()).scores for client in clients
-    }
-    if variant.averages_all:
-        return {client: np.zeros(variant.size, dtype=bool) for client in clients}
-    return {client: scores[client] > np.float32(variant.settings.threshold_of(client)) for client in clients}
-
 
 # One of each kind of method: the suite takes a minute for all of them.
 OPENED_BY_CLIENTS = (
@@ -109,40 +93,6 @@ class TestMethodsOfThisPackageTheOtherWay(TestMethodsOfThisPackage):
     test_runs_that_last_and_that_restart_train_the_same_model_and_state_what_they_did = None
     test_a_used_role_takes_a_state_whole_or_not_at_all = None
     test_the_schemes_that_the_class_names_are_those_that_it_takes = None
-
-
-@every_variant
-def test_a_client_that_drops_out_between_two_phases_is_survived(variant):
-    run = SteppedRun(variant)
-    run.run_round(dropping=[1])
-    everybody, uploaders = list(range(CLIENTS)), [0, 2, 3]
-    start = run.initial.starting_point()
-    updates = {client: contraction(1, client, start).parameters - start.parameters for client in everybody}
-    for update in updates.values():
-        if run.method.trained is not None:
-            update[~run.method.trained.to_bool()] = 0.0
-    twin = twin_round(
-        start.parameters,
-        updates,
-        masks_of(variant, 1, run, everybody),
-        uploaders=uploaders,
-        consensus=variant.settings.consensus,
-        divisor=variant.settings.divisor,
-    )
-    spacing = float_spacing(run.parameters, twin.parameters)
-    comparable = np.ones(variant.size, dtype=bool)
-    if variant.settings.hide_personalised:
-        # Who is missing is hidden, so the contributors outside the encrypted zone are an estimate.
-        comparable = twin.encrypted
-        assert any("dropped out" in note for note in run.account.notes)
-    difference = np.abs(run.parameters - twin.parameters)
-    # What has the twin's mask is compared after the twin's own rounding; a mean of roundings is off by half a step.
-    quantisation = 2.0**-21 if variant.averages_all else 0.0
-    assert np.all(difference[comparable] <= quantisation + spacing[comparable])
-    assert twin.encrypted.any() or variant.averages_all
-    # Whoever dropped out can come back.
-    run.run_round()
-    assert np.isfinite(run.parameters).all()
 
 
 @pytest.mark.parametrize(

@@ -274,16 +274,6 @@ def scored(scores):
 
 
 @every_variant
-def test_an_update_of_another_round_is_refused(variant):
-    assert_refused_at_the_end_of_training(
-        variant,
-        lambda start: [replace(contraction(1, 0, start), round=number) for number in (None, 0, 2)],
-        PolicyError,
-        "was trained in",
-    )
-
-
-@every_variant
 def test_an_update_of_another_model_is_refused(variant):
     def of_another_model(start):
         for parameters, buffers, scores in (

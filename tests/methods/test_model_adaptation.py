@@ -10,8 +10,7 @@ from torch import nn
 from shieldfl.errors import ParameterError
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import train_locally
-from shieldfl.methods.dict_pfl.dictionary_layers import merged
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.settings import MethodSettings
@@ -37,22 +36,6 @@ def train(model: nn.Module) -> None:
 def test_most_methods_train_the_model_itself(name):
     model = model_of()
     assert adapt_model(name, model, MethodSettings()) is model
-
-
-def test_a_factorised_model_trains_tables_and_merges_into_a_plain_one():
-    model = model_of()
-    before = flatten(model)
-    settings = MethodSettings(dict_pfl=DictPflSettings(rank=2, train_fully=("5",)))
-    adapted = adapt_model("dict-pfl", model, settings)
-    assert count_trained(adapted) == flatten(adapted).size
-    assert flatten(adapted).size == 2 * 64 + 256 + 2 * 256 + 128 + 128 * 3 + 3
-    train(adapted)
-    np.testing.assert_array_equal(flatten(model), before)
-    plain = merged(adapted)
-    assert type(plain[1]) is nn.Linear
-    assert flatten(plain).size == before.size
-    features = torch.randn(5, *SHAPE, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(plain(features), adapted(features))
 
 
 @pytest.mark.parametrize(

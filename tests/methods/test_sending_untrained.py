@@ -10,40 +10,9 @@ import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome
 from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, FAINT_TOLERANCE, Variant, every_variant
+from methods.variants import CLIENTS, FAINT_TOLERANCE, every_variant
 from shieldfl.errors import ParameterError, PolicyError, RangeError
 from shieldfl.learning.local_update import PrivateSteps
-from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-
-METHODS = (
-    "fedavg",
-    "dp-fedavg",
-    "dp-sgd",
-    "alt-fl-si-dp",
-    "alt-fl-mp",
-    "full-he",
-    "dict-pfl",
-    "sense-crypt",
-    "selective-shield",
-)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rounds", [0, 2])
-def test_nothing_is_sent_before_training(method, rounds):
-    """The third round of SI/DP is synthetic, and must not send what real data gave in the second."""
-    variant = Variant(method, SelectiveShieldSettings(), method).with_others(
-        interleaving_ratio="1/4", delta=1e-5, key_bits=2048
-    )
-    run = SteppedRun(variant)
-    for _ in range(rounds):
-        run.run_round()
-    client, before = run.clients[0], run.account.spent()
-    start = client.begin_round(rounds + 1, CLIENTS, run.method.message_for(0, run.begin_round(rounds + 1)))
-    assert start.synthetic == (method == "alt-fl-si-dp" and rounds == 2)
-    with pytest.raises(ParameterError, match="before training has finished"):
-        client.step(run.method.phases_of(run.model, rounds + 1)[0].name, None)
-    assert repr(run.account.spent()) == repr(before)  # delta may be NaN
 
 
 @every_variant

@@ -7,20 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from methods.small_plan import small_plan
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
 from shieldfl.encryption.ckks import Ckks
 from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
 from shieldfl.methods.encryption_settings import EncryptionSettings
-from shieldfl.methods.full_encryption import FullEncryption
 from shieldfl.methods.masked_average.method import MaskedAverage
-from shieldfl.rounds.global_model import GlobalModel
-
-SIZE = 300
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.testing import MethodCase, SteppedRun
 
 
 class ToyParameters(ckks.Parameters):
@@ -53,32 +49,13 @@ def test_without_registration_it_is_unknown() -> None:
 
 
 def test_full_he_runs_under_it(toy: Toy) -> None:
-    plan = small_plan(clients=2, rounds=2, parameters=SIZE, buffers=0)
-    method = FullEncryption("full-he", FullEncryptionSettings(encryption="toy-fine"), plan)
-    assert scheme_of(method.update_parameters) is toy
-    model = GlobalModel(np.zeros(SIZE, dtype=np.float32), np.empty(0, dtype=np.float32))
-    authority, setup = method.authority_setup(model)
-    assert authority is not None
-    aggregator = method.aggregator_steps(setup, (1, 1))
-    clients = [method.client_steps(setup, index, 1, model) for index in range(2)]
-    generator = np.random.default_rng(3)
-    keys = set()
-    for number in (1, 2):
-        message = authority.begin_round(number)
-        keys.add(message["round key update"])
-        aggregator.begin_round(number, message)
-        aggregator.begin_phase("update", number, None)
-        # Multiples of the step, so that nothing is lost.
-        updates = generator.integers(-(2**19), 2**19, (2, SIZE)).astype(np.float32) * 2.0**-19
-        for index, client in enumerate(clients):
-            start = client.begin_round(number, 2, message)
-            client.finish_training(start.trained(start.parameters + updates[index], model.buffers))
-            aggregator.receive("update", index, client.step("update", None))
-        before = GlobalModel.from_message(message, SIZE, 0).parameters
-        message = authority.answer("update", aggregator.close("update"))
-        after = GlobalModel.from_message(message, SIZE, 0).parameters
-        np.testing.assert_allclose(after - before, updates.mean(axis=0), rtol=0.0, atol=2.0**-20)
-    assert len(keys) == 2
+    settings = MethodSettings().changed("full-he", {"encryption": "toy-fine"})
+    run, plain = SteppedRun(MethodCase("full-he", settings)), SteppedRun(MethodCase("fedavg"))
+    assert scheme_of(run.method.purposes["update"]) is toy
+    for one in (run, plain):
+        one.run_round()
+        one.run_round()
+    np.testing.assert_allclose(run.parameters, plain.parameters, rtol=0.0, atol=2.0**-18)
 
 
 def test_the_key_authority_opens_its_totals_and_no_others(toy: Toy) -> None:

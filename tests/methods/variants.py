@@ -81,11 +81,6 @@ class Variant:
         return not method.schemes or changed != self.all_settings().of(self.method)
 
     @property
-    def shows(self) -> bool:
-        """Whether anything of a client but ciphertexts can be read."""
-        return not method_class(self.method).hides_all
-
-    @property
     def case(self) -> MethodCase:
         """What the importable suite tries."""
         tolerance = FAINT_TOLERANCE if self.noisy else 0.0

@@ -16,7 +16,7 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.masks import Mask
 from shieldfl.methods.discovery import method_names
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
+from shieldfl.methods.full_encryption import FullEncryptionSettings
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.authorities import Invitations

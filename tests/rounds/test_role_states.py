@@ -12,7 +12,7 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import unpack_state
 from shieldfl.authority.round_keys import RoundSigner, SessionKeys
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
-from shieldfl.methods.agreed_mask.method import AgreedMaskAggregator
+from shieldfl.methods.agreed_mask import AgreedMaskAggregator
 from shieldfl.methods.masked_average.method import MaskedAverageClient
 from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator
 from shieldfl.methods.sense_crypt.roles import SenseCryptAggregator, SenseCryptClient

@@ -19,6 +19,7 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.stateful import refuse_unless
 
 __all__ = [
     "MixedSum",
@@ -77,16 +78,9 @@ class MixedSum:
     Where the scheme adds plain numbers to ciphertexts each client encrypts its own mask, and plain numbers are added
     where it did not. Otherwise every client encrypts the union.
 
-    Parameters
-    ----------
-    key : the public key.
-    masks : of the clients, each of N positions; one alone where it is everybody's.
-    round_number : under which the ciphertexts travel.
-    weights : how much each client counts.
-    weighted : whether any client's weight may be above 1: where weights travel encrypted, batches then have one.
-    clock : where the stages' time goes.
-    threads : for the core; None for as many as the work is worth.
-    has_rest : whether plain numbers come along.
+    ``masks`` are the clients', each of N positions; one alone where it is everybody's. ``weighted`` says
+    whether any client's weight may be above 1: where weights travel encrypted, batches then have one;
+    ``has_rest``, whether plain numbers come along.
     """
 
     changes: ClassVar = {
@@ -157,15 +151,10 @@ class MixedSum:
         return self.union == union and self._clients == self._ciphertexts.clients == clients
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for sums of other sizes, or of a weight that the clients do not have."""
         least, most = self._clients * min(self._weights), self._clients * max(self._weights)
-        if (
-            not 0 <= self._clients <= len(self._weights)
-            or not least <= self._weight <= most
-            or self._sums.size != (self._rest.count if self._has_rest else 0)
-            or not np.isfinite(self._sums).all()
-        ):
-            raise WireFormatError("the state holds a sum that these clients' updates cannot have")
+        refuse_unless(0 <= self._clients <= len(self._weights) and least <= self._weight <= most)
+        refuse_unless(self._sums.size == (self._rest.count if self._has_rest else 0))
+        refuse_unless(bool(np.isfinite(self._sums).all()))
 
     @property
     def _added(self) -> bytes | None:
@@ -301,22 +290,12 @@ def in_buffer_range(values: NDArray[Any], buffers: int, factor: float) -> Iterat
 class MixedUpload:
     """Makes the parts ``ciphertexts``, ``values`` and ``weight`` that a ``MixedSum`` adds.
 
-    Parameters
-    ----------
-    key : the public key, or the client's own, where clients enrol.
-    weight, most_weight : what this client counts, and the largest that any counts.
-    sends_rest : whether values that are not encrypted are sent in the clear, or not at all.
-    threads : for the core; None for as many as the work is worth.
+    ``key`` is the public key, or the client's own, where clients enrol. ``sends_rest`` says whether values
+    that are not encrypted are sent in the clear, or not at all.
     """
 
     def __init__(
-        self,
-        key: Any,
-        weight: int,
-        most_weight: int,
-        threads: int | None,
-        *,
-        sends_rest: bool = True,
+        self, key: Any, weight: int, most_weight: int, threads: int | None, *, sends_rest: bool = True
     ) -> None:
         self.key = key
         self._scheme = scheme_of(key)

@@ -53,21 +53,18 @@ class FixedPoint(Settings):
         return 2.0**-self.buffer_range_bits
 
 
+Encryption = Annotated[str, about("The scheme, and its packing.", choices=encryptions)]
+WeighedEncryption = Annotated[str, about("The scheme.", choices=weighing_encryptions)]
+"""Of updates beside which weights travel encrypted."""
+PaillierBits = Annotated[KeyBits, about("Bits of a Paillier modulus.")]
+
+
 @dataclass(frozen=True)
 class EncryptionSettings(FixedPoint):
     """How updates are encrypted."""
 
-    encryption: Annotated[str, about("The scheme, and its packing.", choices=encryptions)] = (
-        DEFAULT_ENCRYPTION
-    )
-    key_bits: Annotated[KeyBits, about("Bits of a Paillier modulus.")] = DEFAULT_KEY_BITS
-
-
-@dataclass(frozen=True)
-class WeighedEncryption(FixedPoint):
-    """How updates are encrypted beside which weights travel encrypted."""
-
-    encryption: Annotated[str, about("The scheme.", choices=weighing_encryptions)] = DEFAULT_ENCRYPTION
+    encryption: Encryption = DEFAULT_ENCRYPTION
+    key_bits: PaillierBits = DEFAULT_KEY_BITS
 
 
 @dataclass(frozen=True)
@@ -107,10 +104,7 @@ class MaskCryptSettings(EncryptionSettings):
     ] = "full-batch"
 
 
-_IN_A_RUN = {
-    "max_clients": "the most clients of a round",
-    "max_weight": "the largest weight of a client",
-}
+_IN_A_RUN = {"max_clients": "the most clients of a round", "max_weight": "the largest weight of a client"}
 """What a run has in the place of a scheme's arguments; bits are settings under the same names."""
 
 
@@ -125,10 +119,7 @@ def update_parameters(encryption: str, clients: int, fixed_point: FixedPoint, **
     Raises ParameterError for an unknown name and what the scheme refuses.
     """
     asked = SumNeeds(
-        clients=clients,
-        value_bits=fixed_point.value_bits,
-        fraction_bits=fixed_point.fraction_bits,
-        **needs,
+        clients=clients, value_bits=fixed_point.value_bits, fraction_bits=fixed_point.fraction_bits, **needs
     )
     try:
         return scheme_named(encryption).update_parameters(encryption, asked)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
-from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_update import FloatVector
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import NO_NOISE, Noise
@@ -17,7 +18,7 @@ from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import Phase, stated_weights
+from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
@@ -27,29 +28,30 @@ __all__ = ["FedAvg"]
 
 
 class FedAvgClient(TrainingClient):
-    """Sends its whole update, float32, and its weight.
-
-    Parameters
-    ----------
-    index, initial, context, shares_buffers : as for :class:`TrainingClient`.
-    weight : how much it counts.
-    """
+    """Sends its whole update, float32, and its weight; where buffers are not shared, it keeps its own."""
 
     def __init__(
-        self,
-        index: int,
-        initial: GlobalModel,
-        weight: int,
-        context: RoleContext,
-        *,
-        shares_buffers: bool = True,
+        self, method: FedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        super().__init__(index, initial, context, shares_buffers=shares_buffers)
+        shared = method.shares_buffers
+        super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
         self._weight = weight
 
     def _make(self, phase: str, answer: Message | None) -> Message:
+        update = self._protect(self._difference())
+        with self.clock.stage("upload"):
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "update": update.tobytes(),
+                    "weight": np.float64(self._weight).tobytes(),
+                }
+            )
+
+    def _protect(self, update: FloatVector) -> FloatVector:
+        """Return what is sent; state it."""
         self._disclose()
-        return self._message_of(self._difference())
+        return update
 
     def _disclose(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
@@ -65,26 +67,9 @@ class FedAvgClient(TrainingClient):
             noise=noise,
         )
 
-    def _message_of(self, update: FloatVector) -> Message:
-        with self.clock.stage("upload"):
-            return Message(
-                {
-                    "round": Message.from_number(self.round),
-                    "update": update.tobytes(),
-                    "weight": np.float64(self._weight).tobytes(),
-                }
-            )
-
 
 class FedAvgAggregator(CollectingAggregator):
-    """Adds weighted updates in float64 and takes the server step.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    weights : how much each client counts.
-    initial : the model before the first round.
-    """
+    """Adds weighted updates in float64 and takes the server step."""
 
     changes: ClassVar = {
         "_model": GlobalModel,
@@ -104,18 +89,11 @@ class FedAvgAggregator(CollectingAggregator):
         self._weight = 0.0
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a sum or a model of other sizes, or a weight that the clients do not have."""
         sizes = {(one.parameters.size, one.buffers.size) for one in (self._initial, self._model, self._moved)}
-        if (
-            len(sizes) > 1
-            or self._sum.size != sum(*sizes)
-            or not np.isfinite(self._sum).all()
-            or not 0.0 <= self._weight <= sum(self._weights)
-        ):
-            raise WireFormatError("the state holds a sum or a model that this aggregator cannot have")
+        refuse_unless(len(sizes) == 1 and self._sum.size == sum(*sizes))
+        refuse_unless(bool(np.isfinite(self._sum).all()) and 0.0 <= self._weight <= sum(self._weights))
 
     def check_sums(self) -> None:
-        """Raise WireFormatError for a sum of other clients than were heard."""
         super().check_sums()
         refuse_unless(self._weight == sum(self._weights[client] for client in self._seen))
 
@@ -150,14 +128,13 @@ class FedAvgAggregator(CollectingAggregator):
             self._weight += weight
 
     def _result(self, phase: str) -> Message:
-        """Return the new global model. Raises RangeError where it is not finite."""
         with self.clock.stage("aggregate"):
             self._moved = self._model.moved_finite(self._sum / self._weight, self._learning_rate)
             return self._moved.to_message()
 
 
 class FedAvg(Method):
-    """Plain averaging; there are no settings and no keys."""
+    """Plain averaging; there are no keys, and no settings of its own."""
 
     names = (
         NamedMethod(
@@ -173,27 +150,28 @@ class FedAvg(Method):
 
     phases = (Phase("update", answered_by_authority=False),)
 
+    shares_buffers: ClassVar[bool] = True
+    """Whether buffers are averaged, too."""
+    client_kind: ClassVar[type[FedAvgClient]] = FedAvgClient
+    aggregator_kind: ClassVar[type[FedAvgAggregator]] = FedAvgAggregator
+
+    def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
+        super().__init__(name, settings, plan)
+        self._settings = settings
+
     def _client(
-        self,
-        context: RoleContext,
-        index: int,
-        weight: int,
-        initial: GlobalModel,
-        shared_secret: bytes | None,
+        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
     ) -> TrainingClient:
-        return FedAvgClient(index, initial, weight, context)
+        return self.client_kind(self, context, index, weight, initial)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> CollectingAggregator:
-        return FedAvgAggregator(context, weights, self._shared(initial))
-
-    def _shared(self, initial: GlobalModel | None) -> GlobalModel:
-        """Return what of the model is averaged. Raises ParameterError where there is none."""
         if initial is None:
             raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
-        return initial
+        shared = initial if self.shares_buffers else GlobalModel(initial.parameters, initial.buffers[:0])
+        return self.aggregator_kind(context, weights, shared)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the method's settings."""
-        return {"weights": stated_weights(weights)}
+        own = {} if self._settings is None else asdict(self._settings)
+        return own | {"weights": stated_weights(weights)}

@@ -1,26 +1,136 @@
 """Encryption of everything that leaves a client: of a whole update, or of its last layer, where no other is trained.
 
-With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last layer.
+With noise on sums, ``full-he`` is what ``ddp-fedavg`` is, by the same steps; ``top-2`` is so on its last
+layer. Sources of ``ddp-fedavg``: Kairouz, Liu and Steinke, "The Distributed Discrete Gaussian Mechanism for
+Federated Learning with Secure Aggregation" (ICML 2021); Agarwal, Kairouz and Liu, "The Skellam Mechanism for
+Differentially Private Federated Learning" (NeurIPS 2021). As there, a sum has room for what its clients come
+to, but for a small chance; buffers stay with the client. A clipping norm that moves is after Andrew, Thakkar,
+McMahan and Ramaswamy, "Differentially Private Learning with Adaptive Clipping" (NeurIPS 2021).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from shieldfl.errors import ParameterError
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.learning.local_update import StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.distributed_noise.average import NoisySumAverage
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
-from shieldfl.privacy.events import NO_NOISE
+from shieldfl.methods.encryption_settings import Encryption, PaillierBits
+from shieldfl.methods.masked_average.method import CLIP_EXPONENT, MaskedAverage, MaskedAverageClient
+from shieldfl.methods.noised_average import DpFedAvgSettings
+from shieldfl.methods.noised_sums import (
+    OF_NOISY_SUMS,
+    AskedNoise,
+    Colluders,
+    NoisySums,
+    SumDelta,
+    SumNoiseOption,
+)
+from shieldfl.privacy.events import NO_NOISE, Distribution, PrivacyReading
+from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_EXPONENT, MOST_FIRST_NORM, ClipRule
+from shieldfl.privacy.sum_noise import SumNoise
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.settings import Delta, Positive, about
+from shieldfl.stateful import refuse_unless
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class FullEncryption(NoisySumAverage):
+@dataclass(frozen=True)
+class FullEncryptionSettings(SumNoiseOption):
+    """How updates are encrypted, and whether their sums have noise: then the bits of a value follow from it."""
+
+    encryption: Encryption = DEFAULT_ENCRYPTION
+    key_bits: PaillierBits = DEFAULT_KEY_BITS
+    delta: SumDelta = 1e-5
+
+
+_OF_ADAPTIVE_CLIPPING = frozenset({"clipping", "clip_quantile", "clip_learning_rate", "clip_count_noise"})
+
+
+@dataclass(frozen=True)
+class DdpFedAvgSettings(DpFedAvgSettings):
+    """How clients noise the sum of their updates, and encrypt."""
+
+    target_setting: ClassVar[str] = "target_epsilon"
+
+    noise_multiplier: Annotated[
+        Positive,
+        about(
+            "The noise of the fewest honest clients' sum, over the norm that each update is clipped to.",
+            symbol="z",
+        ),
+    ] = 1.0
+    target_epsilon: Annotated[
+        Positive | None, about("Instead of z: what a client that takes part in every round may spend.")
+    ] = None
+    delta: Annotated[
+        Delta,
+        about("Of the stated epsilon; a thousandth of it is for draws that are off their distribution."),
+    ] = 1e-5
+    clipping: Annotated[
+        Literal["fixed", "adaptive"],
+        about(
+            "adaptive: C is that of the first round, and follows a quantile of the updates' norms by noised counts, "
+            "which are charged for."
+        ),
+    ] = "fixed"
+    clip_quantile: Annotated[
+        Delta, about("Of adaptive clipping: the share of the clients that is to be within C.", symbol="γ")
+    ] = 0.5
+    clip_learning_rate: Annotated[
+        Positive,
+        about("Of adaptive clipping: C moves by a factor of exp(-η (share within C - γ)).", symbol="η"),
+    ] = 0.2
+    clip_count_noise: Annotated[
+        Positive,
+        about(
+            "Of adaptive clipping: the noise of the fewest honest clients' sum on how many of them are within C, over "
+            "their number."
+        ),
+    ] = 0.05
+    mechanism: Annotated[Distribution, about("What each client's share of the noise is drawn from.")] = (
+        "skellam"
+    )
+    colluders: Colluders = 1
+    encryption: Encryption = DEFAULT_ENCRYPTION
+    key_bits: PaillierBits = DEFAULT_KEY_BITS
+
+    @property
+    def asked_noise(self) -> AskedNoise:
+        """What noise sums are to have."""
+        return AskedNoise(
+            self.noise_multiplier,
+            self.target_epsilon,
+            self.clip_norm,
+            self.mechanism,
+            self.colluders,
+            self.clip_count_noise if self.clipping == "adaptive" else None,
+        )
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others."""
+        return _OF_ADAPTIVE_CLIPPING if self.clipping == "fixed" else frozenset()
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return settings that ask for this noise, and have no target."""
+        return replace(self, noise_multiplier=multiplier, target_epsilon=None)
+
+
+class FullEncryption(MaskedAverage):
     """Everything is encrypted: ``full-he`` by any scheme, ``plain-he`` with a Paillier ciphertext for each value."""
 
     names = (
@@ -44,12 +154,16 @@ class FullEncryption(NoisySumAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts, their number, and weights"
     hides_all = True
+    clients_keep_nothing = True
 
     def __init__(self, name: str, settings: FullEncryptionSettings, plan: FederationPlan) -> None:
-        super().__init__(name, settings, plan, Mask.full(plan.update_size))
+        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
+        if noisy is not None:
+            self.aggregator_sees = "ciphertexts and their number"
+        super().__init__(name, settings, plan, Mask.full(plan.update_size), noisy=noisy)
 
 
-class LastLayerEncryption(NoisySumAverage):
+class LastLayerEncryption(MaskedAverage):
     """``top-2``: the last layer's weight and bias alone are trained and shared, encrypted (DictPFL's FedHE-Top2).
 
     Training leaves the other parameters as they are, and nothing of them is sent. Batch statistics are no parameters:
@@ -68,14 +182,18 @@ class LastLayerEncryption(NoisySumAverage):
     privacy_reading = NO_NOISE
     aggregator_sees = "ciphertexts of the last layer, their number, and weights"
     hides_all = True
+    clients_keep_nothing = True
 
     def __init__(self, name: str, settings: FullEncryptionSettings, plan: FederationPlan) -> None:
         offsets = plan.offsets
         if len(offsets) < 3:
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
         zone = Mask.empty(offsets[-3]).resized(plan.update_size, chosen=True)
-        super().__init__(name, settings, plan, zone, sends_rest=False)
         self.trained = zone.resized(plan.parameters)
+        noisy = NoisySums.planned(settings, plan, dimension=self.trained.count, delta=settings.delta)
+        if noisy is not None:
+            self.aggregator_sees = "ciphertexts and their number"
+        super().__init__(name, settings, plan, zone, sends_rest=False, noisy=noisy)
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
@@ -94,3 +212,104 @@ class LastLayerEncryption(NoisySumAverage):
         for _, parameter in named[:-2]:
             parameter.requires_grad_(False)
         return copy
+
+
+class AdaptiveClient(MaskedAverageClient):
+    """Takes the round's norm with its model; encrypts one value more, plus where its update is within it."""
+
+    changes: ClassVar = {"_clip_exponent": int}
+
+    def __init__(
+        self, method: DdpFedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
+    ) -> None:
+        super().__init__(method, context, index, weight, initial)
+        assert method.clip_rule is not None
+        self._rule = method.clip_rule
+        self._clip_exponent = 0
+
+    def check_changed(self) -> None:
+        refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
+
+    @property
+    def _clip_norm(self) -> float:
+        return self._rule.norm_at(self._clip_exponent)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        # Read before anything changes: a round that is refused leaves the one that runs its norm.
+        exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
+        if abs(exponent) > MOST_EXPONENT:
+            raise WireFormatError(
+                "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained "
+                "or sent"
+            )
+        start = super()._begin_round(round_number, participants, model)
+        self._clip_exponent = exponent
+        return start
+
+    def _vector(self, answer: object) -> NDArray[np.float64]:
+        """Return whole numbers of its update, and of whether it was clipped, and zeros where buffers would be."""
+        sent, facts = self._shares.of(self._difference(), self.round, self._clip_norm)
+        counted = self._shares.of_count(not facts.was_clipped, self.round)
+        return np.concatenate((sent, counted, np.zeros(self._buffer_count)))
+
+
+_OF_COUNTED_SUMS = replace(
+    OF_NOISY_SUMS,
+    neighbours="all that a client adds to sums is zeroed out, its part in the count too, K stays",
+    meaning=f"{OF_NOISY_SUMS.meaning}. Zeros stand for its part in the count of clients within the clipping norm, too: "
+    "not for a client that sends an update of zeros, which counts as within it",
+    if_participation_hidden=f"{OF_NOISY_SUMS.if_participation_hidden}. Zeros stand for its part in the count, too",
+)
+"""Where the clipping norm moves by a count."""
+
+
+class DdpFedAvg(MaskedAverage):
+    """Averaging of clipped updates under encryption, with noise on the sum; all clients count alike."""
+
+    names = (
+        NamedMethod(
+            "ddp-fedavg",
+            "everything encrypted, clipped, with a share of the noise that the sum has",
+            "a bound for whole clients that costs little accuracy",
+            "Kairouz, Liu and Steinke 2021; Agarwal, Kairouz and Liu 2021",
+            DdpFedAvgSettings(),
+        ),
+    )
+    privacy_reading = OF_NOISY_SUMS
+    aggregator_sees = "ciphertexts and their number"
+    hides_all = True
+    clients_keep_nothing = True
+    weighs_all_alike = True
+    noise: SumNoise
+
+    def __init__(self, name: str, settings: DdpFedAvgSettings, plan: FederationPlan) -> None:
+        if settings.clipping == "adaptive":
+            if not LEAST_FIRST_NORM <= settings.clip_norm <= MOST_FIRST_NORM:
+                raise ParameterError(
+                    "a clipping norm that moves must be from 2^-84 to 2^84 in the first round"
+                )
+            rule = ClipRule(settings.clip_norm, settings.clip_quantile, settings.clip_learning_rate)
+            self.clip_rule, self.client_kind = rule, AdaptiveClient
+        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
+        super().__init__(name, settings, plan, Mask.full(plan.update_size), noisy=noisy)
+        if self.noise.count_multiplier < self.noise.noise_multiplier:
+            self.notes.append(
+                f"{name}: most of ε is spent on counting clients within the clipping norm, whose noise has a "
+                f"multiplier of {self.noise.count_multiplier:.3g}: raise clip_count_noise, or min_clients"
+            )
+
+    @classmethod
+    def reading_with(cls, settings: DdpFedAvgSettings) -> PrivacyReading:
+        """Return how its figures are to be read: where clients are counted, what is zeroed out is more."""
+        return OF_NOISY_SUMS if settings.clipping == "fixed" else _OF_COUNTED_SUMS
+
+    @property
+    def positions(self) -> int:
+        """How many an update has as it is sent: one more than the model's where clients are counted."""
+        return self.plan.update_size + (self.clip_rule is not None)
+
+    def settings(self, weights: Sequence[int]) -> dict[str, Any]:
+        stated = super().settings(weights)
+        if self.clip_rule is None:
+            return stated
+        return stated | {"noise_multiplier_with_count": self.noise.multiplier_with_count}

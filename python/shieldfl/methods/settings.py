@@ -91,10 +91,7 @@ class MethodSettings:
         return settings
 
     def changed(
-        self,
-        name: str,
-        values: Mapping[str, Any],
-        read: Callable[[Setting, Any, str], Any] = Setting.read,
+        self, name: str, values: Mapping[str, Any], read: Callable[[Setting, Any, str], Any] = Setting.read
     ) -> MethodSettings:
         """Return settings in which some of one method's have other values, as files write them.
 

@@ -67,6 +67,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
     initial : the model before the first round, with all float buffers.
     context : what all roles of the federation know; a round that its plan does not have is refused, whoever begins it.
     shares_buffers : whether the global model has them.
+    keeps_buffers : whether it goes on from round to round with those of its own training, beside the global parameters.
     """
 
     changes: ClassVar[Mapping[str, Any]] = {
@@ -90,8 +91,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
 
     merges_update: ClassVar[bool] = False
     """Whether the next round begins from something of the last update."""
-    keeps_buffers: ClassVar[bool] = False
-    """Whether it goes on from round to round with the buffers of its own training, beside the global parameters."""
     awaits_secret = False
     """Whether it only enrols, since what it shares with other clients derives from what it is granted."""
 
@@ -102,6 +101,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         context: RoleContext,
         *,
         shares_buffers: bool = True,
+        keeps_buffers: bool = False,
     ) -> None:
         super().__init__()
         self.index = index
@@ -131,7 +131,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._begun: StartingPoint | None = None
         self._begun_with: tuple[int, Message] | None = None
         self._replies = Replies()
-        self._buffers = initial.buffers if self.keeps_buffers else None
+        self._keeps_buffers = keeps_buffers
+        self._buffers = initial.buffers if keeps_buffers else None
 
     def check_changed(self) -> None:
         refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
@@ -148,7 +149,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         except (ParameterError, RangeError) as error:
             raise WireFormatError("the state holds an update that the client cannot have trained") from error
         own = self._buffers
-        refuse_unless((own is not None) == self.keeps_buffers)
+        refuse_unless((own is not None) == self._keeps_buffers)
         refuse_unless(own is None or (own.size == self._buffer_count and bool(np.isfinite(own).all())))
         begun = self._begun
         models = (self.start,) if begun is None else (self.start, begun)
@@ -420,7 +421,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 self._end_round(opened)
 
     def _end_round(self, answer: Message) -> None:
-        if self.keeps_buffers:
+        if self._keeps_buffers:
             self._buffers = self.update.buffers
 
     def forget_round(self) -> None:

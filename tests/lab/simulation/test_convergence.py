@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.papers import FIGURES
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window, converged_at
-from shieldfl.methods.noised_average.rounds import AlternatingSchedule
+from shieldfl.methods.noised_average import KindsOfRounds, RoundKind
 
 
 def plain_reading(accuracies: list[float], window: int) -> int | None:
@@ -63,11 +63,12 @@ def test_a_falling_accuracy_converges() -> None:
 
 @pytest.mark.parametrize("ratio", ["1/4", "2/5", "1/2", "3/5", "3/4"])
 def test_the_window_holds_whole_periods_so_alternation_itself_is_no_gain(ratio: str) -> None:
-    schedule = AlternatingSchedule(ratio)
-    window = averaging_window(schedule.ratio)
+    noised = RoundKind(noises=True)
+    rounds = KindsOfRounds(noised, RoundKind(), ratio)
+    window = averaging_window(rounds.ratio)
     assert window == (8 if ratio in {"1/4", "3/4"} else 10)
-    assert window % schedule.period_rounds == 0
-    swinging = [0.6 if schedule.is_first_kind(t) else 0.4 for t in range(1, 60)]
+    assert window % rounds.ratio.denominator == 0
+    swinging = [0.6 if rounds.kind(t) == noised else 0.4 for t in range(1, 60)]
     assert converged_at(swinging, window) == window + 10
 
 

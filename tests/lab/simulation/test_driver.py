@@ -16,7 +16,7 @@ from shieldfl.lab.simulation import method_run
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.results import STAGES
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings

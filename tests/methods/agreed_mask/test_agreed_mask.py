@@ -23,23 +23,11 @@ def run_of(method: str, *, opener: str = "authority", **changes: object) -> Step
     return SteppedRun(plain.with_others(key_bits=2048, delta=1e-5, interleaving_ratio="0", **changes))
 
 
-@pytest.mark.parametrize("share", [0.0, 1e-9, 0.004])
-def test_a_share_of_less_than_one_position_settles_on_buffers_alone(share):
-    assert settled_positions(share, 100, 3) == Mask.from_indices([100, 101, 102], 103)
-    assert settled_positions(share, 100, 0) == Mask.empty(100)
-
-
 def test_a_share_of_all_settles_on_everything_and_others_have_to_be_agreed_on():
     assert settled_positions(1.0, 100, 3) == Mask.full(103)
     assert settled_positions(0.3, 0, 3) == Mask.full(3)
     for share in (0.01, 0.29, 0.999):
         assert settled_positions(share, 100, 3) is None
-
-
-def test_the_mask_has_the_share_as_it_is_written():
-    run = run_of("fedml-he", ratio=29 / PARAMETERS)
-    run.run_round()
-    assert Mask.from_bytes(run.model["zone"]).count == 29 + BUFFERS
 
 
 @pytest.mark.parametrize("opener", ["authority", "clients"])
@@ -66,13 +54,6 @@ def test_without_a_choice_no_scores_are_sent_and_no_keys_made_for_them(method, c
         run.clients[0].step("scores", None)
     with pytest.raises(ParameterError, match=r"no phase|no scores"):
         run.authority.answer("scores", Message({"round": Message.from_number(2), "total": b""}))
-
-
-def test_an_aggregator_without_a_key_for_scores_asks_for_none():
-    run = run_of("alt-fl-pi", encrypted_share=1.0)
-    run.begin_round(1)
-    with pytest.raises(ParameterError, match="no phase 'scores'"):
-        run.aggregator.begin_phase("scores", 1, None)
 
 
 def test_whole_encryption_gives_the_model_of_full_he():

@@ -8,19 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction, initial_model
+from methods.method_conformance import SteppedRun, contraction
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, PARAMETERS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import PrivateSteps
-from shieldfl.methods.alt_fl.settings import AltFlSettings
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.rounds.global_model import GlobalModel
 
 DELTA = 1e-5
 
@@ -109,29 +107,6 @@ def test_privacy_interleaving_charges_its_share_of_the_steps(ratio):
     assert math.isinf(spent.epsilon)
 
 
-def test_the_client_that_spent_most_is_reported():
-    def train(round_number, client, start):
-        update = contraction(round_number, client, start)
-        return replace(update, private_steps=PrivateSteps(steps=1 + client, sample_rate=0.5))
-
-    run = SteppedRun(variant_of("dp-sgd"), train=train)
-    run.run_round([0, 1, 3])
-    run.run_round([0, 1])
-    expected = epsilon_of({Noise(1.0, "sample", 0.5, 4): 1}, DELTA)
-    assert run.account.spent().epsilon == pytest.approx(expected, rel=1e-12)
-    assert run.settings()["most_steps_charged_to_a_client"] == 4
-
-
-@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
-def test_what_leaves_is_charged_once_and_what_does_not_is_free(method):
-    run = SteppedRun(variant_of(method, interleaving_ratio="1" if method == "alt-fl-pi" else "0"))
-    run.run_round(dropping=[3])
-    again = run.clients[0].step("update", None)
-    assert again == run.sent["update"][0]
-    assert run.account.spent().steps == 2
-    assert 3 not in {getattr(event, "client", None) for event in run.account.book.all}
-
-
 @pytest.mark.parametrize(
     ("method", "share", "zones"),
     [
@@ -152,13 +127,6 @@ def test_a_protected_round_states_what_it_protects_and_how(method, share, zones)
     assert not run.clients[0].disclosure.synthetic
     # Real values without noise in the clear, or a mask made of such: no epsilon holds.
     assert math.isinf(run.account.spent().epsilon) == ("clear" in zones or share == 0.25)
-
-
-def test_real_values_in_the_clear_cost_everything_and_the_rest_is_stated_beside():
-    run, _ = starts_of(variant_of("alt-fl-pi", encrypted_share=0.5), 2)
-    assert math.isinf(run.account.spent().epsilon)
-    assert 0.0 < run.settings()["epsilon_of_what_was_charged"] < math.inf
-    assert any("which no epsilon covers" in note for note in run.account.notes)
 
 
 @pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
@@ -183,29 +151,6 @@ def test_what_follows_from_data_without_noise_and_goes_to_others_has_no_finite_e
     assert math.isinf(run.account.spent().epsilon)
 
 
-def test_a_share_is_counted_by_quotients():
-    """0.29 of 100 are 29: the product is just below."""
-    initial = GlobalModel(initial_model().parameters[:100].copy(), np.empty(0, np.float32))
-    run, _ = starts_of(variant_of("alt-fl-mp", encrypted_share=0.29), 1, initial=initial)
-    assert run.clients[0].disclosure.encrypted.count == 29
-
-
-@pytest.mark.parametrize(("ratio", "makes_keys"), [("1", False), ("1/4", True)])
-@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-he"])
-def test_score_keys_are_made_only_if_a_round_encrypts(method, ratio, makes_keys):
-    run, asked = starts_of(variant_of(method, encrypted_share=0.5, interleaving_ratio=ratio), 2)
-    assert ("scores" in run.method.purposes) == makes_keys
-    assert any("gradient" in words for words in asked) == makes_keys
-
-
-@pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
-def test_without_noise_nothing_is_called_noised(method):
-    changes = {"noise_multiplier": 0.0, "interleaving_ratio": "1" if method == "alt-fl-pi" else "0"}
-    run, _ = starts_of(variant_of(method, encrypted_share=0.0, **changes), 1)
-    assert run.clients[0].disclosure.shares()["clear"] == 1.0
-    assert math.isinf(run.account.spent().epsilon)
-
-
 @pytest.mark.parametrize("method", ["alt-fl-si-dp", "alt-fl-si-he"])
 def test_a_synthetic_round_is_clear_free_and_says_so(method):
     run, _ = starts_of(variant_of(method, interleaving_ratio="1"), 1)
@@ -215,12 +160,6 @@ def test_a_synthetic_round_is_clear_free_and_says_so(method):
     assert run.method.synthetic_demand.epsilon == 10.0
     run.account.charge_release(0.9)
     assert run.account.spent().epsilon == epsilon_of({Noise(0.9, "sample"): 1}, DELTA)
-
-
-@pytest.mark.parametrize(("ratio", "demands"), [("0", False), ("1/4", True)])
-def test_synthetic_data_are_asked_for_only_if_a_round_needs_them(ratio, demands):
-    run = SteppedRun(variant_of("alt-fl-si-dp", interleaving_ratio=ratio))
-    assert (run.method.synthetic_demand is not None) == demands
 
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp"])
@@ -239,15 +178,6 @@ def test_rounds_on_own_data_have_their_share_of_synthetic_samples(method):
     assert run.method.synthetic_demand.epsilon == 10.0
     with pytest.raises(ParameterError, match="synthetic_share"):
         SteppedRun(variant_of(method, synthetic_share=1.0))
-
-
-@pytest.mark.parametrize("encryption", ["ckks", "paillier-dense"])
-def test_an_empty_zone_works_without_buffers_too(encryption):
-    initial = GlobalModel(initial_model().parameters, np.empty(0, np.float32))
-    changed = variant_of("alt-fl-pi", encryption=encryption, key_bits=2048, encrypted_share=0.5)
-    run, _ = starts_of(changed, 3, initial=initial)
-    plain, _ = starts_of(variant_of("fedavg"), 3, initial=initial)
-    np.testing.assert_allclose(run.parameters, plain.parameters, rtol=0.0, atol=1e-5)
 
 
 def test_a_round_is_given_up_between_scores_and_update_and_the_mask_stays():
@@ -274,15 +204,6 @@ def test_the_authority_opens_only_what_a_round_of_its_kind_encrypts():
     fresh = SteppedRun(variant_of("alt-fl-pi", encrypted_share=0.5, interleaving_ratio="1/4"))
     with pytest.raises(PolicyError, match="no mask has been agreed on"):
         fresh.authority.answer("update", total)
-
-
-@pytest.mark.parametrize("method", ["alt-fl-mp", "dp-sgd"])
-def test_training_without_dp_sgd_is_refused(method):
-    def train(round_number, client, start):
-        return replace(contraction(round_number, client, start), private_steps=None)
-
-    with pytest.raises(ParameterError, match="private_steps"):
-        SteppedRun(variant_of(method), train=train).run_round()
 
 
 @pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
@@ -329,15 +250,3 @@ def test_delta_is_one_over_the_samples_or_set(method):
     assert made.account().spent().delta == 1 / 500
     with pytest.raises(ParameterError, match="set delta"):
         make_method(method, MethodSettings(), replace(known, samples=None))
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        ({"interleaving_ratio": "1/0"}, "zero rounds"),
-        ({"interleaving_ratio": "5/4"}, "lie in"),
-    ],
-)
-def test_settings_out_of_range(bad, words):
-    with pytest.raises(ParameterError, match=words):
-        AltFlSettings(**bad)

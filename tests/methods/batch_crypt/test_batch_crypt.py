@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
-from shieldfl.methods.batch_crypt.method import BatchCryptSettings
-from shieldfl.methods.batch_crypt.quantisation import clip_bounds, dequantise, layer_ranges
+from shieldfl.methods.batch_crypt import BatchCryptSettings
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 
@@ -53,11 +50,10 @@ def test_sums_are_exact_in_the_quantised_domain(width, dropping):
     run.run_round(dropping=dropping)
     assert len(integers) == CLIENTS - len(dropping)
     total = np.sum(np.array(integers, dtype=np.int64), axis=0)
-    bounds = clip_bounds(
-        [layer_ranges(update, OFFSETS) for update in updates_of(run, list(range(CLIENTS)))], OFFSETS, width
-    )
+    agreed = run.method.quantisation
+    bounds = agreed.bounds(list(map(agreed.ranges, updates_of(run, list(range(CLIENTS))))))
     np.testing.assert_array_equal(bounds_of(run), bounds)
-    mean = dequantise(total, OFFSETS, bounds, width, CLIENTS) / len(integers)
+    mean = agreed.dequantise(total, bounds) / len(integers)
     expected = (run.initial.parameters + mean[:PARAMETERS]).astype(np.float32)
     np.testing.assert_array_equal(run.parameters, expected)
     np.testing.assert_array_equal(run.buffers, (run.initial.buffers + mean[PARAMETERS:]).astype(np.float32))
@@ -147,62 +143,6 @@ def test_an_update_that_is_0_did_not_vanish():
     assert run.account.notes == []
 
 
-@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
-def test_a_value_beyond_its_bound_becomes_the_bound():
-    """The aggregator is lied to about one client's ranges: what is outside is cut off, nothing wraps."""
-    run = SteppedRun(variant())
-    narrow = np.zeros((len(OFFSETS) - 1, 2), np.float32) + np.array([-1e-3, 1e-3], np.float32)
-
-    def understate(phase, aggregator, messages):
-        if phase == "ranges":
-            for client in messages:
-                messages[client] = Message({**messages[client], "ranges": narrow.tobytes()})
-
-    run.run_round(intrude=understate)
-    bounds = np.repeat(bounds_of(run), np.diff(OFFSETS))
-    updates = np.array(updates_of(run, [0, 1, 2, 3]), dtype=np.float64)
-    expected = np.clip(updates, -bounds, bounds).mean(axis=0)
-    step = CLIENTS * bounds / (2**15 - 1)
-    moved = np.concatenate((run.parameters, run.buffers)).astype(np.float64) - np.concatenate(
-        (run.initial.parameters, run.initial.buffers)
-    )
-    assert np.all(np.abs(moved - expected) <= step + np.spacing(np.float32(1.0)))
-    assert "clip bound" in run.account.notes[0]
-
-
-def test_layers_in_which_all_clients_agree():
-    """A layer that did not move has bound 0, one that moved everywhere alike its magnitude."""
-
-    def train(round_number, client, start):
-        moved = contraction(round_number, client, start)
-        moved.parameters[:200] = start.parameters[:200]
-        moved.parameters[200:320] = np.float32(0.75)
-        return start.trained(moved.parameters, moved.buffers, moved.scores)
-
-    initial = SteppedRun(variant()).initial
-    initial = replace(
-        initial,
-        parameters=np.concatenate(
-            (initial.parameters[:200], np.full(120, 0.5, np.float32), initial.parameters[320:])
-        ),
-    )
-    run = SteppedRun(variant(), initial=initial, train=train)
-    run.run_round()
-    assert bounds_of(run)[:2].tolist() == [0.0, 0.25]
-    np.testing.assert_array_equal(run.parameters[:200], initial.parameters[:200])
-    np.testing.assert_allclose(run.parameters[200:320], 0.75, atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore::shieldfl.errors.PrecisionWarning")
-def test_a_repeated_question_gets_the_same_bytes_and_counts_once():
-    run = SteppedRun(variant(2))
-    run.run_round()
-    notes = list(run.account.notes)
-    for phase, answer in (("ranges", None), ("update", run.answers["ranges"])):
-        assert run.clients[0].step(phase, answer) == run.sent[phase][0]
-    assert run.account.notes == notes
-
-
 def test_equal_updates_of_two_clients_are_rounded_apart():
     run = SteppedRun(variant(8), train=lambda number, client, start: contraction(number, 0, start))
     run.run_round()
@@ -210,15 +150,6 @@ def test_equal_updates_of_two_clients_are_rounded_apart():
     first, second = (client._vector(answer) for client in run.clients[:2])
     assert np.abs(first - second).max() == 1.0
     np.testing.assert_array_equal(first, run.clients[0]._vector(answer))
-
-
-def test_weights_are_left_out_and_that_is_said():
-    weighted, plain = SteppedRun(variant(), weights=(1, 5, 2, 9)), SteppedRun(variant())
-    weighted.run_round()
-    plain.run_round()
-    np.testing.assert_array_equal(weighted.parameters, plain.parameters)
-    assert any("weighs all clients alike" in note for note in weighted.account.notes)
-    assert weighted.settings()["weights"] == "uniform"
 
 
 def with_bounds(message: Message, bounds: np.ndarray) -> Message:

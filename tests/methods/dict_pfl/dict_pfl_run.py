@@ -10,8 +10,7 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import PARAMETERS, Variant
 from shieldfl.authority.message import Message
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import read_history
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings, read_history
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 

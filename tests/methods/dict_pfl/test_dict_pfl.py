@@ -1,4 +1,4 @@
-"""DictPFL's rounds: who sends what, what is refused, and what nobody learns."""
+"""DictPFL's rounds: who sends which positions, and what a secret decides."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from methods.dict_pfl.dict_pfl_run import SECRET, active_of, ask_count, held_by, run_of
-from methods.method_conformance import contraction, resigned
+from methods.method_conformance import contraction, initial_model
+from methods.small_plan import small_plan
 from methods.variants import BUFFERS, PARAMETERS
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.consistent_pruning import HISTORY, PruningHistory, history_part, read_history
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
+from shieldfl.methods.dict_pfl.pruning import HISTORY, DictPflSettings, PruningHistory, read_history
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
 
 
 def test_all_roles_find_the_same_positions_after_dropouts_and_absences():
@@ -29,22 +32,6 @@ def test_all_roles_find_the_same_positions_after_dropouts_and_absences():
         assert run.answers["count"].number("count") == counts[-1] + BUFFERS
     assert counts[0] == PARAMETERS > max(counts[1:])
     assert min(counts) > 0
-
-
-@pytest.mark.parametrize(("probability", "returns"), [(0.0, False), (1.0, True)])
-def test_pruned_positions_come_back_with_all_that_was_held_back(probability, returns):
-    run = run_of(first_probability=probability, ranked="sent")
-    run.run_round()
-    first = active_of(run)
-    run.run_round()
-    assert first.all()
-    assert active_of(run).all() == returns
-    pruned = ~active_of(run)
-    run.run_round()
-    assert not (active_of(run) & pruned).any()
-    held = np.abs(held_by(run.clients[0], run.model))
-    assert (held[~active_of(run)] > 0.0).all()
-    assert not held[active_of(run)].any()
 
 
 def test_a_position_that_others_overtook_is_reactivated_and_moves_again():
@@ -107,28 +94,6 @@ def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
     assert client.step("update", right) == client.step("update", right)
 
 
-def test_a_client_with_an_older_model_is_refused_even_where_it_has_as_many_values():
-    run = run_of()
-    run.run_round()
-    older = run.model
-    run.run_round()
-    client = run.clients[0]
-    held = held_by(client, run.model)
-    start = client.begin_round(3, 2, resigned(run, {**run.begin_round(3, [0, 1]), **older}))
-    client.finish_training(contraction(3, 0, start))
-    right = ask_count(run, 3)
-    count = Message.from_number(client._active.count + BUFFERS)
-    with pytest.raises(PolicyError, match="newest model"):
-        client.step("update", Message({**right, "count": count}))
-    start = client.begin_round(3, 2, run.begin_round(3, [0, 1]))
-    update = contraction(3, 0, start)
-    client.finish_training(update)
-    assert client.step("update", right)
-    np.testing.assert_array_equal(
-        held_by(client), held.astype(np.float32) + (update.parameters - start.parameters)
-    )
-
-
 def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
     run = run_of()
     run.run_round()
@@ -154,14 +119,6 @@ def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
         ask_count(run, 3)
 
 
-def test_a_total_of_a_far_round_is_refused():
-    run = run_of()
-    run.run_round()
-    with pytest.raises(PolicyError, match="does not run"):
-        run.authority.answer("update", Message({**run.closed["update"], "round": Message.from_number(2**40)}))
-    run.run_round()
-
-
 def test_an_authority_refuses_a_total_of_fewer_values():
     run = run_of()
     run.run_round()
@@ -181,30 +138,10 @@ def test_an_authority_refuses_a_total_of_fewer_values():
     assert run.model[HISTORY] != history
 
 
-def test_an_aggregator_must_know_the_count_first():
-    run = run_of()
-    with pytest.raises(ParameterError, match="phase before"):
-        run.aggregator.begin_phase("update", 1, None)
-
-
-def test_unknown_phases_are_refused():
-    run = run_of()
-    start = run.clients[0].begin_round(1, 2, run.begin_round(1, [0, 1]))
-    run.clients[0].finish_training(contraction(1, 0, start))
-    numbered = Message({"round": Message.from_number(1)})
-    for act in (
-        lambda: run.clients[0].step("vote", None),
-        lambda: run.aggregator.begin_phase("vote", 1, None),
-        lambda: run.authority.answer("vote", numbered),
-    ):
-        with pytest.raises(ParameterError, match="no phase 'vote'"):
-            act()
-
-
 def test_a_history_is_read_back_and_damage_is_refused():
     settings = DictPflSettings()
     history = PruningHistory(PARAMETERS, SECRET, settings)
-    part = history_part(history)
+    part = zlib.compress(history.to_bytes())
     assert len(part) < len(history.to_bytes()) / 10
     read = read_history(Message({HISTORY: part}), PARAMETERS, SECRET, settings)
     assert read.to_bytes() == history.to_bytes()
@@ -214,3 +151,54 @@ def test_a_history_is_read_back_and_damage_is_refused():
             read_history(Message({HISTORY: damaged}), PARAMETERS, SECRET, settings)
     with pytest.raises(ParameterError, match="other settings"):
         read_history(Message({HISTORY: part}), PARAMETERS, SECRET, DictPflSettings(decay=0.5))
+
+
+def test_each_federation_in_one_process_draws_its_own_secret():
+    method = make_method("dict-pfl", MethodSettings(), small_plan())
+    roles = [EmbeddedRoles(method, initial_model()) for _ in range(2)]
+    assert roles[0].shared_secret != roles[1].shared_secret
+    # Set-ups go to everybody: they tell of the secret neither as it is nor as text.
+    for one in roles:
+        data = one.setup.to_bytes()
+        assert one.shared_secret not in data
+        assert one.shared_secret.hex() not in data.decode()
+
+
+NO_SECRETS = [b"", b"too short", "x" * 32, bytearray(32)]
+REFUSED = r"at least 16 random bytes|share a secret"
+
+
+@pytest.mark.parametrize("secret", [None, *NO_SECRETS])
+def test_an_authority_that_opens_refuses_a_secret_that_is_none(secret):
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="authority"))
+    with pytest.raises(ParameterError, match=REFUSED):
+        method.authority_setup(initial_model(), shared_secret=secret)
+
+
+@pytest.mark.parametrize("secret", NO_SECRETS)
+def test_clients_that_open_refuse_a_secret_that_is_none(secret):
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
+    _, setup = method.authority_setup(initial_model(), shared_secret=secret)  # which needs none
+    with pytest.raises(ParameterError, match=REFUSED):
+        method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
+
+
+def test_a_client_without_the_secret_enrols_and_no_more_until_it_is_granted():
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
+    initial = initial_model()
+    authority, setup = method.authority_setup(initial)
+    found = []
+    for index in range(method.plan.clients):
+        enrolling = method.client_steps(setup, index, 1, initial)
+        with pytest.raises(PolicyError, match="granted no answers"):
+            method.granted_client_steps(setup, index, 1, initial, enrolling)
+        with pytest.raises(PolicyError, match="only enrols"):
+            enrolling.begin_round(1, method.plan.clients, authority.newest_model())
+        enrolling.enrolled(authority.enrol(index, enrolling.enrolment()))
+        client, secret = method.granted_client_steps(setup, index, 1, initial, enrolling)
+        assert not client.awaits_secret
+        assert client.enrolment() == enrolling.enrolment()
+        found.append(secret)
+    assert len(set(found)) == 1
+    assert len(found[0]) == 32
+    assert found[0] not in setup.to_bytes()

@@ -9,18 +9,14 @@ import pytest
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.small_plan import small_plan
-from methods.variants import CLIENTS, FAINT_IN_SUMS, PARAMETERS, Variant, labelled
+from methods.variants import CLIENTS, PARAMETERS, Variant, labelled
 from reference.distributed_noise import rotated
-from shieldfl.authority.round_key_check import INVITED
-from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.draws import rotation_seed
-from shieldfl.privacy.events import NoiseShareUpload, OpenedSum
-from shieldfl.privacy.noise import clip_l2
+from shieldfl.privacy.events import OpenedSum
 
 SPREAD = 0.25
 """What the deviation of 333 draws is within, but for one run in 10^9."""
@@ -36,38 +32,6 @@ def loud(**changes: object) -> SteppedRun:
 
 def method_of(plan=None, **changes: object):
     return make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", changes), plan or small_plan())
-
-
-def mean_of_clipped(run: SteppedRun, norm: float) -> np.ndarray:
-    updates = [run.updates[one].parameters - run.starts[one].parameters for one in run.updates]
-    return np.mean([clip_l2(one, norm)[0] for one in updates], axis=0, dtype=np.float64)
-
-
-@pytest.mark.parametrize("encryption", encryptions())
-def test_the_model_moves_by_the_mean_of_clipped_updates(encryption):
-    run = run_of(**{**FAINT_IN_SUMS, "clip_norm": 0.25, "encryption": encryption})
-    run.run_round()
-    size = run.parameters.size
-    moved = run.parameters - run.initial.parameters[:size]
-    expected = mean_of_clipped(run, 0.25)
-    assert np.linalg.norm(expected) > 0.05
-    np.testing.assert_allclose(moved, expected, rtol=0.0, atol=1e-6)
-
-
-@pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
-@pytest.mark.parametrize("dropping", [[], [1, 2]])
-def test_the_mean_has_the_noise_of_all_who_are_in_it(mechanism, dropping):
-    run = loud(mechanism=mechanism)
-    run.run_round(dropping=dropping)
-    clients, honest = CLIENTS - len(dropping), run.method.noise.honest_clients
-    assert honest == 1  # of two, one may be who looks at the sum
-    for client in dropping:
-        del run.updates[client]
-    noise = run.parameters - run.initial.parameters - mean_of_clipped(run, 0.25)
-    # z C is of the fewest honest clients' sum; those who are more add to it.
-    deviation = 4.0 * 0.25 * math.sqrt(clients / honest) / clients
-    assert noise.std() == pytest.approx(deviation, rel=SPREAD)
-    assert abs(noise.mean()) < 6.0 * deviation / math.sqrt(PARAMETERS)
 
 
 def test_what_is_left_once_a_client_has_taken_its_own_part_from_a_sum_is_charged():
@@ -115,49 +79,6 @@ def test_what_a_client_encrypts_has_its_own_share_alone():
     assert noise.clients == CLIENTS
 
 
-def test_the_noise_is_drawn_once_a_round():
-    run = run_of()
-    run.run_round()
-    assert run.clients[2].step("update", None) == run.sent["update"][2]
-
-
-def test_buffers_stay_with_each_client_and_nothing_of_them_is_sent():
-    run = loud()
-    run.run_round()
-    assert len(run.model["buffers"]) == 0
-    own = [run.merged(client).buffers for client in range(CLIENTS)]
-    assert not np.array_equal(own[0], own[1])
-    assert run.clients[0].disclosure.buffers == "local"
-
-
-@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
-def test_opened_sums_cost_what_their_noise_is_charged(opener):
-    variant = labelled("ddp-fedavg").with_others(noise_multiplier=4.0)
-    run = SteppedRun(Variant(variant.method, variant.settings, "opened", variant.others, opener))
-    for _ in range(2):
-        run.run_round()
-    run.run_round([1, 3])
-    spent = run.account.spent()
-    charge = run.method.noise.charge
-    assert spent.epsilon == spent.of_noise == spent.if_participants_true == epsilon_of({charge: 3}, 1e-5)
-    assert (spent.reason, spent.steps) == (None, 3)
-    assert charge.honest_clients == 1
-    settings = run.settings()
-    assert 0.0 < settings["added_delta"] < 1e-5 / 1024
-
-
-@pytest.mark.parametrize("opener", ["authority", "clients", "aggregator"])
-def test_every_client_of_a_round_is_told_who_takes_part(opener):
-    """So that sampling amplifies nothing against clients, whoever opens."""
-    variant = labelled("ddp-fedavg")
-    run = SteppedRun(Variant(variant.method, variant.settings, "listed", variant.others, opener))
-    asked = [0, 1, 3]
-    first = run.begin_round(1, asked)
-    for client in asked:
-        invited = run.method.message_for(client, first)[INVITED]
-        assert Mask.from_bytes(invited, expected_size=CLIENTS).to_indices().tolist() == asked
-
-
 def test_a_round_that_was_given_up_is_charged():
     run = loud()
     client = run.clients[0]
@@ -201,27 +122,6 @@ def test_a_target_is_met_and_the_setup_says_by_which_noise():
     assert again.update_parameters == run.method.update_parameters
 
 
-def test_all_clients_weigh_alike_and_a_reader_is_told():
-    run = run_of(weights=(1, 2, 3, 4), **FAINT_IN_SUMS)
-    run.run_round()
-    expected = mean_of_clipped(run, 8.0)
-    np.testing.assert_allclose(run.parameters - run.initial.parameters, expected, rtol=0.0, atol=1e-6)
-    assert any("weighs all clients alike" in note for note in run.account.notes)
-
-
-def test_a_smaller_sum_and_more_colluders_need_larger_shares():
-    methods = [
-        method_of(small_plan(clients=11, min_clients=least), colluders=colluders)
-        for least, colluders in ((11, 1), (6, 1), (11, 6))
-    ]
-    plans = [one.noise for one in methods]
-    shares = [float(one.share_variance) / (one.steps_per_unit * one.clip_norm) ** 2 for one in plans]
-    assert shares == pytest.approx([0.1, 0.2, 0.2])
-    assert [one.honest_clients for one in plans] == [10, 5, 5]
-    stated = [one.settings((1,) * 11)["noise_multiplier_of_one_share"] for one in methods]
-    assert stated == pytest.approx([math.sqrt(one) for one in (0.1, 0.2, 0.2)])
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -251,11 +151,3 @@ def test_too_little_noise_for_any_figure_is_said_to_be():
     assert math.isinf(spent.epsilon)
     assert "too little noise" in spent.reason
     assert run.settings()["added_delta"] is None
-
-
-def test_events_tell_the_noise_and_no_value():
-    run = loud()
-    run.run_round()
-    uploads = [one for one in run.account.book.all if isinstance(one, NoiseShareUpload)]
-    assert [one.client for one in uploads] == list(range(CLIENTS))
-    assert {one.noise for one in uploads} == {run.method.noise.charge}

@@ -188,18 +188,6 @@ def test_what_is_pruned_follows_from_noised_sums_alone(opener):
     assert without.account.book.readable_parts == ("count",)
 
 
-@pytest.mark.parametrize("method", ["top-2", "dict-pfl", "alt-fl-pi", "alt-fl-si-he"])
-def test_roles_that_are_restored_go_on_as_those_that_last(method):
-    runs = [run_of(method, restarts_roles=restarts) for restarts in (False, True)]
-    for run in runs:
-        with noise_from_seeds():
-            run.run_round()
-            run.run_round([0, 2, 3])
-            run.run_round()
-    np.testing.assert_array_equal(runs[0].parameters, runs[1].parameters)
-    assert runs[0].account.spent() == runs[1].account.spent()
-
-
 @pytest.mark.parametrize("method", [*WHOLE, *BY_TURNS])
 def test_a_target_is_for_all_sums_with_noise_and_the_setup_says_by_which(method):
     run = run_of(method, sum_noise_multiplier=0.0, sum_target_epsilon=6.0)

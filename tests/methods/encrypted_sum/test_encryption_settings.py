@@ -12,8 +12,7 @@ from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
 from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
-from shieldfl.methods.agreed_mask.method import FedMlHe
-from shieldfl.methods.distributed_noise.settings import FullEncryptionSettings
+from shieldfl.methods.agreed_mask import FedMlHe
 from shieldfl.methods.encryption_settings import (
     EncryptionSettings,
     FedMlHeSettings,
@@ -21,10 +20,8 @@ from shieldfl.methods.encryption_settings import (
     MaskCryptSettings,
     update_parameters,
 )
-from shieldfl.methods.full_encryption import FullEncryption
-from shieldfl.methods.mask_crypt.method import MaskCrypt
+from shieldfl.methods.mask_crypt import MaskCrypt
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.testing import MethodCase, SteppedRun
 
 CLIENTS = 20
@@ -56,14 +53,6 @@ def test_the_ring_is_the_one_that_sends_the_fewest_bytes(
     assert sizes[chosen.ring_degree] == min(sizes.values())
 
 
-def test_few_and_many_values_take_different_rings() -> None:
-    degrees = {
-        count: update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree
-        for count in (100, 1_000_000)
-    }
-    assert degrees == {100: 2048, 1_000_000: 4096}
-
-
 def test_an_unknown_or_empty_count_takes_the_smallest_ring() -> None:
     for count in (None, 0):
         assert update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree == 2048
@@ -92,35 +81,6 @@ def test_a_share_of_the_parameters_takes_the_ring_of_that_share(
     ):
         method = make("by share", settings, small_plan(parameters=24_570, buffers=0))
         assert method.update_parameters.ring_degree == degree
-
-
-@pytest.mark.parametrize(
-    ("encryption", "size", "degree"),
-    [("ckks", 100, 2048), ("ckks", 12_288, 4096), ("kahe", 100, 2048), ("kahe", 24_570, 4096)],
-)
-def test_full_encryption_averages_in_either_ring(encryption: str, size: int, degree: int) -> None:
-    initial = GlobalModel(np.zeros(size, dtype=np.float32), np.empty(0, dtype=np.float32))
-    plan = small_plan(clients=2, rounds=1, parameters=size, buffers=0, opener="authority")
-    method = FullEncryption("full-he", FullEncryptionSettings(encryption=encryption), plan)
-    assert method.update_parameters.ring_degree == degree
-    authority, setup = method.authority_setup(initial)
-    aggregator = method.aggregator_steps(setup, (1, 1))
-    clients = [method.client_steps(setup, index, 1, initial) for index in range(2)]
-    for index, client in enumerate(clients):
-        if request := client.enrolment():
-            authority.enrol(index, request)
-    first = authority.begin_round(1)
-    aggregator.begin_round(1, first)
-    aggregator.begin_phase("update", 1, None)
-    # Multiples of the step of 2^-20, so that nothing is lost.
-    updates = np.random.default_rng(7).integers(-(2**19), 2**19, (2, size)).astype(np.float32) * 2.0**-19
-    for index, (client, update) in enumerate(zip(clients, updates, strict=True)):
-        start = client.begin_round(1, 2, first)
-        client.finish_training(start.trained(update, initial.buffers))
-        aggregator.receive("update", index, client.step("update", None))
-    answer = authority.answer("update", aggregator.close("update"))
-    opened = GlobalModel.from_message(answer, size, 0)
-    np.testing.assert_array_equal(opened.parameters, updates.mean(axis=0))
 
 
 def largest_error(parameters: ckks.Parameters, weights: list[float] | None) -> float:

@@ -56,11 +56,7 @@ def sharing_variants() -> list[Variant]:
     return [one.with_others(ratio=SHARE) for one in found] + settled
 
 
-every_shared_zone = pytest.mark.parametrize(
-    "variant",
-    sharing_variants(),
-    ids=lambda variant: variant.label,
-)
+every_shared_zone = pytest.mark.parametrize("variant", sharing_variants(), ids=lambda variant: variant.label)
 every_lie = pytest.mark.parametrize("lie", LIES)
 
 

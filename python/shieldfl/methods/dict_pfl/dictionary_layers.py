@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.methods.dict_pfl.settings import FactorisationSettings
+from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 
 __all__ = ["factorise", "merged"]
 
@@ -46,32 +46,17 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     each pair (u, -u) the vector is taken whose entry of largest magnitude (the first such) is positive. On other
     processors or versions of NumPy, its last bits may differ.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The start, the same for all clients; is not changed.
-    rank : int
-        r: 1 <= r <= min(n, m) for every layer that is replaced.
-    train_fully : sequence of str
-        Modules by their names in ``model.named_modules()``: these, and all inside of them, keep their weights.
-        ``"blocks.1"`` means ``"blocks.1.mlp"`` too, but not ``"blocks.10"``.
+    ``rank`` is r, from 1 to the smaller side of every layer that is replaced. ``train_fully`` names modules
+    as ``named_modules()`` does: these, and all inside of them, keep their weights; ``"blocks.1"`` means
+    ``"blocks.1.mlp"`` too, but not ``"blocks.10"``. The copy is of the same class. Layers with frozen weights
+    (``requires_grad`` False) are as they were; layers that share a weight share its dictionary and table.
 
-    Returns
-    -------
-    nn.Module
-        Of the same class. Layers with frozen weights (``requires_grad`` False) are as they were; layers that share
-        a weight share its dictionary and table.
-
-    Raises
-    ------
-    ParameterError
-        For a rank that a layer does not allow, an unknown name in ``train_fully``, a model without a layer to
-        replace or with layers replaced already, a weight of zeros (its dictionary would be zeros, and never
-        learn), or one that is shared with something that stays fully trained.
-    RangeError
-        If a weight is not finite.
+    Raises ParameterError for a rank that a layer does not allow, an unknown name in ``train_fully``, a model
+    without a layer to replace or with layers replaced already, a weight of zeros (its dictionary would be
+    zeros, and never learn), or one that is shared with something that stays fully trained; RangeError if a
+    weight is not finite.
     """
-    settings = FactorisationSettings(rank, train_fully)  # type: ignore[arg-type]  # lists become tuples
+    settings = DictPflSettings(rank=rank, train_fully=train_fully)  # type: ignore[arg-type]  # a list
     _check_names(model, settings.train_fully)
     copy = deepcopy(model)
     found = False
@@ -105,13 +90,7 @@ def merged(model: nn.Module) -> nn.Module:
 
 
 class _Dictionary(nn.Module):
-    """W0 + D T, of the shape of W0.
-
-    Parameters
-    ----------
-    start : W0, of a layer's own shape; frozen.
-    directions : D, (n, r); frozen.
-    """
+    """W0 + D T, of the shape of W0: both W0, ``start``, and D (n, r), ``directions``, are frozen."""
 
     def __init__(self, start: torch.Tensor, directions: torch.Tensor) -> None:
         super().__init__()

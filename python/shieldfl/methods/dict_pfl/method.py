@@ -6,29 +6,46 @@ vector holds tables, biases and norms alone. Here P is the size of that vector.
 
 from __future__ import annotations
 
+import copy
+import hmac
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
-from shieldfl.encryption.registry import weighing_encryptions
-from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS, weighing_encryptions
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.dict_pfl.client import DictPflClient, NoiseSharingDictPflClient
-from shieldfl.methods.dict_pfl.consistent_pruning import PruningHistory, check_secret
-from shieldfl.methods.dict_pfl.rule import DictPflRule
-from shieldfl.methods.dict_pfl.settings import DictPflSettings
-from shieldfl.methods.distributed_noise.average import OF_NOISY_SUMS, SumNoised
+from shieldfl.methods.dict_pfl.pruning import (
+    DictPflSettings,
+    HeldBack,
+    PruningHistory,
+    model_message,
+    read_history,
+)
+from shieldfl.methods.encrypted_update import MixedTotal, encrypted_positions
 from shieldfl.methods.encryption_settings import EncryptionSettings
-from shieldfl.methods.masked_average.method import UPDATE, MaskedAverageAggregator
-from shieldfl.privacy.events import NO_NOISE, PrivacyReading
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
+)
+from shieldfl.methods.noised_sums import OF_NOISY_SUMS, NoisySums
+from shieldfl.privacy.events import NO_NOISE
+from shieldfl.rounds.global_model import GlobalModel, joined
 from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.stateful import refuse_unless
 
 if TYPE_CHECKING:
     from torch import nn
-
 
 # Its tag is made with the shared secret, and a client looks whether it is its own.
 COUNT = Phase("count", answered_by_authority=True, opens=None, signs_answer=False)
@@ -39,9 +56,6 @@ the same active positions as the authority."""
 
 class DictPflAggregator(MaskedAverageAggregator):
     """Adds batches of as many values as the key authority says; which positions they are, nobody tells it."""
-
-    def __init__(self, context: RoleContext, weights: tuple[int, ...]) -> None:
-        super().__init__(context, weights, None, sends_rest=False)
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
         """Take the number of values from the answer to the phase before."""
@@ -59,15 +73,191 @@ class DictPflAggregator(MaskedAverageAggregator):
         return Message({"round": Message.from_number(self.round)})
 
 
+class DictPflClient(MaskedAverageClient):
+    """Finds the active positions from the history that comes with the model, and sends their values close-packed.
+
+    A batch is of n values, positions 0 to n - 1: which of the model's parameters these are stands nowhere in it. What
+    was trained elsewhere is held back until its position is active again, and so is an upload whose round was given up
+    (:class:`HeldBack`). An update whose values do not fit what is encrypted is forgotten with all that was held back:
+    otherwise it would be refused again in every later round.
+
+    Where sums have noise, it clips what it has at the active positions as a whole. Which positions are
+    active, and how many, follows from the sums that were opened, all of which have noise, and from the shared
+    secret, which no data decide: so neither tells more of a client than those sums do. What it holds back is
+    its own, and leaves it in later sums alone, each of which is charged for the whole norm, and which have no
+    more values than the plan of noise has. What an upload was clipped by does not come back.
+    """
+
+    changes: ClassVar = {"_held": HeldBack, "_active": Mask, "_tag": bytes}
+
+    def __init__(
+        self,
+        method: DictPfl,
+        context: RoleContext,
+        index: int,
+        weight: int,
+        initial: GlobalModel,
+        secret: bytes,
+    ) -> None:
+        super().__init__(method, context, index, weight, initial)
+        self._secret = secret
+        self._settings = method.own
+        self._held = HeldBack(self._size)
+        self._active = Mask.full(self._size)
+        self._tag = b""
+
+    def check_changed(self) -> None:
+        refuse_unless(self._active.size == self._size)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the global model, whose history shows what became of the last upload.
+
+        All positions move, also those that will not be sent.
+        """
+        history = read_history(model, self._size, self._secret, self._settings)
+        active = history.active_mask(round_number)
+        start = super()._begin_round(round_number, participants, model)
+        self._active, self._tag = active, history.tag(round_number, active)
+        spoiled = -1 if self._opening is None else self._opening.newest_spoiled(UPDATE.name)
+        self._held.begin_round(round_number, history, spoiled)
+        return start
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Add the update to what is held back, in place of an earlier one of this round that was not sent."""
+        self._held.train(update.parameters - self.start.parameters)
+        super()._keep(update)
+
+    def _speak(self, phase: str) -> Message:
+        return Message({"round": Message.from_number(self.round)})
+
+    def _zone_from(self, answer: Message | None) -> Mask:
+        count = self._active.count + self._sent_buffers
+        if (
+            answer is None
+            or answer.number("count") != count
+            or not hmac.compare_digest(answer["tag"], self._tag)
+        ):
+            raise PolicyError(
+                "the key authority expects the values of other positions than this client has active: "
+                "begin the round again from the newest model"
+            )
+        return Mask.full(count)
+
+    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return the active positions' values, then buffers' differences (n,); with noise, whole numbers."""
+        values = self._held.values_at(self._active)
+        if self.noise_shares is not None:
+            return self._share_of(values)
+        return joined(values, self.update.buffers - self.start.buffers)
+
+    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
+        own = np.zeros(self._size)
+        self._active.scatter(self._values_of(np.asarray(vector, dtype=np.float64)), own)
+        return own
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        try:
+            message = super()._make(phase, answer)
+        except RangeError as error:
+            if error.position is not None:  # of what is sent: tell where in the model
+                sent = encrypted_positions(self._active, self._sent_buffers)
+                error.position, error.size = int(sent.to_indices()[error.position]), sent.size
+            self._held.forget()
+            # Zeros in place of what was forgotten would draw the mean towards them.
+            self._has_trained = False
+            raise
+        if phase == "update":
+            self._held.mark_uploaded(self._active)
+        return message
+
+    def _disclose(self, zone: Mask) -> None:
+        nothing = Mask.empty(self._size)
+        if self.noise_shares is not None:
+            self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts))
+            return
+        # How many values the batch holds follows from what was trained before, and the aggregator is told it.
+        parts = (*self.clear_parts, "count")
+        self._state(Disclosure(self._active, nothing, nothing, parts=parts, buffers="encrypted"))
+
+
+class DictPflRule(OpeningRule):
+    """The mean at the active positions moves the model, and the history, which is sent with it."""
+
+    changes: ClassVar = {"model": GlobalModel, "_history": PruningHistory}
+
+    def __init__(
+        self, method: DictPfl, context: RoleContext, initial: GlobalModel, history: PruningHistory
+    ) -> None:
+        super().__init__(context)
+        shared = initial if method.noise is None else GlobalModel(initial.parameters, initial.buffers[:0])
+        self.model = self._initial = shared
+        self._method = method
+        self._history = history
+        self._buffers = shared.buffers.size
+        """How many clients send."""
+
+    def check_changed(self) -> None:
+        refuse_unless(self.model.is_like(self._initial))
+        refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
+
+    def first_model(self) -> Message:
+        return model_message(self._initial, self._history)
+
+    def keeps(self, model: Message) -> bool:
+        return model == model_message(self.model, self._history)
+
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        """Return the new global model for a total, and for a question how many values a round encrypts.
+
+        Raises PolicyError for rounds that do not run or were answered.
+        """
+        number = message.number("round")
+        # Clients who have begun a later round may have sent what the total of this one holds again.
+        sums.check_runs()
+        if phase == UPDATE.name:
+            return self._moved(number, message, sums)
+        if number <= self._history.last_round:
+            raise PolicyError(f"round {number} has been answered: begin a later round")
+        active = self._history.active_mask(number)
+        count = Message.from_number(active.count + self._buffers)
+        return Message({"count": count, "tag": self._history.tag(number, active)})
+
+    def _moved(self, number: int, message: Message, sums: RoundSums) -> Message:
+        active = self._history.active_mask(number)
+        count = active.count + self._buffers
+        claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
+        if claim.positions != Mask.full(count):
+            raise WireFormatError("the total leaves out values that every client sends")
+        values = self._method.opened_mean(self.context, claim, sums, message)
+        # Back at their positions; the others stay where they are.
+        mean = np.zeros(active.size + self._buffers)
+        encrypted_positions(active, self._buffers).scatter(values, mean)
+        moved = self.model.moved_finite(mean, self.context.plan.server_learning_rate)
+        # In a copy: should the answer not leave, what is here is what it was.
+        history = copy.deepcopy(self._history)
+        history.observe(number, values[: active.count])
+        self._history, self.model = history, moved
+        sums.note(
+            f"{history.pruned:,} of {active.size:,} trained positions are pruned after round {number}; "
+            f"pruned ones were tried again {history.tried:,} times, and {history.returned:,} times became "
+            "active again",
+            "pruning",
+        )
+        return model_message(self.model, self._history)
+
+
+_SHORTEST_SECRET_BYTES = 16
 _MOST_PERCENT_THAT_FIT = 96.0
 """Of positions that may be pruned: rotated values of a 25th still fit the bits planned for all."""
 
 
-class DictPfl(SumNoised):
-    """DictPFL for one federation, under CKKS; arguments as for :class:`MaskedAverage`.
+class DictPfl(MaskedAverage):
+    """DictPFL for one federation.
 
-    A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator. Raises
-    ParameterError where there is none, or a shorter one, and for noise on sums as :meth:`AskedNoise.planned` does.
+    A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator.
+    Raises ParameterError where there is none, or a shorter one, and for noise on sums as
+    :meth:`NoisySums.planned` does.
     """
 
     names = (
@@ -88,35 +278,30 @@ class DictPfl(SumNoised):
     needs_shared_secret = True
     schemes = weighing_encryptions()
 
+    aggregator_kind = DictPflAggregator
+    # What clients hold back would tell, by and by, in which rounds they were.
+    noisy_reading = replace(OF_NOISY_SUMS, if_participation_hidden=None)
+
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
-        self.privacy_reading = self.reading_with(settings)
         encryption = EncryptionSettings(
             settings.value_bits,
             settings.fraction_bits,
             settings.buffer_range_bits,
             encryption=settings.encryption,
+            key_bits=DEFAULT_KEY_BITS,
         )
-        if settings.asked_noise is not None:
-            settings, encryption = self._noise_sums(
-                settings, plan, dimension=plan.parameters, delta=settings.delta
-            )
+        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
+        if noisy is not None:
             self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
-        super().__init__(name, settings, plan, None, encryption=encryption, sends_rest=False)
+        super().__init__(name, settings, plan, None, encryption=encryption, sends_rest=False, noisy=noisy)
+        self.own: DictPflSettings = self._settings
         few_may_stay = settings.small_percent > (0.0 if settings.ranked == "sent" else _MOST_PERCENT_THAT_FIT)
-        if self.noise is not None and few_may_stay:
+        if noisy is not None and few_may_stay:
             self.notes.append(
                 "dict-pfl: pruning may leave so few positions that their values do not fit the bits planned for all, "
                 "and are cut; this costs accuracy, and no epsilon"
             )
-
-    @classmethod
-    def reading_with(cls, settings: DictPflSettings) -> PrivacyReading:
-        """Return how its figures are to be read under these settings."""
-        if settings.asked_noise is None:
-            return cls.privacy_reading
-        # What clients hold back would tell, by and by, in which rounds they were.
-        return replace(OF_NOISY_SUMS, if_participation_hidden=None)
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: DictPflSettings) -> nn.Module:
@@ -129,28 +314,15 @@ class DictPfl(SumNoised):
         return factorise(model, settings.rank, settings.train_fully)
 
     def _client(
-        self,
-        context: RoleContext,
-        index: int,
-        weight: int,
-        initial: GlobalModel,
-        shared_secret: bytes | None,
+        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
     ) -> DictPflClient:
-        secret = _secret_of(shared_secret)
-        if self.noise is not None:
-            return NoiseSharingDictPflClient(index, initial, context, secret, self._settings, self.noise)
-        return DictPflClient(index, weight, initial, context, secret, self._settings)
-
-    def _aggregator(
-        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> DictPflAggregator:
-        return DictPflAggregator(context, weights)
+        return DictPflClient(self, context, index, weight, initial, _secret_of(shared_secret))
 
     def _opening_rule(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
     ) -> DictPflRule:
-        history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self._settings)
-        return DictPflRule(context, initial, history, self.noise)
+        history = PruningHistory(self.plan.parameters, _secret_of(shared_secret), self.own)
+        return DictPflRule(self, context, initial, history)
 
 
 def _secret_of(shared_secret: bytes | None) -> bytes:
@@ -158,5 +330,6 @@ def _secret_of(shared_secret: bytes | None) -> bytes:
         raise ParameterError(
             "clients and key authority of dict-pfl share a secret: draw one, and give it to them"
         )
-    check_secret(shared_secret)
+    if not isinstance(shared_secret, bytes) or len(shared_secret) < _SHORTEST_SECRET_BYTES:
+        raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
     return shared_secret

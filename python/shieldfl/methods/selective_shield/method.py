@@ -14,8 +14,11 @@ from typing import Any
 from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator, SelectiveShieldClient
-from shieldfl.methods.selective_shield.rule import SelectiveShieldRule
+from shieldfl.methods.selective_shield.roles import (
+    SelectiveShieldAggregator,
+    SelectiveShieldClient,
+    SelectiveShieldRule,
+)
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.events import Noise, PrivacyReading
@@ -32,11 +35,7 @@ from shieldfl.settings import TrainingSettings
 class SelectiveShield(Method):
     """SelectiveShield for one federation.
 
-    Parameters
-    ----------
-    name, plan : as for :class:`Method`. A target epsilon is spread over the plan's rounds; ``server_learning_rate`` is
-        eta_g of eq. 26.
-    settings : the method's settings.
+    A target epsilon is spread over the plan's rounds; ``server_learning_rate`` is eta_g of eq. 26.
     """
 
     names = (
@@ -64,10 +63,7 @@ class SelectiveShield(Method):
     schemes = weighing_encryptions()
     averages_all = False
     clients_can_open = True
-    phases = (
-        Phase("negotiate", answered_by_authority=False),
-        Phase("update", answered_by_authority=True),
-    )
+    phases = (Phase("negotiate", answered_by_authority=False), Phase("update", answered_by_authority=True))
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
@@ -108,10 +104,7 @@ class SelectiveShield(Method):
             )
         parameters = {
             "update": update_parameters(
-                settings.encryption,
-                plan.most_participants,
-                settings,
-                most_count=plan.update_size,
+                settings.encryption, plan.most_participants, settings, most_count=plan.update_size
             )
         }
         if encrypted_votes:
@@ -135,12 +128,7 @@ class SelectiveShield(Method):
         return self.plan.buffers if self._settings.buffers == "encrypted" else 0
 
     def _client(
-        self,
-        context: RoleContext,
-        index: int,
-        weight: int,
-        initial: GlobalModel,
-        shared_secret: bytes | None,
+        self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
     ) -> SelectiveShieldClient:
         return SelectiveShieldClient(index, initial, self._settings, context)
 
@@ -162,7 +150,6 @@ class SelectiveShield(Method):
         return Account(self.notes, self.delta, per_draw=noise, target_epsilon=self._target_epsilon)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
-        """Return the settings, with the noise multiplier that a target epsilon gave."""
         return asdict(self._settings) | {
             "target_epsilon": self._target_epsilon,
             "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,

@@ -1,4 +1,4 @@
-"""SelectiveShield's client and aggregator (its sections 4.2 to 4.5)."""
+"""SelectiveShield's client, aggregator and opening rule (its sections 4.2 to 4.5)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+import shieldfl._core as _core
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.encryption import UnionMask
+from shieldfl.encryption.encryption import SchemeTotal, UnionMask
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.learning.sensitive_positions import sensitive_positions
 from shieldfl.masks import Mask, Votes, Zones, split_zones
@@ -20,12 +21,14 @@ from shieldfl.methods.encrypted_update import (
     clear_sums_part,
     encrypted_positions,
     in_buffer_range,
+    read_clear_sums,
 )
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.events import ClearUpload, Noise
 from shieldfl.privacy.noise import AdaptiveClip, clip_and_noise, discrete_gaussian_noise, float32_grid
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.global_model import GlobalModel, joined
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
@@ -33,15 +36,7 @@ from shieldfl.stateful import refuse_unless
 
 
 class SelectiveShieldClient(TrainingClient):
-    """One client.
-
-    Parameters
-    ----------
-    index : its number, which picks its threshold.
-    initial : the global model before the first round; its buffers are those of the client at the start.
-    settings : the method's settings, noise multiplier resolved.
-    context : what all roles of the federation know.
-    """
+    """One client, whose number picks its threshold; its buffers are the initial model's at the start."""
 
     changes: ClassVar = {
         "_clip": AdaptiveClip | None,
@@ -55,16 +50,11 @@ class SelectiveShieldClient(TrainingClient):
     merges_update = True
 
     def __init__(
-        self,
-        index: int,
-        initial: GlobalModel,
-        settings: SelectiveShieldSettings,
-        context: RoleContext,
+        self, index: int, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext
     ) -> None:
         super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
         self._settings = settings
         self._threshold = settings.threshold_of(index)
-        self._threads = context.threads
         self._votes_in_clear = "votes" not in context.keys.parameters
         self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
         self._personalised = Mask.empty(self._size)
@@ -74,14 +64,12 @@ class SelectiveShieldClient(TrainingClient):
         self._zones = Zones(self._personalised, self._personalised, self._personalised)
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for masks or an update of another model, and participants that there are not."""
         zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
         refuse_unless(all(one.size == self._size for one in (self._personalised, self._mask, *zones)))
         refuse_unless(self._delta.size in (0, self._size, self._size + self._buffer_count))
         refuse_unless(1 <= self._participants <= self.context.plan.most_participants)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Train from the merged model: own values on the personalised positions, global ones elsewhere."""
         start = super()._begin_round(round_number, participants, model)
         # The server says how many take part, and noise never shrinks with what somebody else says.
         self._participants = max(1, participants)
@@ -126,7 +114,7 @@ class SelectiveShieldClient(TrainingClient):
 
     def _encryptor(self, purpose: str) -> Any:
         key = self._round_key(purpose)
-        encryptor = scheme_of(key).encryptor(key, self._threads, purpose)
+        encryptor = scheme_of(key).encryptor(key, self.context.threads, purpose)
         encryptor.speaks_of_settings = True
         return encryptor
 
@@ -171,24 +159,19 @@ class SelectiveShieldClient(TrainingClient):
         norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
         deviation = norm * sigma * float(np.sqrt(self._participants))
         # The zeros of hidden positions add nothing to the norm.
-        noised, original_norm = self._clip_and_noise(values, norm, deviation)
+        if self._settings.has_discrete_noise:
+            grid = float32_grid(deviation)
+            exact, original_norm, _ = discrete_gaussian_noise(
+                values, norm, deviation, grid, threads=self.context.threads
+            )
+            # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That
+            # sees nothing but the private result, so it costs no privacy.
+            noised = exact.astype(np.float32)
+        else:
+            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self.context.threads)
         if self._clip is not None:
             self._clip.observe(original_norm)
         return noised
-
-    def _clip_and_noise(
-        self, values: FloatVector, norm: float, deviation: float
-    ) -> tuple[FloatVector, float]:
-        """Return the values clipped and noised, and the norm that they had."""
-        if not self._settings.has_discrete_noise:
-            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self._threads)
-            return noised, original_norm
-        exact, original_norm, _ = discrete_gaussian_noise(
-            values, norm, deviation, float32_grid(deviation), threads=self._threads
-        )
-        # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That rounding sees
-        # nothing but the private result, so it costs no privacy.
-        return exact.astype(np.float32), original_norm
 
     def _disclose(self) -> Disclosure:
         # Where personalised positions are hidden, what is sent for them is noise and nothing else.
@@ -219,14 +202,7 @@ class SelectiveShieldClient(TrainingClient):
 
 
 class SelectiveShieldAggregator(CollectingAggregator):
-    """Holds the round's public keys and sums; in a clear negotiation also the clients' masks.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    buffers : how many buffer values are averaged in the encrypted zone.
-    settings : the method's settings.
-    """
+    """Holds the round's public keys and sums; in a clear negotiation also the clients' masks."""
 
     changes: ClassVar = {
         "_masks": dict[int, Mask],
@@ -245,7 +221,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._buffers = buffers
         self._settings = settings
         self._votes_in_clear = "votes" not in context.keys.parameters
-        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._voters: set[int] = set()
         self._negotiated: int | None = None
@@ -255,7 +230,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._begin_sums()
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for masks, sums or votes of other sizes, rounds or clients than the plan's."""
         clients = set(range(self._clients))
         refuse_unless(self._voters <= clients)
         refuse_unless(self._masks.keys() == (self._voters if self._votes_in_clear else set()))
@@ -269,7 +243,6 @@ class SelectiveShieldAggregator(CollectingAggregator):
             refuse_unless(bool(np.isfinite(self._sums).all()))
 
     def check_sums(self) -> None:
-        """Raise WireFormatError for ciphertexts, values or voters of other clients than were heard."""
         super().check_sums()
         seen = self._seen
         if self._phase == "update":
@@ -280,14 +253,14 @@ class SelectiveShieldAggregator(CollectingAggregator):
 
     @property
     def _vote_counts(self) -> NDArray[np.uint32]:
-        return self._votes.counts(self._threads)
+        return self._votes.counts(self.context.threads)
 
     @_vote_counts.setter
     def _vote_counts(self, counts: NDArray[np.uint32]) -> None:
         refuse_unless(counts.size == self._size and int(counts.max(initial=0)) <= len(self._seen))
         # As many masks as came, that were chosen as often.
         for least in range(1, len(self._seen) + 1):
-            self._votes.add(Mask.from_bool(counts >= least), self._threads)
+            self._votes.add(Mask.from_bool(counts >= least), self.context.threads)
 
     @property
     def _added(self) -> bytes | None:
@@ -331,11 +304,10 @@ class SelectiveShieldAggregator(CollectingAggregator):
     def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
         key = self._round_key(round_number, purpose)
         return scheme_of(key).aggregator(
-            key, self._threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
+            key, self.context.threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
         )
 
-    def _add_ciphertexts(self, client: int, frame: Part) -> None:
-        # All purposes are encrypted by one scheme.
+    def _add_ciphertexts(self, client: int, frame: Part) -> None:  # all purposes are encrypted by one scheme
         scheme_of(self.context.parameters).add(self._ciphertexts, client, frame, 1, None)
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
@@ -353,7 +325,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
             self._add_ciphertexts(client, message["votes"])
             return
         mask = Mask.from_bytes(message["mask"], expected_size=self._size)
-        self._votes.add(mask, self._threads)
+        self._votes.add(mask, self.context.threads)
         self._masks[client] = mask
 
     def _receive_update(self, client: int, message: Message) -> None:
@@ -369,8 +341,8 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if positions is None:
                 self._sums += values
             else:
-                positions.scatter_add(values.astype(np.float64), self._sums, self._threads)
-                self._votes.add(positions, self._threads)
+                positions.scatter_add(values.astype(np.float64), self._sums, self.context.threads)
+                self._votes.add(positions, self.context.threads)
 
     def _positions_of(self, client: int, message: Message) -> Mask | None:
         """Return where the client's noised values belong; None where that is hidden."""
@@ -395,10 +367,12 @@ class SelectiveShieldAggregator(CollectingAggregator):
         return values
 
     def _result(self, phase: str) -> Message:
-        """Return the encrypted zone (clear negotiation), or the sums for the key authority."""
         if phase == "negotiate":
             with self.clock.stage("negotiate"):
-                return self._close_negotiation()
+                if self._ciphertexts is not None:
+                    return Message({"total": self._ciphertexts.total().to_bytes()})
+                zone = self._votes.consensus(self._settings.consensus, self.context.threads)
+                return Message({"encrypted zone": zone.to_bytes()})
         with self.clock.stage("aggregate"):
             assert self._ciphertexts is not None
             parts = {
@@ -408,15 +382,124 @@ class SelectiveShieldAggregator(CollectingAggregator):
             if self._votes_in_clear:
                 parts["encrypted zone"] = self._encrypted_zone.to_bytes()
             if not self._settings.hide_personalised:
-                counts = self._votes.counts(self._threads)
+                counts = self._votes.counts(self.context.threads)
                 # As narrow as the most clients of a round let them be: who opens gets one for each position.
                 parts["contributors"] = counts.astype(
                     np.min_scalar_type(self.context.plan.most_participants)
                 ).tobytes()
             return Message(parts)
 
-    def _close_negotiation(self) -> Message:
-        if self._ciphertexts is not None:
-            return Message({"total": self._ciphertexts.total().to_bytes()})
-        zone = self._votes.consensus(self._settings.consensus, self._threads)
-        return Message({"encrypted zone": zone.to_bytes()})
+
+class SelectiveShieldRule(OpeningRule):
+    """Tallies of votes say what is encrypted; divided sums move the global model (section 4.5, step 2)."""
+
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_tallies": NDArray[np.float64],
+        "_voters": int,
+        "_voted_round": int,
+        "_encrypted_zone": Mask,
+    }
+
+    def __init__(self, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext) -> None:
+        super().__init__(context)
+        self._model = self._initial = initial
+        self._settings = settings
+        self._votes_in_clear = not context.encrypts("votes")
+        self._tallies: NDArray[np.float64] = np.zeros(0)
+        self._voters = 0
+        self._voted_round = 0
+        self._encrypted_zone = Mask.empty(initial.parameters.size)
+
+    def check_changed(self) -> None:
+        size, plan = self._initial.parameters.size, self.context.plan
+        refuse_unless(self._model.is_like(self._initial) and self._encrypted_zone.size == size)
+        refuse_unless(0 <= self._voters <= plan.most_participants and 0 <= self._voted_round <= plan.rounds)
+        refuse_unless(self._tallies.size in (0, size))
+        refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
+
+    def first_model(self) -> Message:
+        return self._initial.to_message()
+
+    def keeps(self, model: Message) -> bool:
+        return model == self._model.to_message()
+
+    def purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        return tuple(self.context.keys.parameters)
+
+    def _total(self, phase: str, message: Message) -> SchemeTotal:
+        purpose = "votes" if phase == "negotiate" else "update"
+        scheme = scheme_of(self.context.keys.parameters[purpose])
+        total: SchemeTotal = scheme.Total.from_bytes(message["total"])
+        return total
+
+    def round_of(self, phase: str, message: Message) -> int:
+        return self._total(phase, message).round
+
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        total = self._total(phase, message)
+        if phase == "negotiate":
+            return self._open_votes(total, sums)
+        return self._open_update(total, message, sums)
+
+    def _open_votes(self, total: SchemeTotal, sums: RoundSums) -> Message:
+        if not total.is_of(Mask.full(self._model.parameters.size)):
+            raise WireFormatError("the total does not have one tally for each parameter")
+        tallies = sums.open(total)
+        if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
+            raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
+        self._tallies = tallies
+        self._voters = total.clients
+        self._voted_round = total.round
+        needed = _core.votes_needed(self._settings.consensus, self._voters)
+        self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
+        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
+
+    def _open_update(self, total: SchemeTotal, message: Message, opened_sums: RoundSums) -> Message:
+        size, buffers = self._model.parameters.size, self._model.buffers.size
+        if not self._votes_in_clear and total.round != self._voted_round:
+            raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
+        zone = self._encrypted_zone
+        if self._votes_in_clear:
+            zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
+        if not total.is_of(encrypted_positions(zone, buffers)):
+            raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
+        # Everything that the aggregator says is looked at before a total is opened.
+        sums, contributors = self._noise_zone(message, zone, total.clients)
+        if contributors.max(initial=0.0) > total.clients:
+            raise WireFormatError("a position has more contributors than there are clients")
+        divisors = np.full(size, float(total.clients))
+        if self._settings.divisor == "contributors":
+            # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
+            divisors = np.where(contributors > 0.0, contributors, np.inf)
+        mean = joined(sums / divisors, np.zeros(buffers))
+        zone.scatter(np.zeros(zone.count), mean[:size])
+        self._model.moved_finite(mean, self.context.plan.server_learning_rate)
+        opened = opened_sums.open(total) / total.clients
+        zone.scatter(opened[: zone.count], mean[:size])
+        mean[size:] = opened[zone.count :] / self.context.buffer_factor
+        self._model = self._model.moved_finite(mean, self.context.plan.server_learning_rate)
+        self._encrypted_zone = zone
+        if self._settings.hide_personalised and total.clients != self._voters:
+            opened_sums.note(
+                "clients dropped out after voting: the number of contributors was scaled, not counted"
+            )
+        return self._model.to_message()
+
+    def _noise_zone(
+        self, message: Message, zone: Mask, clients: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return sums and number of contributors by position, float64 (P,) each."""
+        size = self._model.parameters.size
+        if not self._settings.hide_personalised:
+            of_clients = np.min_scalar_type(self.context.plan.most_participants).type
+            counts = message.vector("contributors", of_clients, size)
+            return read_clear_sums(message, "sums", size), counts.astype(np.float64)
+        rest = ~zone
+        sums = np.zeros(size)
+        rest.scatter(read_clear_sums(message, "sums", rest.count), sums)
+        contributors = self._voters - self._tallies
+        if clients != self._voters:
+            # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
+            contributors = contributors * (clients / self._voters)
+        return sums, contributors

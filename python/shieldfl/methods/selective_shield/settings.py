@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.errors import ParameterError
-from shieldfl.methods.encryption_settings import WeighedEncryption
+from shieldfl.methods.encryption_settings import FixedPoint, WeighedEncryption
 from shieldfl.settings import Delta, NotNegative, Positive, Share, about
 
 _LEAST_DISCRETE_MULTIPLIER = 2.0**-29
@@ -18,9 +19,10 @@ _Threshold = Annotated[float, Meta(le=1.0)]
 
 
 @dataclass(frozen=True)
-class SelectiveShieldSettings(WeighedEncryption):
+class SelectiveShieldSettings(FixedPoint):
     """Settings of SelectiveShield. Raises ParameterError for those that contradict each other too."""
 
+    encryption: WeighedEncryption = DEFAULT_ENCRYPTION
     threshold: Annotated[
         _Threshold | Annotated[tuple[_Threshold, ...], Meta(min_length=1)],
         about(

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_count, as_real, as_unsigned
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.noise import as_float_vector, clip_and_noise
+from shieldfl.errors import RangeError
+from shieldfl.privacy.noise import clip_and_noise
 from shieldfl.stateful import refuse_unless
 
 FloatVector = npt.NDArray[np.float32]
@@ -33,32 +32,23 @@ _RELATIVE_ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Clustering:
-    """Which clients belong together.
-
-    Attributes
-    ----------
-    labels : ndarray of int64, shape (K,)
-        Cluster of each client, from 0 in order of first appearance.
-    centres : ndarray of int64, shape (C,)
-        The client that stands for each cluster.
-    silhouette : float
-        Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1]; NaN
-        where undefined: one cluster, none but single clients, or noise that hides the distances.
-    converged : bool
-        Whether affinity propagation settled.
-    notes : tuple of str
-        What was done to its result, and why.
-    """
+    """Which clients belong together."""
 
     labels: IntVector
+    """Cluster of each client (K,), from 0 in order of first appearance."""
     centres: IntVector
+    """The client that stands for each cluster (C,)."""
     silhouette: float
+    """Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1];
+    NaN where undefined: one cluster, none but single clients, or noise that hides the distances."""
     converged: bool
+    """Whether affinity propagation settled."""
     notes: tuple[str, ...]
+    """What was done to its result, and why."""
 
 
 def noised_sensitivity(
-    scores: FloatVector, clip_norm: float | None, noise_multiplier: float, threads: int | None = None
+    scores: FloatVector, clip_norm: float, noise_multiplier: float, threads: int | None = None
 ) -> FloatVector:
     """Return what a client uploads to be clustered: clipped to norm G, plus N(0, sigma² G²) (SenseCrypt, Algorithm 2).
 
@@ -69,50 +59,15 @@ def noised_sensitivity(
     Two clients, or two data sets of one, are up to 2G apart. A multiplier for sensitivity G protects a vector against
     the zero vector; halve epsilon to protect it against any other.
 
-    Parameters
-    ----------
-    scores : ndarray of float32, shape (P,)
-        Sensitivity of each weight; is not changed.
-    clip_norm : float, optional
-        G, at least 2^-100; None leaves the vector as it is (section 3.1), which no noise can protect.
-    noise_multiplier : float
-        sigma, as :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it; 0 clips alone.
-    threads : int, optional
-        For the core; None for as many as the work is worth.
-
-    Returns
-    -------
-    ndarray of float32, shape (P,)
-        A new array.
-
-    Raises
-    ------
-    ParameterError
-        For a norm or multiplier out of range, or noise without a norm.
-    ArrayTypeError
-        If the scores are not float32 of one dimension.
-    RangeError
-        If the scores hold NaN or infinity.
+    ``scores`` (P,), the sensitivity of each weight, are not changed. G is at least 2^-100; the multiplier,
+    sigma, is as :func:`shieldfl.privacy.accountant.gaussian_noise_multiplier` gives it, 0 clips alone. Raises
+    ParameterError for a norm or multiplier out of range, RangeError for scores with NaN or infinity.
     """
-    multiplier = as_real(noise_multiplier, "the noise multiplier")
-    if not (math.isfinite(multiplier) and multiplier >= 0.0):
-        raise ParameterError("the noise multiplier must be finite and not negative")
-    if clip_norm is None:
-        if multiplier > 0.0:
-            raise ParameterError("noise is scaled to the clipping norm: give one")
-        values = as_float_vector(scores)
-        _require_finite(values[np.newaxis], "the sensitivity")
-        return values.copy()
-    norm = as_real(clip_norm, "the clipping norm")
-    return clip_and_noise(scores, norm, multiplier * norm, threads=threads)[0]
+    return clip_and_noise(scores, clip_norm, noise_multiplier * clip_norm, threads=threads)[0]
 
 
 def cluster_clients(
-    vectors: FloatVector,
-    least_members: int = 1,
-    least_silhouette: float = 0.25,
-    noise_deviation: float = 0.0,
-    seed: int = 0,
+    vectors: FloatVector, least_members: int = 1, least_silhouette: float = 0.25, noise_deviation: float = 0.0
 ) -> Clustering:
     """Cluster clients by affinity propagation on negative squared distances (SenseCrypt, section 3.1).
 
@@ -122,46 +77,20 @@ def cluster_clients(
     that share the data out evenly, 0.09 to 0.23 for Dirichlet shares at 0.5, where there are no groups either. Kaufman
     and Rousseeuw (1990) see structure begin at the same 0.25.
 
-    Parameters
-    ----------
-    vectors : ndarray of float32, shape (K, P)
-        What the clients uploaded.
-    least_members : int
-        Smaller clusters are merged into the one whose centre is nearest: the key authority opens no total of fewer.
-    least_silhouette : float
-        In [-1, 1]; below it all clients stay in one cluster. -1 takes whatever was found.
-    noise_deviation : float
-        Standard deviation of the noise on each value, sigma G. It adds 2P times its square to every squared distance,
-        which would hide any silhouette and is subtracted for it.
-    seed : int
-        Of the jitter that breaks ties, below 2^32; not cryptographic.
-
-    Raises
-    ------
-    ParameterError
-        For no clients or no values, or an argument out of range.
-    ArrayTypeError
-        If the vectors are not a float32 matrix.
-    RangeError
-        If a vector holds NaN or infinity; the message names the client.
+    ``vectors`` (K, P), finite, are what the clients uploaded. Clusters of fewer than ``least_members`` are
+    merged into the one whose centre is nearest: the key authority opens no total of fewer. Under
+    ``least_silhouette`` all clients stay in one cluster; -1 takes whatever was found. ``noise_deviation``,
+    sigma G, of the noise on each value adds 2P times its square to every squared distance, which would hide
+    any silhouette and is subtracted for it.
     """
-    _check_matrix(vectors)
-    deviation = as_real(noise_deviation, "the noise deviation")
-    if not (math.isfinite(deviation) and deviation >= 0.0):
-        raise ParameterError("the noise deviation must be finite and not negative")
-    if not -1.0 <= least_silhouette <= 1.0:
-        raise ParameterError("least_silhouette must lie in [-1, 1]")
-    least_members, seed = as_count(least_members, "least_members"), as_unsigned(seed, "seed")
-    if seed >= 2**32:
-        raise ParameterError("seed must be below 2^32")
     distances = _squared_distances(vectors)
     if not distances.any():
         return _one_cluster(distances, math.nan, ())
-    exemplars = _exemplars(distances, seed)
+    exemplars = _exemplars(distances)
     if exemplars is None:
         note = "affinity propagation did not converge: all clients stay in one cluster"
         return _one_cluster(distances, math.nan, (note,), converged=False)
-    silhouette = _silhouette(distances, exemplars, vectors.shape[1], deviation)
+    silhouette = _silhouette(distances, exemplars, vectors.shape[1], noise_deviation)
     found = np.unique(exemplars).size
     # Not >=, which NaN would fail the other way round.
     if found > 1 and least_silhouette > -1.0 and not silhouette >= least_silhouette:
@@ -173,54 +102,6 @@ def cluster_clients(
     order = np.argsort(first)
     labels = np.argsort(order)[numbers.reshape(-1)].astype(np.int64)
     return Clustering(labels, exemplars[first[order]], silhouette, True, notes)
-
-
-def join_cluster(vector: FloatVector, centre_vectors: FloatVector) -> int:
-    """Return the cluster whose centre is nearest to a client that comes later.
-
-    Parameters
-    ----------
-    vector : ndarray of float32, shape (P,)
-        What the client uploaded.
-    centre_vectors : ndarray of float32, shape (C, P)
-        What the clients in :attr:`Clustering.centres` uploaded, in that order. Of equals the first is taken.
-
-    Raises
-    ------
-    ParameterError
-        For no centres, or another number of values than they have.
-    ArrayTypeError
-        If an array is not float32, or of another rank.
-    RangeError
-        If a value is NaN or infinite.
-    """
-    _check_matrix(centre_vectors)
-    values = as_float_vector(vector)
-    if values.size != centre_vectors.shape[1]:
-        raise ParameterError(f"the client has {values.size} values, the centres {centre_vectors.shape[1]}")
-    _require_finite(values[np.newaxis], "the sensitivity")
-    return int(np.argmin([_squared_norm(centre, values) for centre in centre_vectors]))
-
-
-def _squared_norm(left: FloatVector, right: FloatVector) -> float:
-    difference = np.subtract(left, right, dtype=np.float64)
-    return float(difference @ difference)
-
-
-def _check_matrix(vectors: FloatVector) -> None:
-    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
-        raise ArrayTypeError("expected a float32 matrix with a row for each client")
-    if vectors.size == 0:
-        raise ParameterError("clustering needs at least one client and one value")
-    _require_finite(vectors, "the sensitivity of client {row}")
-
-
-def _require_finite(rows: FloatVector, what: str) -> None:
-    for row, values in enumerate(rows):
-        if not np.isfinite(values).all():
-            raise RangeError(
-                f"{what.format(row=row)} holds NaN or infinity: leave the client out or check its data"
-            )
 
 
 def _squared_distances(vectors: FloatVector) -> FloatMatrix:
@@ -244,7 +125,7 @@ def _squared_distances(vectors: FloatVector) -> FloatMatrix:
     return distances
 
 
-def _exemplars(distances: FloatMatrix, seed: int) -> IntVector | None:
+def _exemplars(distances: FloatMatrix) -> IntVector | None:
     """Return the client that stands for each client, (K,); None where affinity propagation did not converge."""
     # Imported here since scikit-learn takes a second to load.
     from sklearn.cluster import AffinityPropagation
@@ -255,7 +136,7 @@ def _exemplars(distances: FloatMatrix, seed: int) -> IntVector | None:
         max_iter=_MOST_ITERATIONS,
         convergence_iter=_SETTLED_ITERATIONS,
         affinity="precomputed",
-        random_state=seed,
+        random_state=0,  # of the jitter that breaks ties between clients that are exactly alike
     )
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
@@ -308,18 +189,13 @@ def _one_cluster(
 class ClusterRegistry:
     """What the aggregator knows of the clients: what they reported, and their clusters (SenseCrypt, section 3.1).
 
-    Parameters
-    ----------
-    clients : how many there are.
-    by_sensitivity : whether there are clusters; False puts all clients into one.
-    least_members : smaller clusters are merged, since the key authority opens no total of fewer clients.
-    least_silhouette : below it, clusters count as none.
-    noise_deviation : standard deviation of the noise on each sensitivity.
+    ``by_sensitivity`` says whether there are clusters; where not, all clients are in one. The rest is as for
+    :func:`cluster_clients`.
     """
 
     changes: ClassVar = {
-        "_clusters": NDArray[np.int64],
-        "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
+        "clusters": NDArray[np.int64],
+        "capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
         "_waiting": dict[int, NDArray[np.float32] | None],
         "_centres": np.ndarray[tuple[int, int], np.dtype[np.float32]] | None,
     }
@@ -333,23 +209,22 @@ class ClusterRegistry:
         noise_deviation: float,
     ) -> None:
         self.by_sensitivity = by_sensitivity
-        self._least_members = least_members
-        self._least_silhouette = least_silhouette
-        self._noise_deviation = noise_deviation
+        self._clustered_by = least_members, least_silhouette, noise_deviation
         self._clients = clients
-        self._clusters: NDArray[np.int64] = np.full(clients, -1)
-        self._capabilities: NDArray[np.float64] = np.zeros((clients, 2))
+        self.clusters: NDArray[np.int64] = np.full(clients, -1)
+        """Of every client, (K,); -1 for one that has not been seen."""
+        self.capabilities: NDArray[np.float64] = np.zeros((clients, 2))
+        """Bandwidths and computing speeds that clients reported, (K, 2)."""
         # What clients that are not assigned yet have reported: None where they are not clustered by it.
         self._waiting: dict[int, NDArray[np.float32] | None] = {}
         self._centres: NDArray[np.float32] | None = None
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for clusters or reports of clients that there are not."""
         clients = self._clients
         refuse_unless(self._centres is None or len(self._centres) <= clients)
-        refuse_unless(self._clusters.size == clients and self._capabilities.shape == (clients, 2))
-        refuse_unless(bool(((self._clusters >= -1) & (self._clusters < clients)).all()))
-        refuse_unless(bool(np.isfinite(self._capabilities).all() and (self._capabilities >= 0.0).all()))
+        refuse_unless(self.clusters.size == clients and self.capabilities.shape == (clients, 2))
+        refuse_unless(bool(((self.clusters >= -1) & (self.clusters < clients)).all()))
+        refuse_unless(bool(np.isfinite(self.capabilities).all() and (self.capabilities >= 0.0).all()))
         refuse_unless(self._waiting.keys() <= set(range(clients)))
         vectors = [one for one in self._waiting.values() if one is not None]
         centres = [] if self._centres is None else list(self._centres)
@@ -364,36 +239,26 @@ class ClusterRegistry:
 
     def knows(self, client: int) -> bool:
         """Say whether the client is in a cluster."""
-        return bool(self._clusters[client] >= 0)
+        return bool(self.clusters[client] >= 0)
 
     def cluster_of(self, client: int) -> int:
         """Return the client's cluster, from 0; -1 for a client that is in none."""
-        return int(self._clusters[client])
-
-    def assignments(self) -> NDArray[np.int64]:
-        """Return the cluster of every client, int64 (K,); -1 for one that has not been seen."""
-        return self._clusters.copy()
-
-    def capabilities(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return bandwidths and computing speeds that these clients reported."""
-        return self._capabilities[clients, 0], self._capabilities[clients, 1]
+        return int(self.clusters[client])
 
     def introduce(
         self, client: int, sensitivity: NDArray[np.float32] | None, bandwidth: float, compute_speed: float
     ) -> None:
         """Take what a client reports of itself.
 
-        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not positive;
-        ParameterError for a vector where clients are not clustered by it, and for none where they are.
+        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not
+        positive.
         """
-        if (sensitivity is not None) != self.by_sensitivity:
-            raise ParameterError("pass a sensitivity if and only if clients are clustered by it")
         reported = np.array([bandwidth, compute_speed])
         if not (np.isfinite(reported).all() and (reported > 0.0).all()):
             raise RangeError(f"client {client} reports a bandwidth or speed that is not positive and finite")
         if sensitivity is not None and not np.isfinite(sensitivity).all():
             raise RangeError(f"client {client} sent a sensitivity that is NaN or infinite")
-        self._capabilities[client] = reported
+        self.capabilities[client] = reported
         if not self.knows(client):
             self._waiting[client] = sensitivity
 
@@ -405,19 +270,18 @@ class ClusterRegistry:
         waiting, self._waiting = sorted(self._waiting.items()), {}
         clients = [client for client, _ in waiting]
         if not self.by_sensitivity:
-            self._clusters[clients] = 0
+            self.clusters[clients] = 0
             return ()
         if not clients:
             return ()
         vectors = np.stack([vector for _, vector in waiting if vector is not None])
         if self._centres is not None:
-            self._clusters[clients] = [join_cluster(vector, self._centres) for vector in vectors]
+            for client, vector in zip(clients, vectors, strict=True):
+                away = np.subtract(self._centres, vector, dtype=np.float64)
+                self.clusters[client] = np.argmin([float(one @ one) for one in away])  # of equals the first
             return ()
-        # The seed only breaks ties between clients that are exactly alike.
-        found = cluster_clients(
-            vectors, self._least_members, self._least_silhouette, self._noise_deviation, seed=0
-        )
-        self._clusters[clients] = found.labels
+        found = cluster_clients(vectors, *self._clustered_by)
+        self.clusters[clients] = found.labels
         self._centres = vectors[list(found.centres)]
         sizes = ", ".join(str(size) for size in np.bincount(found.labels))
         outcome = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,15 +23,6 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure, Note
 from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
-
-
-@dataclass(frozen=True)
-class Capability:
-    """What a client reports of itself, so that its budget follows (section 3.2), and how much it counts."""
-
-    bandwidth: float
-    compute_speed: float
-    weight: int
 
 
 def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
@@ -56,14 +47,8 @@ def cluster_model(message: Message, cluster: int) -> Message:
 class SenseCryptClient(TrainingClient):
     """One client, whose global model is its cluster's.
 
-    Parameters
-    ----------
-    index : its number.
-    initial : the global model before the first round, with all buffers, which are encrypted in full.
-    settings : the method's settings.
-    noise_multiplier : of the sensitivity that it uploads once; 0 for no noise.
-    capability : what it reports of itself.
-    context : what all roles of the federation know.
+    That comes with all buffers, which are encrypted in full. ``noise_multiplier`` is of the sensitivity that
+    it uploads once; 0 for no noise.
     """
 
     changes: ClassVar = {
@@ -81,7 +66,7 @@ class SenseCryptClient(TrainingClient):
         initial: GlobalModel,
         settings: SenseCryptSettings,
         noise_multiplier: float,
-        capability: Capability,
+        weight: int,
         context: RoleContext,
     ) -> None:
         super().__init__(index, initial, context)
@@ -91,11 +76,9 @@ class SenseCryptClient(TrainingClient):
         """What it chose in the last round."""
         self._settings = settings
         self._noise_multiplier = noise_multiplier
-        self._capability = capability
+        self._weight = weight
         self._upload: MixedUpload | None = None
-        self._most_weight = context.most_weight
         self._clients = context.plan.clients
-        self._threads = context.threads
         self._introduction: bytes | None = None
         self._sensitivity_recorded = False
         self._introduced_in: int | None = None
@@ -103,7 +86,6 @@ class SenseCryptClient(TrainingClient):
         self._cluster = 0
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for a selection or a sensitivity of another model, and a cluster that there is not."""
         refuse_unless(self.selection is None or self.selection.mask.size == self._size)
         refuse_unless(self._introduction is None or len(self._introduction) == 4 * self._size)
         refuse_unless(0 <= self._cluster < self._clients and 0 <= (self._introduced_in or 0) <= self.round)
@@ -136,15 +118,16 @@ class SenseCryptClient(TrainingClient):
         if self.introduced:
             return Message(parts)
         with self.clock.stage("negotiate"):
-            reported = np.array([self._capability.bandwidth, self._capability.compute_speed])
-            parts["capability"] = reported.tobytes()
+            # So that its budget follows (section 3.2).
+            kinds = self._settings.bandwidths, self._settings.compute_speeds
+            parts["capability"] = np.array([of[self.index % len(of)] for of in kinds]).tobytes()
             if self._settings.clustering != "none":
                 if self._introduction is None:
                     self._introduction = noised_sensitivity(
                         self.trained_scores,
                         self._settings.clustering_clip_norm,
                         self._noise_multiplier,
-                        self._threads,
+                        self.context.threads,
                     ).tobytes()
                 parts["sensitivity"] = self._introduction
             self._name("capability", *({"sensitivity"} & set(parts)))
@@ -154,15 +137,12 @@ class SenseCryptClient(TrainingClient):
         super()._record(before, now)
         # Once: sent again in a later round, it is the same.
         if "sensitivity" in now.parts and not self._sensitivity_recorded:
-            self._record_sensitivity()
             self._sensitivity_recorded = True
-
-    def _record_sensitivity(self) -> None:
-        if self._noise_multiplier > 0.0:
-            noise = Noise(self._noise_multiplier, "client")
-            self.record(NoisedUpload(self.round, self.index, noise, "sensitivity"))
-        else:
-            self.record(ClearUpload(self.round, self.index, "sensitivity"))
+            if self._noise_multiplier > 0.0:
+                noise = Noise(self._noise_multiplier, "client")
+                self.record(NoisedUpload(self.round, self.index, noise, "sensitivity"))
+            else:
+                self.record(ClearUpload(self.round, self.index, "sensitivity"))
 
     def _tells(self, part: str) -> bool:
         # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
@@ -178,7 +158,10 @@ class SenseCryptClient(TrainingClient):
             # A budget follows from what others report, so it does not decide alone how little is protected.
             budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
             chosen = select(
-                self.trained_scores, self.update.parameters, self._settings.limits(budget), self._threads
+                self.trained_scores,
+                self.update.parameters,
+                self._settings.limits(budget),
+                self.context.threads,
             )
             self.selection, self._cluster, self.introduced = chosen, cluster, True
             if not (chosen.meets_security and chosen.meets_information):
@@ -200,7 +183,10 @@ class SenseCryptClient(TrainingClient):
         mask = encrypted_positions(self.selection.mask, self._buffer_count)
         number = cluster_round(self.context, self.round, self._cluster)
         with self.clock.stage("encrypt"):
-            upload = self._upload_under_round_key()
+            key = self._round_key("update")
+            if self._upload is None or self._upload.key != key:
+                self._upload = MixedUpload(key, self._weight, self.context.most_weight, self.context.threads)
+            upload = self._upload
             union = upload.read_union(answer, mask.size)
             buffers, factor = self._buffer_count, self.context.buffer_factor
             with in_buffer_range(update, buffers, factor) as scaled:
@@ -210,22 +196,9 @@ class SenseCryptClient(TrainingClient):
             parts = upload.parts(update, ciphertexts, mask)
             return Message({"round": Message.from_number(self.round), **parts})
 
-    def _upload_under_round_key(self) -> MixedUpload:
-        key = self._round_key("update")
-        if self._upload is None or self._upload.key != key:
-            self._upload = MixedUpload(key, self._capability.weight, self._most_weight, self._threads)
-        return self._upload
-
 
 class SenseCryptAggregator(CollectingAggregator):
-    """Holds the round's public key; sees sensitivities (noised, if so set), masks and what is not encrypted.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    weights : how much each client counts.
-    registry : which client is in which cluster.
-    """
+    """Holds the round's public key; sees sensitivities (noised, if so set), masks, what is not encrypted."""
 
     changes: ClassVar = {
         "_registry": ClusterRegistry,
@@ -241,8 +214,6 @@ class SenseCryptAggregator(CollectingAggregator):
         self._buffers = context.plan.buffers
         self._registry = registry
         self._weights = weights
-        self._weighted = context.most_weight > 1
-        self._threads = context.threads
         self._masks: dict[int, Mask] = {}
         self._masks_of: int | None = None
         """The round of these masks."""
@@ -251,19 +222,16 @@ class SenseCryptAggregator(CollectingAggregator):
         """Sums of nothing yet, over the unions that the mask phase came to: for the update phase."""
 
     def check_changed(self) -> None:
-        """Raise WireFormatError for masks of another model or round, or of clients that are in no cluster."""
         known = {client for client in range(self._clients) if self._registry.knows(client)}
         refuse_unless(self._masks.keys() <= known and self._registry.is_of(self._size))
         refuse_unless(all(mask.size == self._size + self._buffers for mask in self._masks.values()))
         refuse_unless(0 <= (self._masks_of or 0) <= self.round)
 
     def take_changed(self, record: Mapping[str, Any]) -> None:
-        """Take what has changed; unions that were formed before are of other masks."""
         self._united = {}
         super().take_changed(record)
 
     def check_sums(self) -> None:
-        """Raise WireFormatError for sums of other clusters than have masks, or of other clients than were heard."""
         super().check_sums()
         if self._phase != "update":
             refuse_unless(not self._sums)
@@ -290,9 +258,14 @@ class SenseCryptAggregator(CollectingAggregator):
                 self._receive_introduction(client, message)
         elif phase == "mask":
             with self.clock.stage("negotiate"):
-                self._receive_mask(client, message)
+                if not self._registry.knows(client):
+                    raise PolicyError(f"client {client} sent a mask without being in a cluster")
+                mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+                self._masks[client] = encrypted_positions(mask, self._buffers)
+        elif client in self._masks:
+            self._sums[self._registry.cluster_of(client)].add(client, message, self._masks[client])
         else:
-            self._receive_update(client, message)
+            raise PolicyError(f"client {client} sent an update without a mask in this round")
 
     def _receive_introduction(self, client: int, message: Message) -> None:
         if self._registry.knows(client) and "capability" not in message:
@@ -303,20 +276,7 @@ class SenseCryptAggregator(CollectingAggregator):
         bandwidth, speed = message.vector("capability", np.float64, 2)
         self._registry.introduce(client, vector, float(bandwidth), float(speed))
 
-    def _receive_mask(self, client: int, message: Message) -> None:
-        if not self._registry.knows(client):
-            raise PolicyError(f"client {client} sent a mask without being in a cluster")
-        mask = Mask.from_bytes(message["mask"], expected_size=self._size)
-        self._masks[client] = encrypted_positions(mask, self._buffers)
-
-    def _receive_update(self, client: int, message: Message) -> None:
-        if client not in self._masks:
-            raise PolicyError(f"client {client} sent an update without a mask in this round")
-        own = self._masks[client]
-        self._sums[self._registry.cluster_of(client)].add(client, message, own)
-
     def _result(self, phase: str) -> Message:
-        """Return assignments and budgets; the clusters' unions; their totals."""
         if phase == "cluster":
             with self.clock.stage("negotiate"):
                 return self._assign()
@@ -324,10 +284,7 @@ class SenseCryptAggregator(CollectingAggregator):
             with self.clock.stage("negotiate"):
                 return self._unite()
         with self.clock.stage("aggregate"):
-            parts = {
-                "round": Message.from_number(self.round),
-                "clusters": self._registry.assignments().tobytes(),
-            }
+            parts = {"round": Message.from_number(self.round), "clusters": self._registry.clusters.tobytes()}
             for cluster, total in self._sums.items():
                 parts |= total.parts(f" {cluster}")
             return Message(parts)
@@ -335,14 +292,15 @@ class SenseCryptAggregator(CollectingAggregator):
     def _assign(self) -> Message:
         for text in self._registry.assign():
             self.note(Note(text))
-        clusters = self._registry.assignments()
+        clusters = self._registry.clusters
         known = np.flatnonzero(clusters >= 0)
         budgets = np.zeros(clusters.size)
-        budgets[known] = sense_crypt_budgets(*self._registry.capabilities(known), clusters[known])
+        bandwidths, speeds = self._registry.capabilities[known].T.copy()
+        budgets[known] = sense_crypt_budgets(bandwidths, speeds, clusters[known])
         return Message({"clusters": clusters.tobytes(), "budgets": budgets.tobytes()})
 
     def _unite(self) -> Message:
-        parts = {"clusters": self._registry.assignments().tobytes()}
+        parts = {"clusters": self._registry.clusters.tobytes()}
         self._united = self._new_sums(self.round)
         for cluster, total in self._united.items():
             parts |= total.union_parts(f" {cluster}")
@@ -350,13 +308,19 @@ class SenseCryptAggregator(CollectingAggregator):
 
     def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
         """Return a sum for each cluster that has a mask, of nothing yet."""
-        clusters = self._registry.assignments()
+        clusters = self._registry.clusters
         key = self._round_key(round_number, "update")
         sums = {}
         for cluster in sorted({int(clusters[client]) for client in self._masks}):
             masks = [mask for client, mask in self._masks.items() if clusters[client] == cluster]
             number = cluster_round(self.context, round_number, cluster)
             sums[cluster] = MixedSum(
-                key, masks, number, self._weights, self.clock, self._threads, weighted=self._weighted
+                key,
+                masks,
+                number,
+                self._weights,
+                self.clock,
+                self.context.threads,
+                weighted=self.context.most_weight > 1,
             )
         return sums

@@ -79,9 +79,7 @@ class SenseCryptSettings(EncryptionSettings):
         ),
     ] = SelectionLimits.information_bits
     information_bins: Annotated[
-        int,
-        Meta(ge=1, le=65_536),
-        about("Of the histogram that estimates it; the paper states none."),
+        int, Meta(ge=1, le=65_536), about("Of the histogram that estimates it; the paper states none.")
     ] = SelectionLimits.bins
     objective: Annotated[
         Literal["normalised", "printed"],
@@ -92,10 +90,7 @@ class SenseCryptSettings(EncryptionSettings):
     ] = "normalised"
     cost_weight: Annotated[
         Positive,
-        about(
-            "With beta_2 = 1: how much a position costs against what it protects.",
-            symbol="beta_1",
-        ),
+        about("With beta_2 = 1: how much a position costs against what it protects.", symbol="beta_1"),
     ] = SelectionLimits.cost_weight
 
     def limits(self, budget: float) -> SelectionLimits:

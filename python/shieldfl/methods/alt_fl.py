@@ -6,34 +6,125 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from typing import Any
+from typing import Annotated, ClassVar
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
-from shieldfl.methods.agreed_mask.method import SCORES, AgreedMask, is_agreed
-from shieldfl.methods.agreed_mask.rule import AgreedMaskRule, ZonesOfRounds
-from shieldfl.methods.alt_fl.roles import (
-    AltFlAggregator,
-    AltFlClient,
-    rounds_of,
-)
-from shieldfl.methods.alt_fl.settings import AltFlSettings
-from shieldfl.methods.distributed_noise.average import SumNoised
-from shieldfl.methods.distributed_noise.rule import noisy_mean
+from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.encrypted_update import MixedTotal
-from shieldfl.methods.masked_average.method import UPDATE
-from shieldfl.methods.masked_average.rule import Mean, weighted_mean
-from shieldfl.methods.noised_average.method import BY_DP_SGD, DpSgdAveraging, DpSgdRounds
-from shieldfl.methods.noised_average.rounds import KindsOfRounds
+from shieldfl.methods.encryption_settings import Encryption, PaillierBits
+from shieldfl.methods.fedavg import FedAvg
+from shieldfl.methods.masked_average.method import SCORES, UPDATE, AgreedShare, MaskedAverage
+from shieldfl.methods.noised_average import (
+    BY_DP_SGD,
+    DpSgdClient,
+    DpSgdRounds,
+    KindsOfRounds,
+    MaxGradNorm,
+    RoundKind,
+    SampleDelta,
+    read_ratio,
+)
+from shieldfl.methods.noised_sums import NoisySums, SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.plan import FederationPlan, Phase, SyntheticDemand
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.settings import TrainingSettings
+from shieldfl.settings import Count, NotNegative, Positive, Probability, TrainingSettings, about
+
+_ENCRYPTED = RoundKind(encrypts=True)
+_NOISED = RoundKind(noises=True)
+_BOTH = RoundKind(encrypts=True, noises=True)
+_SYNTHETIC = RoundKind()
+_KINDS = {
+    "alt-fl-pi": (_ENCRYPTED, _NOISED),
+    "alt-fl-si-dp": (_NOISED, _SYNTHETIC),
+    "alt-fl-si-he": (_ENCRYPTED, _SYNTHETIC),
+    "alt-fl-mp": (_BOTH, _BOTH),
+}
+
+
+@dataclass(frozen=True)
+class AltFlSettings(SumNoiseOption):
+    """Alt-FL's settings. Raises ParameterError for a ratio that is no fraction too."""
+
+    of_noise_alone: ClassVar = SumNoiseOption.of_noise_alone - {"delta"}
+
+    encryption: Encryption = DEFAULT_ENCRYPTION
+    key_bits: PaillierBits = DEFAULT_KEY_BITS
+    max_grad_norm: MaxGradNorm = 4.7
+    delta: SampleDelta = None
+    noise_multiplier: Annotated[NotNegative, about("Of rounds with DP-SGD; 0 for none.", symbol="sigma")] = (
+        0.5
+    )
+    interleaving_ratio: Annotated[
+        str,
+        about(
+            'A fraction such as "1/4": the share of rounds of the second kind, with DP-SGD (PI) or synthetic data '
+            "(SI). MP has none.",
+            symbol="rho",
+        ),
+    ] = "1/2"
+    encrypted_share: Annotated[
+        Probability,
+        about(
+            "The share of the parameters that encrypted rounds encrypt, those with the largest gradients.",
+            symbol="eta",
+        ),
+    ] = 1.0
+    synthetic_epsilon: Annotated[
+        Positive,
+        about(
+            "What the built-in synthetic data set may cost the real one; no matter where another set is given."
+        ),
+    ] = 10.0
+    synthetic_samples: Annotated[
+        Count | None,
+        about("How many of them to make, for all clients together; None for as many as there are real ones."),
+    ] = None
+
+    synthetic_share: Annotated[
+        float,
+        Meta(ge=0.0, le=0.95),
+        about(
+            "Of what clients train on in rounds on their own data, the share that is synthetic (augmentation): it is "
+            "laid beside their own, and repeated where there is too little.",
+            symbol="r",
+        ),
+    ] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        read_ratio(self.interleaving_ratio)
+
+
+class _Interleaved:
+    """What the four methods' rounds and data follow from, by name, settings and plan."""
+
+    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
+        rounds = self.rounds = rounds_of(name, settings)
+        self.dp_sgd = DpSgdRounds.of(settings, plan, rounds, settings.synthetic_share)
+        self.interleaving: Fraction | None = rounds.ratio if rounds.alternates else None
+        self.kinds = rounds.counts(plan.rounds)
+        self.synthetic_demand: SyntheticDemand | None = None
+        if settings.synthetic_share or any(kind.synthetic for kind in self.kinds):
+            self.synthetic_demand = SyntheticDemand(
+                settings.synthetic_epsilon, self.dp_sgd.delta, settings.synthetic_samples
+            )
+
+
+def rounds_of(name: str, settings: AltFlSettings) -> KindsOfRounds:
+    """Return the kinds of rounds of one of the four."""
+    return KindsOfRounds(*_KINDS[name], settings.interleaving_ratio)
+
 
 _WITH_NOISY_SUMS = PrivacyReading(
     "sample",
@@ -51,8 +142,8 @@ _WITH_NOISY_SUMS = PrivacyReading(
 _NO_SUM = "so that there is no sum that could have noise: leave out noise on sums"
 
 
-class AltFl(SumNoised, AgreedMask):
-    """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``; arguments as for :class:`MaskedAverage`.
+class AltFl(MaskedAverage):
+    """``alt-fl-pi``, ``alt-fl-si-he`` and ``alt-fl-mp``.
 
     Where sums have noise, rounds that encrypt do so with all of an update, which is clipped as a whole and has a share
     of it. Then the model has moved by noised sums alone, and what later rounds send depends on nothing else of others.
@@ -100,30 +191,32 @@ class AltFl(SumNoised, AgreedMask):
     )
 
     scores = "gradient"
+    phases = (SCORES, UPDATE)
+    client_kind = AgreedMaskClient
+    aggregator_kind = AgreedMaskAggregator
+    noisy_reading = _WITH_NOISY_SUMS
+    dp_sgd: DpSgdRounds
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
-        self.rounds = rounds_of(name, settings.interleaving_ratio)
-        self.dp_sgd = _asked_of_training(settings, plan)
-        self.delta = self.dp_sgd.delta
-        share, encryption = settings.encrypted_share if self.rounds.encrypts else 0.0, None
-        self.privacy_reading = self.reading_with(settings)
+        own = _Interleaved(name, settings, plan)
+        self.dp_sgd, self.delta, kinds = own.dp_sgd, own.dp_sgd.delta, own.kinds
+        noisy = None
         if settings.asked_noise is not None:
-            noisy = sum(count for kind, count in self.rounds.counts(plan.rounds).items() if kind.encrypts)
-            self._check_noise(name, settings, plan, noisy)
-            settings, encryption = self._noise_sums(
-                settings, plan, dimension=plan.parameters, delta=self.delta, rounds=noisy, unit="sample"
+            rounds = sum(count for kind, count in kinds.items() if kind.encrypts)
+            self._check_noise(name, settings, plan, rounds)
+            noisy = NoisySums.planned(
+                settings, plan, dimension=plan.parameters, delta=self.delta, rounds=rounds, unit="sample"
             )
-        super().__init__(name, settings, plan, ratio=share, encryption=encryption)
-        self.interleaving = _interleaving(self.rounds)
-        self.synthetic_demand = _synthetic_demand(self.rounds, settings, self.dp_sgd, plan)
-        self._zones = ZonesOfRounds(self.rounds, self.zone, plan.parameters, plan.buffers)
-        kinds = self.rounds.counts(plan.rounds)
+        ratio = settings.encrypted_share if own.rounds.encrypts else 0.0
+        share = AgreedShare(ratio, own.rounds, plan)
+        super().__init__(name, settings, plan, None, share=share, noisy=noisy)
+        self.interleaving, self.synthetic_demand = own.interleaving, own.synthetic_demand
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
                 f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
                 "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
             )
-        if self.zone is None and any(kind.encrypts for kind in kinds):
+        if share.settled is None and any(kind.encrypts for kind in kinds):
             self.notes.append(
                 f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
                 "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"
@@ -131,8 +224,7 @@ class AltFl(SumNoised, AgreedMask):
 
     @classmethod
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
-        """Say whether the method and its ratio have rounds with DP-SGD."""
-        return rounds_of(name, settings.interleaving_ratio).trains_privately
+        return rounds_of(name, settings).trains_privately
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str | None:
@@ -143,11 +235,6 @@ class AltFl(SumNoised, AgreedMask):
                 "encrypted_share = 1: leave out noise on sums"
             )
         return super().why_no_sum_noise(name)
-
-    @classmethod
-    def reading_with(cls, settings: AltFlSettings) -> PrivacyReading:
-        """Return how its figures are to be read under these settings."""
-        return cls.privacy_reading if settings.asked_noise is None else _WITH_NOISY_SUMS
 
     @classmethod
     def _check_noise(cls, name: str, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int) -> None:
@@ -167,49 +254,19 @@ class AltFl(SumNoised, AgreedMask):
             raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return what the noise of all steps comes to, in rounds with DP-SGD."""
         return self.dp_sgd.deviation(training, samples)
 
-    def phases_of(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Scores first in a round that encrypts, until a model comes with the mask."""
-        negotiates = self._zones.needs_mask(round_number) and not is_agreed(model)
-        return (SCORES, UPDATE) if negotiates else (UPDATE,)
-
-    def _client(
-        self,
-        context: RoleContext,
-        index: int,
-        weight: int,
-        initial: GlobalModel,
-        shared_secret: bytes | None,
-    ) -> AltFlClient:
-        return AltFlClient(index, weight, initial, context, self.ratio, self._zones, self.dp_sgd, self.noise)
-
-    def _aggregator(
-        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
-    ) -> AltFlAggregator:
-        return AltFlAggregator(context, weights, self._zones)
-
-    def _opening_rule(
-        self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
-    ) -> AgreedMaskRule:
-        mean = None
-        if self.noise is not None:
-            noisy, plain = (
-                partial(noisy_mean, self.noise, context),
-                partial(weighted_mean, context, initial.buffers.size),
-            )
-            mean = partial(_mean_by_kind, self._zones, noisy, plain)
-        return AgreedMaskRule(context, initial, self.ratio, self._zones, mean)
+    def opened_mean(
+        self, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
+    ) -> NDArray[np.float64]:
+        """Open the sum of a round that encrypts, which may have noise, or of one of the other kind."""
+        if self.dp_sgd.rounds.kind(claim.total.round).encrypts:
+            return super().opened_mean(context, claim, sums, message)
+        return self._weighted_mean(context, claim, sums)
 
 
-def _mean_by_kind(zones: ZonesOfRounds, noisy: Mean, plain: Mean, claim: MixedTotal, *opened: Any) -> Any:
-    """Open the sum of a round that encrypts, which has noise, or of one of the other kind."""
-    return (noisy if zones.rounds.kind(claim.total.round).encrypts else plain)(claim, *opened)
-
-
-class AltFlWithoutEncryption(DpSgdAveraging):
-    """``alt-fl-si-dp``: nothing is encrypted, so there are no keys; arguments as for :class:`MaskedAverage`."""
+class AltFlWithoutEncryption(FedAvg):
+    """``alt-fl-si-dp``: nothing is encrypted, so there are no keys."""
 
     names = (
         NamedMethod(
@@ -224,14 +281,16 @@ class AltFlWithoutEncryption(DpSgdAveraging):
     privacy_reading = BY_DP_SGD
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
+    shares_buffers = False
+    client_kind = DpSgdClient
+
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         if settings.asked_noise is not None:
             raise ParameterError(f"{name} {self.why_no_sum_noise(name)}")
-        rounds = rounds_of(name, settings.interleaving_ratio)
-        super().__init__(name, settings, plan, rounds)
-        self.dp_sgd = _asked_of_training(settings, plan)
-        self.interleaving = _interleaving(rounds)
-        self.synthetic_demand = _synthetic_demand(rounds, settings, self.dp_sgd, plan)
+        own = _Interleaved(name, settings, plan)
+        super().__init__(name, settings, plan)
+        self.dp_sgd, self.delta = own.dp_sgd, own.dp_sgd.delta
+        self.interleaving, self.synthetic_demand = own.interleaving, own.synthetic_demand
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
@@ -240,21 +299,7 @@ class AltFlWithoutEncryption(DpSgdAveraging):
 
     @classmethod
     def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
-        """Say whether the ratio has rounds with DP-SGD."""
-        return rounds_of(name, settings.interleaving_ratio).trains_privately
+        return rounds_of(name, settings).trains_privately
 
-
-def _asked_of_training(settings: AltFlSettings, plan: FederationPlan) -> DpSgdRounds:
-    return replace(DpSgdRounds.of(settings, plan), synthetic_share=settings.synthetic_share)
-
-
-def _interleaving(rounds: KindsOfRounds) -> Fraction | None:
-    return rounds.schedule.ratio if rounds.alternates else None
-
-
-def _synthetic_demand(
-    rounds: KindsOfRounds, settings: AltFlSettings, dp_sgd: DpSgdRounds, plan: FederationPlan
-) -> SyntheticDemand | None:
-    if not settings.synthetic_share and not any(kind.synthetic for kind in rounds.counts(plan.rounds)):
-        return None
-    return SyntheticDemand(settings.synthetic_epsilon, dp_sgd.delta, settings.synthetic_samples)
+    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
+        return self.dp_sgd.deviation(training, samples)

@@ -1,14 +1,20 @@
-"""DP-FedAvg: clients clip and noise their whole updates, and what that is worth against whom."""
+"""DP-FedAvg, whose clients clip and noise whole updates; Alt-FL's schedule, by hand and by property."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from methods.method_conformance import SteppedRun, contraction
 from methods.variants import CLIENTS, PARAMETERS, Variant
+from shieldfl.errors import ParameterError
+from shieldfl.methods.noised_average import KindsOfRounds, RoundKind, read_ratio
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
@@ -34,20 +40,6 @@ def test_an_update_is_clipped_and_noised():
     assert quiet.clients[0].disclosure.shares()["clear"] == 1.0
     assert loud.clients[0].disclosure.shares()["noise"] == 1.0
     assert loud.clients[0].disclosure.buffers == "local"
-
-
-def test_the_noise_is_drawn_once_a_round():
-    run = run_of()
-    run.run_round()
-    assert run.clients[2].step("update", None) == run.sent["update"][2]
-
-
-def test_buffers_stay_with_each_client():
-    run = run_of()
-    run.run_round()
-    assert len(run.model["buffers"]) == 0
-    own = [run.merged(client).buffers for client in range(CLIENTS)]
-    assert not np.array_equal(own[0], own[1])
 
 
 def test_both_epsilons_are_those_of_the_accountant():
@@ -87,9 +79,70 @@ def test_a_target_is_met_and_not_much_more():
     assert run.setup.settings["noise_multiplier"] == run.settings()["noise_multiplier"]
 
 
-def test_all_clients_weigh_alike_and_a_reader_is_told():
-    run, plain = (run_of(noise_multiplier=0.0, clip_norm=100.0, weights=w) for w in ((1, 2, 3, 4), None))
-    run.run_round()
-    plain.run_round()
-    np.testing.assert_array_equal(run.parameters, plain.parameters)
-    assert any("weighs all clients alike" in note for note in run.account.notes)
+FIRST, SECOND = RoundKind(encrypts=True), RoundKind(noises=True)
+
+
+def rounds_of(ratio: str) -> KindsOfRounds:
+    return KindsOfRounds(FIRST, SECOND, ratio)
+
+
+@st.composite
+def ratios(draw: st.DrawFn) -> Fraction:
+    denominator = draw(st.integers(1, 40))
+    return Fraction(draw(st.integers(0, denominator)), denominator)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "kinds"),
+    [
+        ("0", "11111111"),
+        ("1/4", "11011101"),
+        ("2/5", "1100111001"),
+        ("1/2", "01010101"),
+        ("3/5", "1000110001"),
+        ("3/4", "00010001"),
+        ("1", "00000000"),
+    ],
+)
+def test_the_papers_ratios_by_hand(ratio: str, kinds: str) -> None:
+    rounds = rounds_of(ratio)
+    assert [rounds.kind(t + 1) == FIRST for t in range(len(kinds))] == [kind == "1" for kind in kinds]
+
+
+@given(ratios(), st.integers(1, 200))
+def test_any_period_holds_exactly_the_ratios_share_of_second_kind_rounds(ratio: Fraction, start: int) -> None:
+    rounds, period = rounds_of(str(ratio)), ratio.denominator
+    assert [rounds.kind(t) for t in range(start, start + period)].count(SECOND) == ratio.numerator
+    assert rounds.kind(start) == rounds.kind(start + period)
+
+
+@given(ratios(), st.integers(1, 100))
+def test_rounds_of_each_kind_are_counted_without_looking_at_each(ratio: Fraction, total: int) -> None:
+    rounds = rounds_of(str(ratio))
+    assert rounds.counts(total) == Counter(map(rounds.kind, range(1, total + 1)))
+    assert rounds.counts(ratio.denominator * 10**12)[SECOND] == 10**12 * ratio.numerator
+
+
+@pytest.mark.parametrize("text", ["1/4", "2/8", "0.25", " 1/4 ", "00.250"])
+def test_ways_of_writing_one_ratio_are_one(text: str) -> None:
+    assert read_ratio(text) == Fraction(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "message"),
+    [
+        ("1/0", "zero rounds"),
+        ("-1/2", r"in \[0, 1\]"),
+        ("3/2", r"in \[0, 1\]"),
+        ("1.01", r"in \[0, 1\]"),
+        ("", "no fraction"),
+        ("half", "no fraction"),
+        ("1/-2", "no fraction"),
+        ("1/2/3", "no fraction"),
+        ("1e-99999999", "no fraction"),
+        ("1/" + "9" * 5000, "no fraction"),
+    ],
+)
+def test_what_is_no_ratio_is_refused(ratio: str, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        read_ratio(ratio)

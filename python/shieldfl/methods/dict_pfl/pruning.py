@@ -1,4 +1,4 @@
-"""PrME: which positions a round sends, decided alike by everyone who knows the decrypted history.
+"""PrME: which positions a round sends, decided alike by all who know the decrypted history; what they hold.
 
 Source: DictPFL, by a summary of the paper, "Prune-for-Minimum-Encrypt": temporal inactivity pruning and holistic
 reactivation correction.
@@ -9,25 +9,78 @@ from __future__ import annotations
 import hashlib
 import hmac
 import zlib
-from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_count, as_unsigned, as_vector
 from shieldfl.authority.message import Message
+from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask, positions_in_budget
-from shieldfl.methods.dict_pfl.settings import PruningSettings
+from shieldfl.methods.encryption_settings import WeighedEncryption
+from shieldfl.methods.noised_sums import SumDelta, SumNoiseOption
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.settings import plain_settings
+from shieldfl.settings import Count, Probability, Share, about, plain_settings
 from shieldfl.stateful import refuse_unless
 
-_SHORTEST_SECRET_BYTES = 16
 _REMEMBERED_ROUNDS = 64
+_OF_PRUNING = ("small_percent", "patience_rounds", "decay", "first_probability", "ranked")
+
+
+@dataclass(frozen=True)
+class DictPflSettings(SumNoiseOption):
+    """How layers are factorised, positions pruned and values encrypted, and whether sums have noise.
+
+    What the model's layers allow is checked where they are known.
+    """
+
+    encryption: WeighedEncryption = DEFAULT_ENCRYPTION
+    delta: SumDelta = 1e-5
+    small_percent: Annotated[
+        float,
+        Meta(ge=0.0, lt=100.0),
+        about(
+            "How many positions a round's update counts as small, of those ranked; 0 prunes nothing.",
+            symbol="s",
+        ),
+    ] = 70.0
+    patience_rounds: Annotated[
+        int,
+        Meta(ge=1, le=2**16 - 1),
+        about("A position is pruned when it was small in so many rounds running.", symbol="tau"),
+    ] = 3
+    decay: Annotated[
+        Share, about("What a vain reactivation multiplies a position's probability by.", symbol="beta")
+    ] = 0.2
+    first_probability: Annotated[
+        Probability,
+        about(
+            "Of a reactivation, for a position that is pruned for the first time; 0 never tries one again. The summary "
+            "does not state it; beta is as if the tau small rounds were a vain reactivation.",
+            symbol="p",
+        ),
+    ] = 0.2
+    ranked: Annotated[
+        Literal["all", "sent"],
+        about(
+            "Of which positions s % are small. all: a position that was not sent has the update 0 and counts as small, "
+            "so at most s % are pruned. sent: of those sent in the round, so pruning goes on without a limit."
+        ),
+    ] = "all"
+    rank: Annotated[
+        Count, about("At most the smaller side of every weight matrix that is factorised.", symbol="r")
+    ] = 4
+    train_fully: Annotated[
+        tuple[str, ...],
+        about(
+            "Modules, by their names in the model, whose weights are trained themselves and not factorised."
+        ),
+    ] = ()
 
 
 class PruningHistory:
@@ -38,7 +91,7 @@ class PruningHistory:
 
     - The small ones are the k of smallest magnitude, of equal ones those at the lower positions. k is
       floor(s P / 100) less the positions that were not sent (at least 0), or floor(s n / 100) of the n sent ones
-      (``PruningSettings.ranked``).
+      (``ranked``).
     - A position that is small in tau observed rounds running is pruned; one that is sent and not small starts anew.
     - A pruned position that was reactivated shows all that the clients held back. If it is small
       even so, it stays pruned and p_i becomes beta p_i; else it is active again, and its p_i min(1, p_i / beta).
@@ -49,86 +102,54 @@ class PruningHistory:
     every machine and with every version of NumPy. It is hidden from whoever lacks the secret, under the assumption that
     HMAC-SHA256 is a pseudorandom function and SHAKE-256 a generator. The aggregator must have neither the
     secret nor the decrypted updates; what it sees is how many values a round encrypts.
-
-    Parameters
-    ----------
-    size : int
-        P, the number of trained parameters, at least 1.
-    secret : bytes
-        Shared by clients and authority, at least 16 random bytes, of this federation alone.
-    settings : PruningSettings
-        The same for all.
-
-    Raises
-    ------
-    ParameterError
-        For a size of 0 or a secret that is too short.
     """
 
     changes: ClassVar = {
         "_observed": list[int],
-        "_tried": int,
-        "_returned": int,
+        "tried": int,
+        "returned": int,
         "_streaks": NDArray[np.uint16],
         "_probabilities": NDArray[np.float64],
         "_drawn": tuple[int, Mask] | None,
     }
 
-    def __init__(self, size: int, secret: bytes, settings: PruningSettings | None = None) -> None:
-        self._size = as_count(size, "size")
-        check_secret(secret)
-        self._secret = secret
-        self._settings = settings or PruningSettings()
-        self._rounds = deque([0] * _REMEMBERED_ROUNDS, maxlen=_REMEMBERED_ROUNDS)
-        self._tried = self._returned = 0
+    def __init__(self, size: int, secret: bytes, settings: DictPflSettings | None = None) -> None:
+        self._size, self._secret = size, secret
+        self._settings = settings or DictPflSettings()
+        self._observed = [0] * _REMEMBERED_ROUNDS
+        """The newest rounds, in their order."""
+        self.tried = self.returned = 0
+        """How often a pruned position was tried again in the rounds that this object observed, and showed no
+        small update, so that it was active again."""
         # A streak of tau means pruned.
         self._streaks = np.zeros(self._size, dtype=np.uint16)
         self._probabilities = np.full(self._size, self._settings.first_probability)
         # Of one round alone: observing a round draws it, so what was drawn before that is never asked for again.
         self._drawn: tuple[int, Mask] | None = None
 
-    @property
-    def _observed(self) -> list[int]:
-        return list(self._rounds)
-
-    @_observed.setter
-    def _observed(self, rounds: list[int]) -> None:
-        self._rounds = deque(rounds, maxlen=_REMEMBERED_ROUNDS)
-
     def check_changed(self) -> None:
-        """Raise WireFormatError for rounds, streaks or probabilities of other sizes or out of range."""
-        rounds, chances = list(self._rounds), self._probabilities
+        rounds, chances = self._observed, self._probabilities
         refuse_unless(len(rounds) == _REMEMBERED_ROUNDS and self._streaks.size == chances.size == self._size)
         refuse_unless(rounds[0] >= 0 and all(old < new or old == new == 0 for old, new in pairwise(rounds)))
         # NaN fails the comparisons; and some position is always active.
         refuse_unless(bool(((chances >= 0.0) & (chances <= 1.0)).all()))
         refuse_unless(bool(self._streaks.min() < self._settings.patience_rounds >= self._streaks.max()))
-        refuse_unless(0 <= self._returned <= self._tried)
+        refuse_unless(0 <= self.returned <= self.tried)
         refuse_unless(self._drawn is None or self._drawn[1].size == self._size)
 
     @property
     def last_round(self) -> int:
         """The round that was observed last; 0 before the first."""
-        return self._rounds[-1]
+        return self._observed[-1]
 
     @property
     def pruned(self) -> int:
         """How many positions are pruned, those among them that the next round tries again included."""
         return int(np.count_nonzero(self._streaks == self._settings.patience_rounds))
 
-    @property
-    def tried(self) -> int:
-        """How often a pruned position was tried again in the rounds that this object observed."""
-        return self._tried
-
-    @property
-    def returned(self) -> int:
-        """How often such a trial showed no small update, so that the position was active again."""
-        return self._returned
-
     def has_observed(self, round_number: int) -> bool:
         """Say whether a round was observed. Only the last 64 are remembered: of rounds before them it says yes."""
-        return round_number in self._rounds or round_number < self._rounds[0]
+        return round_number in self._observed or round_number < self._observed[0]
 
     def tag(self, round_number: int, active: Mask) -> bytes:
         """Return what tells those who share the secret, and nobody else, whether they would send the same positions.
@@ -143,7 +164,6 @@ class PruningHistory:
 
         Raises ParameterError for a round that is over.
         """
-        round_number = as_unsigned(round_number, "round_number")
         if round_number <= self.last_round:
             raise ParameterError(
                 f"round {round_number} is over: round {self.last_round} was observed already"
@@ -155,52 +175,35 @@ class PruningHistory:
             self._drawn = round_number, Mask.from_bool(kept | (draws < self._probabilities * 2.0**32))
         return self._drawn[1]
 
-    def observe(self, round_number: int, global_update: Any) -> None:
+    def observe(self, round_number: int, global_update: NDArray[np.float32] | NDArray[np.float64]) -> None:
         """Learn from a round's decrypted global update. Rounds that gave none are left out by all alike.
 
-        Parameters
-        ----------
-        round_number : int
-            Later than the last observed one.
-        global_update : ndarray of float32 or float64, shape (n,)
-            The values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the same for all.
-
-        Raises
-        ------
-        ArrayTypeError, ParameterError, RangeError
-            For an array of another kind, a round that is over or another number of values, and values that are not
-            finite. The history stays as it was.
+        These are the values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the
+        same for all. Raises ParameterError for a round that is over, RangeError for values that are not
+        finite; the history stays.
         """
         sent = self.active_mask(round_number).to_bool()
-        update = as_vector(global_update, (np.float32, np.float64), "the global update")
-        count = int(np.count_nonzero(sent))
-        if update.size != count:
-            raise ParameterError(f"round {round_number} sent {count} positions, the update has {update.size}")
-        if not np.isfinite(update).all():
+        if not np.isfinite(global_update).all():
             raise RangeError("the global update has NaN or infinity: leave this round out on every client")
         small = np.zeros(self._size, dtype=np.bool_)
-        small[sent] = _smallest(np.abs(update), self._count_small(count))
+        small[sent] = _smallest(np.abs(global_update), self._count_small(global_update.size))
         patience, decay = self._settings.patience_rounds, self._settings.decay
         retried = sent & (self._streaks == patience)
         self._probabilities[retried & small] *= decay
         found = retried & ~small
-        self._tried += int(np.count_nonzero(retried))
-        self._returned += int(np.count_nonzero(found))
+        self.tried += int(np.count_nonzero(retried))
+        self.returned += int(np.count_nonzero(found))
         self._probabilities[found] = np.minimum(1.0, self._probabilities[found] / decay)
         self._streaks[small] = np.minimum(self._streaks[small], patience - 1) + 1
         self._streaks[sent & ~small] = 0
-        self._rounds.append(int(round_number))
+        self._observed = [*self._observed[1:], round_number]
 
     def to_bytes(self) -> bytes:
-        """Write the state for a client that joins late or starts again.
-
-        It holds what settings prune by, as JSON, the last 64 observed rounds, streaks and probabilities (10 bytes a
-        position), not the secret. It tells which positions are pruned: it must not reach the aggregator in the clear.
-        """
+        """Write the state, not the secret: it must not reach the aggregator, for it tells what is pruned."""
         return Message(
             {
                 "settings": _stated(self._settings),
-                "rounds": np.array(self._rounds, dtype="<u8").tobytes(),
+                "rounds": np.array(self._observed, dtype="<u8").tobytes(),
                 "streaks": self._streaks.astype("<u2").tobytes(),
                 "probabilities": self._probabilities.astype("<f8").tobytes(),
             }
@@ -208,7 +211,7 @@ class PruningHistory:
 
     @classmethod
     def from_bytes(
-        cls, state: bytes, size: int, secret: bytes, settings: PruningSettings | None = None
+        cls, state: bytes, size: int, secret: bytes, settings: DictPflSettings | None = None
     ) -> PruningHistory:
         """Read what :meth:`to_bytes` wrote, for the size, secret and settings that all share.
 
@@ -221,7 +224,7 @@ class PruningHistory:
         if message["settings"] != _stated(history._settings):
             raise ParameterError("the state was written under other settings: give those of the federation")
         rounds = message.vector("rounds", np.uint64, _REMEMBERED_ROUNDS)
-        history._rounds.extend(rounds.tolist())
+        history._observed = rounds.tolist()
         history._streaks = streaks.astype(np.uint16)
         history._probabilities = probabilities.astype(np.float64)
         history.check_changed()
@@ -235,15 +238,10 @@ class PruningHistory:
         return max(0, quota - not_sent)
 
 
-def check_secret(secret: bytes) -> None:
-    """Raise ParameterError unless a federation's secret is bytes, and enough of them."""
-    if not isinstance(secret, bytes) or len(secret) < _SHORTEST_SECRET_BYTES:
-        raise ParameterError(f"the secret must be at least {_SHORTEST_SECRET_BYTES} random bytes")
-
-
-def _stated(settings: PruningSettings) -> bytes:
-    """Write what histories must have in common: no setting of layers or encryption, which a method adds."""
-    return msgspec.json.encode(plain_settings(settings, PruningSettings), order="sorted")
+def _stated(settings: DictPflSettings) -> bytes:
+    """Write what histories must have in common: no setting of layers or encryption."""
+    plain = plain_settings(settings)
+    return msgspec.json.encode({name: plain[name] for name in _OF_PRUNING}, order="sorted")
 
 
 def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
@@ -258,22 +256,14 @@ def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
 
 
 HISTORY = "history"
-"""The message part's name."""
+"""The message part with the compressed history, which the round's signature binds to the model beside it."""
 
 _BYTES_PER_POSITION = 10
 _MOST_OTHER_BYTES = 4096
 
 
-def history_part(history: PruningHistory) -> bytes:
-    """Write the part: the compressed history. The round's signature binds it to the round and to the model beside it.
-
-    It tells which positions are pruned: it must not reach the aggregator in the clear.
-    """
-    return zlib.compress(history.to_bytes())
-
-
-def read_history(message: Message, size: int, secret: bytes, settings: PruningSettings) -> PruningHistory:
-    """Read what :func:`history_part` wrote, of a message whose signature was looked at: it says whose uploads count.
+def read_history(message: Message, size: int, secret: bytes, settings: DictPflSettings) -> PruningHistory:
+    """Read what :func:`model_message` wrote, once the signature was looked at: it says whose uploads count.
 
     Raises WireFormatError for one that is damaged or of another size, ParameterError for other settings.
     """
@@ -290,4 +280,85 @@ def read_history(message: Message, size: int, secret: bytes, settings: PruningSe
 
 def model_message(model: GlobalModel, history: PruningHistory) -> Message:
     """Encode the model with the history: a client that was away for rounds needs nothing else."""
-    return Message({**model.to_message(), HISTORY: history_part(history)})
+    return Message({**model.to_message(), HISTORY: zlib.compress(history.to_bytes())})
+
+
+class HeldBack:
+    """Values of float32, one a position, in three parts.
+
+    - The update of this round. Another training in the same round, before it is sent, replaces it.
+    - What was uploaded last, until it is known what became of it: it counts where its round was observed, is lost where
+      that round's sum was of no use, and is sent again where that round was given up.
+    - All that earlier rounds trained and did not send.
+    """
+
+    changes: ClassVar = {
+        "_unsent": NDArray[np.float32],
+        "_update": NDArray[np.float32],
+        "_uploaded": NDArray[np.float32],
+        "_round": int,
+        "_uploaded_round": int | None,
+    }
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._unsent = np.zeros(self._size, dtype=np.float32)
+        self._update = np.zeros_like(self._unsent)
+        self._uploaded = np.zeros_like(self._unsent)
+        self._round = 0
+        self._uploaded_round: int | None = None
+
+    def check_changed(self) -> None:
+        parts = (self._unsent, self._update, self._uploaded)
+        refuse_unless(all(one.size == self._size and np.isfinite(one).all() for one in parts))
+        refuse_unless(self._round >= 0 and 0 <= (self._uploaded_round or 0) <= self._round)
+
+    def begin_round(self, round_number: int, history: PruningHistory, spoiled: int = -1) -> None:
+        """Settle the last upload by the history, and keep the update of the round before, unless it is begun again.
+
+        ``spoiled`` is the newest round whose sum was answered for and of no use to anybody who does as agreed.
+        """
+        self.settle(history, spoiled)
+        if round_number != self._round:
+            self._unsent += self._update
+            self._update[:] = 0.0
+        self._round = round_number
+
+    def train(self, update: NDArray[np.float32]) -> None:
+        """Take this round's update (P,). Raises RangeError, unchanged."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = self._unsent + update + self._uploaded
+        if not np.isfinite(total).all():
+            raise RangeError(
+                "the update has NaN or infinity: lower the learning rate or check the client's data"
+            )
+        self._update[:] = update
+
+    def values_at(self, active: Mask) -> NDArray[np.float32]:
+        """Copy what is held at the active positions, ascending: what an upload has to bring."""
+        return active.gather(self._total())
+
+    def mark_uploaded(self, active: Mask) -> None:
+        """Note that this round's upload was made, from :meth:`values_at` the active positions."""
+        total, is_active = self._total(), active.to_bool()
+        self._uploaded = np.where(is_active, total, np.float32(0.0))
+        self._unsent = np.where(is_active, np.float32(0.0), total)
+        self._update[:] = 0.0
+        self._uploaded_round = self._round
+
+    def settle(self, history: PruningHistory, spoiled: int = -1) -> None:
+        """Forget what was uploaded, if its round was observed, or may have been spoiled.
+
+        Whoever has spoiled a sum may know by what, and have the sum: what was in it must not come again in another one.
+        """
+        round_number = self._uploaded_round
+        if round_number is not None and (round_number <= spoiled or history.has_observed(round_number)):
+            self._uploaded[:] = 0.0
+
+    def forget(self) -> None:
+        """Forget everything."""
+        for part in (self._unsent, self._update, self._uploaded):
+            part[:] = 0.0
+
+    def _total(self) -> NDArray[np.float32]:
+        return self._unsent + self._update + self._uploaded

@@ -1,0 +1,220 @@
+"""MaskCrypt (Hu and Li 2024): in each round the positions whose exposure would tell most, agreed on by ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shieldfl.authority.message import Message, Part
+from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions
+from shieldfl.methods.encryption_settings import MaskCryptSettings
+from shieldfl.methods.masked_average.method import (
+    UPDATE,
+    MaskedAverage,
+    MaskedAverageAggregator,
+    MaskedAverageClient,
+)
+from shieldfl.privacy.events import NO_NOISE
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.plan import FederationPlan, Phase
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.stateful import refuse_unless
+
+
+def exposure_scores(
+    exposed: NDArray[np.float32], new_weights: NDArray[np.float32], gradient: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return (w_exposed - w_new) * gradient (P,), signed: what the loss grows by if a new weight is hidden.
+
+    ``exposed`` is what each position last showed in the clear, ``gradient`` that of the loss over all local
+    data at the new weights. Raises RangeError, with the first position, where a score is NaN or infinite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores: NDArray[np.float32] = (exposed - new_weights) * gradient
+    finite = np.isfinite(scores)
+    if not finite.all():
+        raise RangeError(
+            f"the exposure score at position {int(np.argmin(finite)):,} is NaN or infinite: lower the learning rate "
+            "or check this client's data"
+        )
+    return scores
+
+
+def propose(scores: NDArray[np.float32], ratio: float) -> NDArray[np.int64]:
+    """Rank the top floor(ratio * P) positions by signed score, highest first; of equal scores the lower position.
+
+    There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
+    """
+    count = positions_in_budget(ratio, scores.size)
+    if count == 0:
+        return np.empty(0, dtype=np.int64)
+    least = np.partition(scores, scores.size - count)[scores.size - count]
+    above = np.flatnonzero(scores > least)
+    equal = np.flatnonzero(scores == least)[: count - above.size]
+    chosen = np.concatenate((above, equal))
+    # Equal scores stand in ascending order of position, which a stable sort keeps.
+    return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64, copy=False)
+
+
+def consensus(proposals: Sequence[NDArray[np.int64]], size: int, limit: int | None) -> Mask:
+    """Interleave the clients' ranked lists and keep first occurrences: every first choice, every second, and so on.
+
+    Within a rank clients stand in the order given, so that the cut may fall between two clients' choices of one
+    rank. ``limit`` positions are kept, by the paper's budget; None keeps the whole union.
+    """
+    clients = len(proposals)
+    # When a position first turns up in the interleaved sequence.
+    never = np.iinfo(np.int64).max
+    turn = np.full(size, never, dtype=np.int64)
+    for client, ranking in enumerate(proposals):
+        own_turns = np.arange(client, client + clients * ranking.size, clients, dtype=np.int64)
+        turn[ranking] = np.minimum(turn[ranking], own_turns)
+    turns = turn[turn != never]
+    if limit is None or turns.size <= limit:
+        return Mask.from_bool(turn != never)
+    if limit == 0:
+        return Mask.empty(size)
+    return Mask.from_bool(turn <= np.partition(turns, limit - 1)[limit - 1])
+
+
+def decode_ranking(frame: Part, size: int) -> NDArray[np.int64]:
+    """Read a ranked list, k little-endian unsigned 32-bit numbers: distinct positions below ``size``, (k,).
+
+    Raises WireFormatError for bytes that are truncated, too many, or hold a position out of range or twice.
+    """
+    count, rest = divmod(len(frame), 4)
+    if rest or count > size:
+        raise WireFormatError(
+            f"a ranking of {len(frame):,} bytes is truncated or longer than {size:,} positions of 4 bytes "
+            "each"
+        )
+    ranking = np.frombuffer(frame, dtype="<u4").astype(np.int64)
+    try:
+        Mask.from_indices(ranking, size)
+    except ParameterError as error:
+        raise WireFormatError(
+            "a ranking has a position out of range or twice: it was damaged or altered"
+        ) from error
+    return ranking
+
+
+class MaskCryptClient(MaskedAverageClient):
+    """Proposes positions, then encrypts those that all agreed on."""
+
+    clear_parts = ("weight", "ranking")
+
+    changes: ClassVar = {"_exposed": NDArray[np.float32]}
+
+    def __init__(
+        self, method: MaskCrypt, context: RoleContext, index: int, weight: int, initial: GlobalModel
+    ) -> None:
+        super().__init__(method, context, index, weight, initial)
+        self._ratio, self._cut = method.ratio, method.cut
+        # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
+        self._exposed: NDArray[np.float32] = initial.parameters.copy()
+
+    def check_changed(self) -> None:
+        refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))
+
+    def _speak(self, phase: str) -> Message:
+        with self.clock.stage("score"):
+            slope = self.trained_scores
+            if self.scores is None:
+                slope = self.start.parameters - self.update.parameters
+            scores = exposure_scores(self._exposed, self.update.parameters, slope)
+            ranking = propose(scores, self._ratio)
+        return Message({"round": Message.from_number(self.round), "ranking": ranking.astype("<u4").tobytes()})
+
+    def _zone_from(self, answer: Message | None) -> Mask | None:
+        """Return the answer's zone: each round agrees on its own, so there is none without it."""
+        return None if answer is None or "zone" not in answer else self._read_zone(answer["zone"])
+
+    def _read_zone(self, frame: Part) -> Mask:
+        """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
+        count = positions_in_budget(self._ratio, self._size)
+        return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=not self._cut)
+
+    def _disclose(self, zone: Mask) -> None:
+        super()._disclose(zone)
+        clear = self.disclosure.clear
+        clear.scatter(clear.gather(self.update.parameters), self._exposed)
+
+
+class MaskCryptAggregator(MaskedAverageAggregator):
+    """Takes turns through the clients' rankings (its algorithm 1); it sees them."""
+
+    changes: ClassVar = {"_rankings": dict[int, NDArray[np.int64]]}
+
+    def __init__(self, method: MaskCrypt, context: RoleContext, weights: tuple[int, ...]) -> None:
+        super().__init__(method, context, weights)
+        self._proposed = positions_in_budget(method.ratio, context.plan.parameters)
+        self._limit = self._proposed if method.cut else None
+        self._rankings: dict[int, NDArray[np.int64]] = {}
+
+    def check_changed(self) -> None:
+        positions = range(self.context.plan.parameters)
+        refuse_unless(self._rankings.keys() <= set(range(self.context.plan.clients)))
+        for ranking in self._rankings.values():
+            refuse_unless(ranking.size == self._proposed == np.unique(ranking).size)
+            refuse_unless(not ranking.size or (ranking.min() in positions and ranking.max() in positions))
+
+    def check_sums(self) -> None:
+        super().check_sums()
+        refuse_unless(self._phase == UPDATE.name or self._rankings.keys() == self._seen)
+
+    def _begin(self, phase: str, round_number: int) -> None:
+        self._rankings = {}
+
+    def _hear(self, phase: str, client: int, message: Message) -> None:
+        with self.clock.stage("negotiate"):
+            ranking = decode_ranking(message["ranking"], self.context.plan.parameters)
+            if ranking.size != self._proposed:
+                raise WireFormatError(
+                    f"client {client} proposed {ranking.size} positions instead of {self._proposed}"
+                )
+            self._rankings[client] = ranking
+
+    def _conclude(self, phase: str) -> Message:
+        with self.clock.stage("negotiate"):
+            # By client, so that the order in which messages arrive does not matter.
+            rankings = [self._rankings[client] for client in sorted(self._rankings)]
+            plan = self.context.plan
+            chosen = consensus(rankings, plan.parameters, self._limit)
+            return Message({"zone": encrypted_positions(chosen, plan.buffers).to_bytes()})
+
+
+class MaskCrypt(MaskedAverage):
+    """MaskCrypt for one federation."""
+
+    names = (
+        NamedMethod(
+            "mask-crypt",
+            "a tenth encrypted, another one in each round, the rest in the clear",
+            "a baseline of selective encryption",
+            "Hu and Li 2024: MaskCrypt, algorithm 1",
+            MaskCryptSettings(),
+            masks="one share",
+            masks_each_round=True,
+        ),
+    )
+    privacy_reading = NO_NOISE
+    aggregator_sees = "values outside of the mask, every client's ranking of its positions, and weights"
+
+    scores: str | None = "gradient"
+    phases = (Phase("ranking", answered_by_authority=False), UPDATE)
+    client_kind = MaskCryptClient
+    aggregator_kind = MaskCryptAggregator
+
+    def __init__(self, name: str, settings: MaskCryptSettings, plan: FederationPlan) -> None:
+        proposed = positions_in_budget(settings.ratio, plan.parameters)
+        # The size of a whole union shows in the round alone.
+        super().__init__(name, settings, plan, None, count=proposed + plan.buffers if settings.cut else None)
+        self.ratio, self.cut = settings.ratio, settings.cut
+        if settings.gradient == "update":
+            self.scores = None

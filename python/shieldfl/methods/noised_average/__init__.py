@@ -1,1 +1,0 @@
-"""Averages of noised updates in the clear: dp-fedavg and dp-sgd."""

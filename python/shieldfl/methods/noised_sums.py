@@ -1,0 +1,288 @@
+"""Noise on encrypted sums, of which each client adds a share before it encrypts: settings, plan, shares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from shieldfl.encryption.registry import DEFAULT_KEY_BITS, scheme_named
+from shieldfl.errors import ParameterError
+from shieldfl.learning.local_update import FloatVector
+from shieldfl.methods.encrypted_update import MixedTotal
+from shieldfl.methods.encryption_settings import EncryptionSettings, FixedPoint
+from shieldfl.privacy import draws
+from shieldfl.privacy.events import Distribution, PrivacyReading
+from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
+from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.settings import Delta, NotNegative, Positive, about
+
+OF_NOISY_SUMS = PrivacyReading(
+    "client",
+    "all but authority and aggregator together",
+    "all updates of a client are zeroed out, K stays",
+    "ε is of what opened sums, and with them the global model, tell: each has the noise of all its clients, and is "
+    "charged that of min_clients, less those that may collude. Single updates are hidden by encryption alone, "
+    "from all but the key authority together with the aggregator; under ckks and paillier as long as the "
+    "aggregator adds up what it says. Of one client, whose updates are all zeroed out while K stays, by theorems "
+    "on sums of Skellam noise (Agarwal, Kairouz and Liu 2021) or discrete Gaussians (Kairouz, Liu and Steinke "
+    "2021)",
+    "ε against outsiders alone is of the same unit and neighbours: one client, whose updates are all zeroed out "
+    "while K stays. It holds against those who see every global model and K, have no part in the federation, and "
+    "see neither its messages nor this run's seed, from which its draws follow: key authority, aggregator and "
+    "every client learn who takes part. Each round is charged for the share of clients that were drawn, by "
+    "the same theorems and advanced joint convexity (Balle, Barthe and Gaboardi 2018)",
+)
+"""Where everything that leaves a client is in a sum with noise."""
+
+SumDelta = Annotated[
+    Delta,
+    about(
+        "Of the epsilon of sums with noise; a thousandth of it is for draws that are off their distribution."
+    ),
+]
+Colluders = Annotated[
+    int,
+    Meta(ge=1, lt=2**31),
+    about(
+        "How many clients of a sum may put together what noise they drew: shares are sized for min_clients "
+        "less these. A client that looks at a sum alone is one."
+    ),
+]
+_OF_FIXED_POINT = frozenset({"value_bits", "fraction_bits", "buffer_range_bits"})
+
+
+@dataclass(frozen=True)
+class AskedNoise:
+    """The noise that sums are to have, under whatever names a method's settings ask for it."""
+
+    multiplier: float
+    """Of the fewest honest clients' sum, over ``clip_norm``; unused where a target is given."""
+    target_epsilon: float | None
+    """What the noised sums of all rounds may cost together."""
+    clip_norm: float
+    mechanism: Distribution
+    colluders: int
+    count_deviation: float | None = None
+    """Of the noise on the share of the clients within ``clip_norm``; None where nobody counts them."""
+
+
+@dataclass(frozen=True)
+class SumNoiseOption(FixedPoint):
+    """Noise on encrypted sums, for methods that can do without. Raises ParameterError for both z and a target."""
+
+    target_setting: ClassVar[str] = "sum_target_epsilon"
+    of_noise_alone: ClassVar = frozenset(
+        {"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders", "delta"}
+    )
+    """Names of settings that decide nothing without noise."""
+
+    sum_noise_multiplier: Annotated[
+        NotNegative,
+        about(
+            "Each client adds a share of noise before it encrypts: the noise of the fewest honest clients' sum, over "
+            "the norm that what each encrypts is clipped to; 0 for none.",
+            symbol="z",
+        ),
+    ] = 0.0
+    sum_target_epsilon: Annotated[
+        Positive | None,
+        about("Instead of z: what the sums of all rounds that have this noise may cost together."),
+    ] = None
+    sum_clip_norm: Annotated[
+        Positive,
+        about("The L2 norm that what a client encrypts is clipped to, where sums have noise.", symbol="C"),
+    ] = 1.0
+    sum_mechanism: Annotated[Distribution, about("What each client's share of that noise is drawn from.")] = (
+        "skellam"
+    )
+    sum_colluders: Colluders = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sum_target_epsilon is not None and self.sum_noise_multiplier != 0.0:
+            raise ParameterError("give sum_noise_multiplier or sum_target_epsilon, not both")
+
+    @property
+    def asked_noise(self) -> AskedNoise | None:
+        """What noise sums are to have; None for none."""
+        if self.sum_noise_multiplier == 0.0 and self.sum_target_epsilon is None:
+            return None
+        return AskedNoise(
+            self.sum_noise_multiplier,
+            self.sum_target_epsilon,
+            self.sum_clip_norm,
+            self.sum_mechanism,
+            self.sum_colluders,
+        )
+
+    @property
+    def without_effect(self) -> frozenset[str]:
+        """Names of settings that decide nothing beside the others: bits of a value follow from the noise."""
+        return self.of_noise_alone if self.asked_noise is None else _OF_FIXED_POINT
+
+    def with_multiplier(self, multiplier: float) -> Self:
+        """Return settings that ask for this noise, and have no target."""
+        return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
+
+
+@dataclass(frozen=True)
+class NoisySums:
+    """The noise of a federation's sums, as it is planned."""
+
+    noise: SumNoise
+    settings: Any
+    """The method's, with the multiplier that a target comes to."""
+    target_epsilon: float | None
+    rounds: int
+    """Whose sums have noise."""
+    delta: float
+
+    @classmethod
+    def planned(
+        cls,
+        settings: Any,
+        plan: FederationPlan,
+        *,
+        dimension: int,
+        delta: float,
+        rounds: int | None = None,
+        unit: Literal["client", "sample"] = "client",
+    ) -> NoisySums | None:
+        """Plan what settings ask for, on sums of ``dimension`` values at most; None where that is nothing.
+
+        ``rounds`` is of how many the sums have noise, None for all, and ``unit`` whose part in a sum is
+        charged. Where a target is given, the multiplier is the least that keeps them within it. Bits are as
+        few as the scheme can do with.
+
+        Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
+        smallest sum leaves room for.
+        """
+        asked: AskedNoise | None = settings.asked_noise
+        if asked is None:
+            return None
+        honest = fewest_honest(plan.min_clients, asked.colluders)
+        clients = plan.most_participants if scheme_named(settings.encryption).has_sum_bits else None
+
+        def of(multiplier: float) -> SumNoise:
+            return planned_sum_noise(
+                asked.mechanism,
+                multiplier,
+                clip_norm=asked.clip_norm,
+                dimension=dimension,
+                honest_clients=honest,
+                clients=clients,
+                unit=unit,
+                count_deviation=asked.count_deviation,
+            )
+
+        multiplier, rounds = asked.multiplier, plan.rounds if rounds is None else rounds
+        if asked.target_epsilon is not None:
+            multiplier = multiplier_for(asked.target_epsilon, delta, rounds, of)
+        resolved = settings.with_multiplier(multiplier)
+        return cls(of(multiplier), resolved, asked.target_epsilon, rounds, delta)
+
+    @property
+    def encryption(self) -> EncryptionSettings:
+        """How shares are encrypted: as whole numbers, by the scheme that settings name."""
+        key_bits = getattr(self.settings, "key_bits", DEFAULT_KEY_BITS)
+        return EncryptionSettings(
+            self.noise.value_bits, 0, 0, encryption=self.settings.encryption, key_bits=key_bits
+        )
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the noise comes to, for reports."""
+        noise = self.noise
+        alone = noise.epsilon_of_single_uploads(self.rounds, self.delta)
+        too_large = noise.log2_chance_of_too_large_sum
+        return {
+            self.settings.target_setting: self.target_epsilon,
+            "weights": "uniform",
+            "honest_clients_charged": noise.honest_clients,
+            "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
+            "added_delta": noise.added_delta(self.rounds, self.delta),
+            "steps_per_unit": noise.steps_per_unit,
+            "bits_of_a_value": noise.value_bits,
+            "bits_of_a_sum": noise.sum_bits,
+            "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
+        }
+
+
+@dataclass(frozen=True)
+class NoiseShares:
+    """Makes and reads shares under the plan of a federation's noise, in rounds and by the norms they are clipped to."""
+
+    noise: SumNoise
+    context: RoleContext
+
+    def of(
+        self, values: FloatVector, round_number: int, clip_norm: float
+    ) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+        """Return the whole numbers (n,) that stand for values, clipped, rotated and rounded, and what it learns."""
+        noise = self.noise
+        bounds = noise.steps_per_unit_at(clip_norm), noise.norm_bound_squared, noise.most_rounded
+        return self._share(values, round_number, clip_norm, *bounds)
+
+    def of_count(self, within: bool, round_number: int) -> NDArray[np.int32]:
+        """Return the whole number (1,) that stands for whether an update is within its norm.
+
+        It is a vector of one value in its own right: what keeps the bound of the others keeps that of this one.
+        """
+        steps, value = self.noise.count_steps, np.array([1.0 if within else -1.0], dtype=np.float32)
+        return self._share(value, round_number, 1.0, float(steps), steps**2, steps)[0]
+
+    def _share(
+        self, values: FloatVector, round_number: int, clip_norm: float, steps: float, bound: int, most: int
+    ) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+        return noise_share(
+            values,
+            clip_norm=clip_norm,
+            steps_per_unit=steps,
+            rotation_seed=draws.rotation_seed(self.context.keys.session, round_number),
+            norm_bound_squared=bound,
+            most_rounded=most,
+            most_sent=self.noise.most_sent,
+            table=self.noise.table,
+            threads=self.context.threads,
+        )
+
+    def mean(
+        self, total: NDArray[np.float64], clients: int, round_number: int, steps_per_unit: float
+    ) -> NDArray[np.float64]:
+        """Return the mean (n,) that a total of so many clients' shares tells of."""
+        return mean_of_total(
+            np.ascontiguousarray(total),
+            clients=clients,
+            steps_per_unit=steps_per_unit,
+            rotation_seed=draws.rotation_seed(self.context.keys.session, round_number),
+            threads=self.context.threads,
+        )
+
+    def opened_mean(
+        self, claim: MixedTotal, sums: RoundSums, clip_norm: float
+    ) -> tuple[NDArray[np.float64], float]:
+        """Open a total; return the mean that it tells of, 0 where nothing is encrypted, and who is within C.
+
+        The mean is of the update's P parameters, or of as many values as the total is of, where those are
+        fewer. The share of the clients within the norm is NaN where nobody counts them.
+
+        Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
+        """
+        claim.check_weights(1)
+        total = claim.union.scatter(sums.open(claim.total))
+        size = min(claim.positions.size, self.context.plan.parameters)
+        positions, of_total = claim.positions.resized(size), (claim.total.clients, claim.total.round)
+        mean, steps = np.zeros(size), self.noise.steps_per_unit_at(clip_norm)
+        positions.scatter(self.mean(positions.gather(total[:size]), *of_total, steps), mean)
+        if not self.noise.count_steps:
+            return mean, math.nan
+        excess = self.mean(total[size : size + 1], *of_total, float(self.noise.count_steps))
+        return mean, (1.0 + float(excess[0])) / 2.0
