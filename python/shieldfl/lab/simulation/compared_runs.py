@@ -19,7 +19,7 @@ from shieldfl.build_info import require
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
 from shieldfl.lab.report.run_summary import describe_run, flat_record
-from shieldfl.lab.simulation.results import NO_RUN, STAGES, ZONES, MethodResult, RunResult
+from shieldfl.lab.simulation.results import NO_RUN, STAGES, ZONES, MethodResult, RoundRecord, RunResult
 from shieldfl.quantities import accuracy_text, bytes_text, epsilon_text, metric_text, seconds_text, share_text
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class Spread(NamedTuple):
         return f"{write(self.mean)} ± {write(self.deviation)}"
 
 
-@dataclass(frozen=True)
-class MethodFigure:
+class MethodFigure(NamedTuple):
     """How a figure is read off a method's result, and written."""
 
     label: str
@@ -86,6 +85,16 @@ def _of_round(attribute: str) -> Callable[[MethodResult], float]:
     return lambda method: fmean(getattr(record, attribute) for record in method.repeated_rounds)
 
 
+def _until_converged(figure: Callable[[RoundRecord], float]) -> Callable[[MethodResult], float]:
+    """A sum over the rounds until the run had converged; NaN where it has not."""
+
+    def read(method: MethodResult) -> float:
+        until = method.converged_in_round
+        return math.nan if until is None else float(sum(map(figure, method.rounds[:until])))
+
+    return read
+
+
 def _share(zone: str) -> Callable[[MethodResult], float]:
     return lambda method: method.zone_share(zone)
 
@@ -98,46 +107,43 @@ def _seconds(stage: str, of_client: bool) -> Callable[[MethodResult], float]:
     return read
 
 
-def _converged(method: MethodResult) -> float:
-    return math.nan if method.converged_in_round is None else float(method.converged_in_round)
+def _bytes(record: RoundRecord) -> float:
+    return record.bytes_up + record.bytes_down
 
 
-FIGURES = {
-    "accuracy": MethodFigure("accuracy", _of_last("accuracy"), accuracy_text),
-    "best_accuracy": MethodFigure("accuracy, best round", lambda one: one.best_accuracy, accuracy_text),
-    "personalised_accuracy": MethodFigure(
-        "accuracy, personalised", _of_last("personalised_accuracy"), accuracy_text
+_READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], str]]] = {
+    "accuracy": ("accuracy", _of_last("accuracy"), accuracy_text),
+    "best_accuracy": ("accuracy, best round", lambda one: one.best_accuracy, accuracy_text),
+    "personalised_accuracy": ("accuracy, personalised", _of_last("personalised_accuracy"), accuracy_text),
+    "matched_accuracy": (
+        "accuracy, on each client's own labels",
+        _of_last("matched_accuracy"),
+        accuracy_text,
     ),
-    "matched_accuracy": MethodFigure(
-        "accuracy, on each client's own labels", _of_last("matched_accuracy"), accuracy_text
+    "converged_round": ("converged in round", _until_converged(lambda _: 1.0), "{:g}".format),
+    "bytes_to_convergence": ("up and down, a client until convergence", _until_converged(_bytes), bytes_text),
+    "seconds_to_convergence": (
+        "time until convergence",
+        _until_converged(lambda record: record.seconds),
+        seconds_text,
     ),
-    "converged_round": MethodFigure("converged in round", _converged, "{:g}".format),
-    "bytes_to_convergence": MethodFigure(
-        "up and down, a client until convergence",
-        lambda one: one.until_converged(lambda record: record.bytes_up + record.bytes_down),
-        bytes_text,
-    ),
-    "seconds_to_convergence": MethodFigure(
-        "time until convergence", lambda one: one.until_converged(lambda record: record.seconds), seconds_text
-    ),
-    **{f"{zone}_share": MethodFigure(f"{zone} share", _share(zone), share_text) for zone in ZONES},
+    **{f"{zone}_share": (f"{zone} share", _share(zone), share_text) for zone in ZONES},
+    **{f"{one}_seconds": (f"{one}, a round", _seconds(one, False), seconds_text) for one in STAGES},
     **{
-        f"{stage}_seconds{end}": MethodFigure(
-            f"{stage}, a round{' and client' if end else ''}", _seconds(stage, bool(end)), seconds_text
-        )
-        for end in ("", "_per_client")
-        for stage in STAGES
+        f"{one}_seconds_per_client": (f"{one}, a round and client", _seconds(one, True), seconds_text)
+        for one in STAGES
     },
-    "round_seconds": MethodFigure("whole round", _of_round("seconds"), seconds_text),
-    "bytes_up": MethodFigure("up, a round and client", _of_round("bytes_up"), bytes_text),
-    "bytes_down": MethodFigure("down, a round and client", _of_round("bytes_down"), bytes_text),
-    "total_bytes": MethodFigure(
+    "round_seconds": ("whole round", _of_round("seconds"), seconds_text),
+    "bytes_up": ("up, a round and client", _of_round("bytes_up"), bytes_text),
+    "bytes_down": ("down, a round and client", _of_round("bytes_down"), bytes_text),
+    "total_bytes": (
         "up and down, a client in all rounds",
-        lambda one: sum(record.bytes_up + record.bytes_down for record in one.rounds),
+        lambda one: sum(map(_bytes, one.rounds)),
         bytes_text,
     ),
-    "epsilon": MethodFigure("ε", _of_last("epsilon"), epsilon_text),
+    "epsilon": ("ε", _of_last("epsilon"), epsilon_text),
 }
+FIGURES = {name: MethodFigure(*one) for name, one in _READ.items()}
 """By the name that experiment files give them."""
 _OF_RUNS = {name: one for name, one in FIGURES.items() if name != "accuracy"}
 _OF_RUNS["seconds"] = FIGURES["round_seconds"]

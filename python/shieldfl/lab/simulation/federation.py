@@ -132,14 +132,13 @@ class EmbeddedFederation(EmbeddedRoles):
     Parameters
     ----------
     method, initial, weights, threads, shared_secret : as for :class:`EmbeddedRoles`.
-    trainers : one for each of the plan's clients.
+    trainers : one for each of the plan's clients, in ``processes`` beside this one, see :class:`ClientTraining`.
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
     kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
     clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
         it was in: then the account is told of whom clients are drawn.
-    processes : in how many processes beside this one clients train; 1 for in this one, see :class:`ClientTraining`.
     """
 
     def __init__(

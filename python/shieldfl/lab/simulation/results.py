@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from statistics import fmean, median
@@ -28,10 +28,8 @@ class RoundRecord:
     loss: float
     """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
-    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients.
-
-    NaN where the task is measured by something else.
-    """
+    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients. NaN
+    where the task is measured by something else."""
     personalised_accuracy: float
     """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
     zone_shares: dict[str, float]
@@ -44,21 +42,16 @@ class RoundRecord:
     epsilon: float
     """Spent so far; infinite where nothing bounds what was shown, NaN where all that was shown is encrypted."""
     epsilon_of_noise: float
-    """What the noise alone was charged so far, whatever else was shown; NaN without noise.
-
-    Where noise of K clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the
-    paper's eq. 22.
-    """
+    """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K clients
+    counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's eq. 22."""
     epsilon_if_participants_true: float
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
     """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
     matched_accuracy: float = math.nan
-    """Mean over all clients of their merged models on test data of each one's own label distribution.
-
-    NaN where targets are no classes, or the test set lacks one.
-    """
+    """Mean over all clients of their merged models on test data of each one's own label distribution; NaN where targets
+    are no classes, or the test set lacks one."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
@@ -124,10 +117,7 @@ class MethodResult:
 
     @property
     def repeated_rounds(self) -> list[RoundRecord]:
-        """The rounds that stand for all: all but the first, which also sets up.
-
-        All, where kinds of rounds alternate, since the first is one of them, or where there is but one.
-        """
+        """All but the first, which also sets up; all, where kinds of rounds alternate or where there is but one."""
         return self.rounds if self.alternates or len(self.rounds) == 1 else self.rounds[1:]
 
     @property
@@ -136,16 +126,9 @@ class MethodResult:
         accuracies = [record.accuracy for record in self.rounds]
         return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
 
-    def until_converged(self, figure: Callable[[RoundRecord], float]) -> float:
-        until = self.converged_in_round
-        return math.nan if until is None else sum(map(figure, self.rounds[:until]))
-
     @property
     def hidden_share(self) -> float:
-        """The share that was encrypted of all parameters' values that were sent; NaN where none were.
-
-        What was sent with noise, and updates from synthetic data, are not hidden.
-        """
+        """The share that was encrypted of all parameters' values that were sent; NaN where none were."""
         encrypted, noised, clear = map(self.zone_share, ("encrypted", "noise", "clear"))
         sent = encrypted + noised + clear
         return encrypted / sent if sent > 0.0 else math.nan

@@ -42,8 +42,6 @@ from shieldfl.rounds.plan import FederationPlan
 
 __all__ = ["config_of_seed", "describe_environment", "planned_method", "run", "run_seeds"]
 
-_OF_DATA_SETS = ("dataset", "data_dir", "model")
-
 Told = Callable[[int, str, RoundRecord], None]
 """Is called with the seed, the method's name and its record after each round."""
 
@@ -118,7 +116,12 @@ def run_seeds(
         require("tensorboard")
     if task is None and config.task is not None:
         task = load_task(config.task)
-    synthetic = _synthetic(config, synthetic, task)
+    if config.synthetic_data is not None:
+        if synthetic is not None:
+            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
+        synthetic = load_labelled_samples(config.synthetic_data)
+    elif synthetic is not None and task is not None:
+        synthetic = as_samples(synthetic, "synthetic")
     results: list[RunResult] = []
     models: dict[tuple[int, str], LastModels] = {}
     for seed in seeds:
@@ -169,19 +172,11 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         if given.get("dataset", task) != task:
             raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
         return RunConfig(**{**given, "dataset": task})
-    own = [name for name in _OF_DATA_SETS if name in given]
+    own = [name for name in ("dataset", "data_dir", "model") if name in given]
     if own:
         raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
     parts = task.train_data if isinstance(task.train_data, list) else task.partition
     return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
-
-
-def _synthetic(config: RunConfig, given: LabelledSamples | None, task: Task | None) -> LabelledSamples | None:
-    if config.synthetic_data is not None:
-        if given is not None:
-            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
-        return load_labelled_samples(config.synthetic_data)
-    return given if given is None or task is None else as_samples(given, "synthetic")
 
 
 class _SeedRun:
@@ -357,16 +352,14 @@ class _SeedRun:
 
     def _until(self, error: KeyboardInterrupt | ShieldError, earlier: tuple[RunResult, ...]) -> RunResult:
         result = replace(earlier[-1], methods=[]) if self._result is None else self._result
-        name, number = self._names[self._place], self._round
+        name, number, later = self._names[self._place], self._round, tuple(self._names[self._place + 1 :])
         if self._run is not None:
             number = self._run.round_number
             if self._run.records:
                 result.methods.append(self._run.result(self._seconds[name]))
-        failed = None if isinstance(error, KeyboardInterrupt) else str(error)
-        stopped = Interruption(
-            name, max(number, int(failed is None)), tuple(self._names[self._place + 1 :]), failed
-        )
-        return replace(result, interrupted=stopped)
+        if isinstance(error, KeyboardInterrupt):
+            return replace(result, interrupted=Interruption(name, max(number, 1), later))
+        return replace(result, interrupted=Interruption(name, number, later, str(error)))
 
 
 def _identity(model: nn.Module, parts: Sequence[np.ndarray], objective: Objective) -> dict[str, str]:

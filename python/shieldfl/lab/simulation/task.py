@@ -275,15 +275,14 @@ def load_task(path: str) -> Task:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(module_name)
+        found = getattr(import_module(module_name), name, None)
     except ModuleNotFoundError as error:
         # Not of what the module itself imports.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ParameterError(f"there is no module {module_name!r}, neither installed nor in {here}") from None
-    if not hasattr(module, name):
+    if found is None:
         raise ParameterError(f"the module {module_name!r} has no {name!r}")
-    found = getattr(module, name)
     task = found() if callable(found) else found
     if not isinstance(task, Task):
         raise ParameterError(

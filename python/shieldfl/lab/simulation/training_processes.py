@@ -76,11 +76,8 @@ class ClientTraining:
     on a model beside parameters and buffers stays in the copy; so it is for models that keep nothing else. Whichever
     process trains a client, it computes the same.
 
-    Parameters
-    ----------
-    trainers : one for each client.
-    tell : called with what each client's training came to, while :meth:`begin` or a wait runs, in this thread.
-    processes : how many train at a time; 1 for this process alone.
+    ``tell`` is called with what each client's training came to, while :meth:`begin` or a wait runs, in this thread.
+    ``processes`` says how many train at a time; 1 for this process alone.
     """
 
     def __init__(

@@ -136,12 +136,6 @@ def table_cells(page: str, label: str) -> list[str]:
     return [" ".join(html.unescape(re.sub(r"<[^>]*>", "", cell)).split()) for cell in row.split("</td>")[:-1]]
 
 
-def test_a_ratio_stands_after_its_figure(report: Written) -> None:
-    assert table_cells(report.page, "bytes up, a client") == ["1.00 MB", "1.50 MB (×1.50)"]
-    for ratio in re.finditer(r"(\S+) \(×", PageReader(report.page).text):
-        assert ratio[1] in ("B", "kB", "MB", "µs", "ms", "s")
-
-
 def test_of_every_method_and_attack_the_table_has_twelve_rows_and_a_line_of_notes_each() -> None:
     cell = {"status": "attacked", "figure": 0.91, "low": 0.885, "high": 0.93, "chance": 0.43}
     names = ("fedavg", "full-he", "selective-shield", "ddp-fedavg")
