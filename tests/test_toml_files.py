@@ -54,7 +54,7 @@ def test_utf_16_is_named(reader, encoding, tmp_path):
 @pytest.mark.parametrize("deep", ["methods = " + "[" * 20_000, "methods = " + "{a = " * 20_000])
 @pytest.mark.parametrize("reader", [load_experiment, load_fleet, AuthorityPolicy.from_file])
 def test_brackets_in_brackets_are_an_error_of_the_file(reader, deep, tmp_path):
-    with pytest.raises(ParameterError, match="brackets in brackets"):
+    with pytest.raises(ParameterError, match="too much to read"):
         reader(written(tmp_path, deep))
 
 
@@ -65,7 +65,7 @@ def test_a_profile_of_brackets_in_brackets_is_an_error_of_the_file(tmp_path):
 
 @pytest.mark.parametrize("number", ["1" * 4301, "-" + "1" * 4301, "0x" + "f" * 5000])
 def test_a_number_that_python_does_not_write_is_an_error_of_the_file(number, tmp_path):
-    with pytest.raises(ParameterError, match="too many digits"):
+    with pytest.raises(ParameterError, match=r"too (much to read|many digits)"):
         load_experiment(written(tmp_path, EXPERIMENT.format(number)))
 
 

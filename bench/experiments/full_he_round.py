@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import asdict, dataclass
 from math import nan
 from pathlib import Path
@@ -145,7 +146,7 @@ def measure_rounds(name: str, options: argparse.Namespace, samples: int, epochs:
         local_epochs=epochs, batch_size=32, learning_rate=0.01, momentum=0.9, weight_decay=0.0
     )
     trainers = []
-    for part in dirichlet_partition(data.train_labels.numpy(), options.clients, "iid", options.seed):
+    for part in dirichlet_partition(data.train_labels.numpy(), options.clients, math.inf, options.seed):
         own = part[:samples]
         trainers.append(LocalTrainer(model, data.train_features[own], data.train_labels[own], training))
     run = EmbeddedFederation(method, initial, trainers, options.seed)

@@ -28,7 +28,7 @@ from papers.table_file import TABLES, PaperTable, Row, load_table
 from papers.verdicts import cells_of
 from shieldfl.errors import DataError, ParameterError, ShieldError
 from shieldfl.lab.simulation import DATASETS
-from shieldfl.lab.simulation.data import is_whole, load_dataset
+from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.quantities import seconds_text
 
 SMALL_SECONDS = 900.0
@@ -55,7 +55,11 @@ def absent(name: str) -> str:
         dataset = load_dataset(name)
     except DataError:
         return f"data absent: {name}"
-    return "" if is_whole(dataset) else f"data absent: {name} as a whole, of which there is a subset"
+    return (
+        ""
+        if "subset" not in dataset.description
+        else f"data absent: {name} as a whole, of which there is a subset"
+    )
 
 
 def chosen(tables: Sequence[PaperTable], only: Sequence[str] | None, small: bool) -> list[PaperTable]:

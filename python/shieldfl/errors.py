@@ -34,7 +34,7 @@ class ShieldError(Exception):
 
     ended: Any = None
     """What a run of methods had finished when this ended it: a
-    :class:`shieldfl.lab.simulation.run_result.EndedRuns`; None where nothing was, and elsewhere."""
+    :class:`shieldfl.lab.simulation.results.EndedRuns`; None where nothing was, and elsewhere."""
 
 
 class ParameterError(ShieldError, ValueError):

@@ -72,45 +72,14 @@ _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\
 
 
 def about(
-    meaning: str,
-    *,
-    symbol: str = "",
-    key: str = "",
-    units: Mapping[str, float] | None = None,
-    words: Mapping[str, float] | None = None,
-    choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (),
-    options: tuple[str, ...] = (),
-    metavar: str = "",
-    panel: str = "",
-    beside_file: bool = False,
+    meaning: str, *, choices: tuple[str, ...] | Callable[[], tuple[str, ...]] = (), **facts: Any
 ) -> Meta:
-    """Return what goes with a setting's range.
+    """Return what goes with a setting's range: what it is, and attributes of :class:`Setting` by their names.
 
-    Parameters
-    ----------
-    meaning : what it is, as help, error texts and documentation say it.
-    symbol : what the paper calls it.
-    key : its name in files, where that is not the field's.
-    units : what files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit.
-    words : what stands for a number, such as ``"iid"`` for an infinite one, which is else refused.
-    choices : the texts that it may be, or what returns them, where a registry has them; else a ``Literal`` says it.
-    options : its names on the command line; by default the field's.
-    metavar : what the command line's help calls a text that is no name, such as ``FILE``.
-    panel : under which the command line's help lists it.
-    beside_file : whether it may be given beside an experiment file, since it says where and how that is run.
+    ``choices`` are the texts that it may be, or what returns them, where no ``Literal`` says it.
     """
-    more = {
-        "symbol": symbol,
-        "key": key,
-        "units": units,
-        "words": words,
-        "offered": choices,
-        "options": options,
-        "metavar": metavar,
-        "panel": panel,
-        "beside_file": beside_file,
-    }
-    return Meta(description=meaning, extra={name: value for name, value in more.items() if value})
+    facts["offered"] = choices
+    return Meta(description=meaning, extra={name: value for name, value in facts.items() if value})
 
 
 @dataclass(frozen=True)
@@ -123,15 +92,23 @@ class Setting:
     default: Any
     """``dataclasses.MISSING`` where it has none."""
     meaning: str = ""
+    """What it is, as help, error texts and documentation say it."""
     symbol: str = ""
+    """What the paper calls it."""
     key: str = ""
+    """Its name in files, where that is not the field's."""
     units: Mapping[str, float] | None = None
+    """What files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit."""
     words: Mapping[str, float] | None = None
+    """What stands for a number, such as ``"iid"`` for an infinite one, which is else refused."""
     offered: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     options: tuple[str, ...] = ()
+    """Its names on the command line; by default the field's."""
     metavar: str = ""
+    """What the command line's help calls a text that is no name, such as ``FILE``."""
     panel: str = ""
     beside_file: bool = False
+    """Whether it may be given beside an experiment file, since it says where and how that is run."""
 
     @property
     def title(self) -> str:
@@ -159,9 +136,7 @@ class Setting:
         """What files and the command line may say: None is what they leave out."""
         kind = self.kind
         if isinstance(kind, inspect.UnionType):
-            kind = inspect.UnionType(
-                tuple(one for one in kind.types if not isinstance(one, inspect.NoneType))
-            )
+            kind = inspect.UnionType(tuple(one for one in kind.types if one != inspect.NoneType()))
         return self._allowed(kind)
 
     def _allowed(self, kind: inspect.Type) -> str:
@@ -170,10 +145,7 @@ class Setting:
         return " or ".join((_allowed(kind, self.choices), *(f'"{word}"' for word in self.words or ())))
 
     def fit(self, value: Any) -> Any:
-        """Return a value in the declared type: whole numbers become floats, lists tuples.
-
-        Raises ParameterError, which names the setting, what it may be, and what was given.
-        """
+        """Return a value in the declared type: whole numbers become floats, lists tuples. Raises ParameterError."""
         return self._fit(value, value, "", self.allowed)
 
     def _fit(self, value: Any, given: Any, where: str, allowed: str) -> Any:
@@ -192,10 +164,7 @@ class Setting:
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
-        """Return what a file writes, in the declared type; a single value may stand for a list of one.
-
-        Raises ParameterError as :meth:`fit`, which does not speak of None.
-        """
+        """Return what a file writes, in the declared type; one value may stand for a list."""
         if isinstance(value, str) and value.lower() in (self.words or {}):
             return (self.words or {})[value.lower()]
         if self.units is None:
@@ -211,11 +180,9 @@ class Setting:
         return self._fit(float(match[1]) * self.units[match[2]], value, where, self.allowed_in_text)
 
     def read_text(self, text: str, where: str = "") -> Any:
-        """Return what the command line says, in the declared type: as TOML writes it, bare, or with commas between.
+        """Return what the command line says: as TOML writes it, bare, or with commas between. Raises ParameterError.
 
         A whole number may be written as 1e6 or 2.5e7.
-
-        Raises ParameterError as :meth:`read`.
         """
         readings: tuple[Callable[[], Any], ...] = (
             lambda: tomllib.loads(f"value = {text}")["value"],
@@ -266,24 +233,34 @@ settings_of: Callable[[type], Mapping[str, Setting]] = cache(_settings_of)
 """Return the settings that a dataclass states, by their names in files."""
 
 
+_struct_of: Callable[[type], type[msgspec.Struct]] = cache(
+    lambda kind: msgspec.defstruct("", [(one.name, one.declared) for one in settings_of(kind).values()])
+)
+"""Return what msgspec decodes a settings class by, all fields at once."""
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What settings derive from: every field has the type and range that its annotation states.
+    """What settings derive from: every field has the type and range that its annotation states, or ParameterError.
 
-    Raises ParameterError for a value out of range. Rules between several fields are a class's own, in its
-    ``__post_init__``, after this one.
+    Rules between several fields are a class's own, in its ``__post_init__``, after this one.
     """
 
     def __post_init__(self) -> None:
+        try:
+            fitted: Any = msgspec.convert(vars(self), _struct_of(type(self)))
+        except msgspec.ValidationError:
+            fitted = None
         for setting in settings_of(type(self)).values():
-            object.__setattr__(self, setting.name, setting.fit(getattr(self, setting.name)))
+            value = getattr(fitted, setting.name, None)
+            odd = type(value) is tuple or (type(value) is float and not math.isfinite(value))
+            if fitted is None or odd or setting.offered:  # which the decoder alone does not know
+                value = setting.fit(getattr(self, setting.name))
+            object.__setattr__(self, setting.name, value)
 
 
 def plain_settings(settings: Settings | None, kind: type[Settings] | None = None) -> dict[str, Any]:
-    """Return settings as JSON and TOML have them, numbers that are not finite as their words; none for None.
-
-    ``kind`` is a class that theirs derives from, for its settings alone.
-    """
+    """Return settings as JSON and TOML have them, infinite numbers as their words; of ``kind`` alone, if given."""
     entry = {}
     for key, setting in settings_of(kind or type(settings)).items() if settings is not None else ():
         value = getattr(settings, setting.name)
@@ -307,7 +284,6 @@ def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
             noun = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
             words = ", ".join(filter(None, (noun, _bounds(kind))))
         case inspect.StrType(min_length=least):
-            # An empty text stands for what nobody chose.
             named = ", ".join(filter(None, choices))
             words = f"one of {named}" if named else "a text that is not empty" if least else "a text"
         case inspect.BoolType():
@@ -320,9 +296,10 @@ def _allowed(kind: inspect.Type, choices: tuple[str, ...] = ()) -> str:
 
 
 def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
-    stated = [("above", kind.gt), ("at least", kind.ge), ("below", kind.lt), ("at most", kind.le)]
+    most = ("at most", kind.le)
     if isinstance(kind, inspect.IntType) and kind.le is not None and _power_of_two(kind.le + 1):
-        stated[2:] = [("below", kind.le + 1)]
+        most = ("below", kind.le + 1)
+    stated = [("above", kind.gt), ("at least", kind.ge), ("below", kind.lt), most]
     return " and ".join(
         f"{words} {_power_of_two(bound) or f'{bound:g}'}" for words, bound in stated if bound is not None
     )
@@ -375,12 +352,8 @@ def parse_toml(text: str, sections: tuple[str, ...], where: str) -> dict[str, An
     """Return a file's sections. Raises ParameterError for text that is not TOML, and for unknown sections."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ParameterError(f"{where} is not valid TOML: {error}") from None
-    except RecursionError:
-        raise ParameterError(f"{where} has brackets in brackets, too many to read") from None
-    except ValueError:  # of int()
-        raise ParameterError(f"{where} has a whole number with too many digits to read") from None
+    except (ValueError, RecursionError) as error:  # also of int(), for too many digits
+        raise ParameterError(f"{where} is not valid TOML, or too much to read: {error}") from None
     refuse_unknown(document, sections, where)
     return document
 
@@ -396,16 +369,13 @@ def table_of(document: Mapping[str, Any], name: str, where: str = "") -> Mapping
 def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return the tables of an array, maybe none. Raises ParameterError for anything else."""
     tables = document.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ParameterError(f"{name} must be a list of tables: write [[{name}]], with two brackets")
-    return tables
+    if isinstance(tables, list) and all(isinstance(table, dict) for table in tables):
+        return tables
+    raise ParameterError(f"{name} must be a list of tables: write [[{name}]], with two brackets")
 
 
 def read_settings(kind: type[S], table: Mapping[str, Any], where: str) -> S:
-    """Return what a table states, by the names that settings have in files.
-
-    Raises ParameterError that begins with ``where``: for unknown keys, missing ones, and what the class refuses.
-    """
+    """Return what a table states, by the names that settings have in files. Raises ParameterError after ``where``."""
     known = settings_of(kind)
     refuse_unknown(table, known, where)
     for key, setting in known.items():
@@ -419,7 +389,7 @@ def read_settings(kind: type[S], table: Mapping[str, Any], where: str) -> S:
 
 
 def refuse_unknown(table: Mapping[str, Any], known: Any, where: str) -> None:
-    """Raise ParameterError, which begins with ``where``, for a table with other keys than the known ones."""
+    """Raise ParameterError for a table with other keys than the known ones."""
     for key in table:
         if key not in known:
             raise ParameterError(f"{where} has the unknown key {key!r}: use {', '.join(known)}")

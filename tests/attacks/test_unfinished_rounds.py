@@ -17,7 +17,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.lab.report.run_summary import summarise
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.lab.simulation.results import RunInterrupted
 from shieldfl.learning.local_update import LocalUpdate
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of

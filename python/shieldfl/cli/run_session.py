@@ -33,8 +33,7 @@ from shieldfl.lab.simulation import runner
 from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import ComparedFigure, PaperFigure, compare_figures
-from shieldfl.lab.simulation.results import RoundRecord
-from shieldfl.lab.simulation.run_result import EndedRuns, RunInterrupted, RunResult
+from shieldfl.lab.simulation.results import EndedRuns, RoundRecord, RunInterrupted, RunResult
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.quantities import metric_text

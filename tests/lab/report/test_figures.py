@@ -14,7 +14,7 @@ from shieldfl.lab.report.figures import (
     WIDE,
     inline_svg,
     new_figure,
-    render_pdf,
+    render,
     render_svg,
     write_figure,
 )
@@ -31,7 +31,7 @@ def figure():
 
 def test_files_repeat_exactly_and_keep_their_text(tmp_path):
     assert render_svg(figure()) == render_svg(figure())
-    assert render_pdf(figure()) == render_pdf(figure())
+    assert render(figure(), "pdf") == render(figure(), "pdf")
     names = {path.name for path in write_figure(figure(), tmp_path / "plot")}
     assert names == {"plot.svg", "plot.pdf", "plot.png"} == {path.name for path in tmp_path.iterdir()}
     texts = [

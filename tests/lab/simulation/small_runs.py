@@ -13,21 +13,13 @@ import torch
 from shieldfl.lab.simulation import partition, runner
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset
-from shieldfl.lab.simulation.results import RoundRecord
-from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.lab.simulation.results import RoundRecord, RunResult
 from shieldfl.lab.simulation.runner import run_seeds
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
 from shieldfl.rounds.account import Account
 
-__all__ = [
-    "SMALL",
-    "CutOffError",
-    "cut_after",
-    "fewer_samples",
-    "quick_synthetic_data",
-    "run_methods",
-]
+__all__ = ["SMALL", "CutOffError", "cut_after", "fewer_samples", "quick_synthetic_data", "run_methods"]
 
 
 def charged_draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -35,19 +35,6 @@ def test_every_method_trains_there(method):
         assert there[-1]["accuracy"] == pytest.approx(here[-1]["accuracy"], abs=0.1)
 
 
-@pytest.mark.parametrize("sensitivity", ["full-batch", "batch", "per-sample"])
-def test_scores_and_batch_normalisation_are_there(sensitivity):
-    settings = {"selective-shield": {"noise_multiplier": 0.0, "sensitivity": sensitivity}}
-    with fewer_samples(coarse=True):
-        here, there = (
-            sf.run(
-                "digits", "selective-shield", model="simple-cnn", settings=settings, device=device, **SMALL
-            ).records()
-            for device in ("cpu", ON)
-        )
-    assert there[0]["loss"] == pytest.approx(here[0]["loss"], rel=1e-2)
-
-
 def test_a_run_goes_on_there_from_a_checkpoint(tmp_path):
     with fewer_samples(coarse=True):
         whole = sf.run("digits", "full-he", model="small-mlp", device=ON, **SMALL).records()

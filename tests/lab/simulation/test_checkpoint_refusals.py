@@ -57,7 +57,6 @@ def test_nothing_is_gone_on_from_where_nothing_is(tmp_path):
     ("changes", "methods", "settings", "words"),
     [
         ({"seed": 1}, ["full-he"], {}, "differs in seed"),
-        ({"alpha": 1.0, "learning_rate": 0.1}, ["full-he"], {}, "differs in .*learning_rate.*, alpha"),
         ({"rounds": 3}, ["full-he"], {}, "differs in rounds, the settings of full-he"),
         ({}, ["full-he", "fedavg"], {}, "differs in method, the settings of fedavg"),
         ({}, ["full-he"], {"value_bits": 25}, "differs in the settings of full-he: a run goes on with what"),
@@ -84,7 +83,7 @@ def test_a_checkpoint_is_of_the_same_data(begun, monkeypatch):
 def test_a_checkpoint_of_another_version_is_refused(begun):
     folder = RunFolder(Path(begun.checkpoint))
     message = folder.read()
-    progress = msgspec.msgpack.decode(message["progress"]) | {"format": "shieldfl run checkpoint 2"}
+    progress = msgspec.msgpack.decode(message["progress"]) | {"format": "shieldfl run checkpoint 1"}
     folder.write(Message({**message, "progress": msgspec.msgpack.encode(progress)}))
     with pytest.raises(WireFormatError, match="another version of shieldfl: go on with that one"):
         run_methods(replace(begun, resume=True), ["full-he"])
@@ -115,8 +114,10 @@ def test_synthetic_data_that_were_altered_are_refused(tmp_path):
 def test_a_checkpoint_is_its_owners_alone(begun):
     folder = Path(begun.checkpoint)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.name for path in folder.iterdir()} == {"key", "checkpoint"}
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "key": 0o600,
+        "checkpoint": 0o600,
+    }
 
 
 def test_what_a_killed_process_had_not_written_to_its_end_is_deleted(begun):

@@ -50,17 +50,6 @@ def test_a_model_of_the_round_before_is_not_measured_again_and_older_ones_are(ev
     assert measured == [1.0, 2.0, 3.0, 1.0]
 
 
-def test_a_model_that_is_changed_in_its_place_is_another_one(evaluation):
-    changing = point(1.0)
-    assert evaluation.means([changing]) == [{"first": 1.0}]
-    changing.parameters[0] = 5.0
-    assert evaluation.means([changing]) == [{"first": 5.0}]
-
-
-def test_of_no_models_there_are_no_figures(evaluation):
-    assert evaluation.means([], [point(1.0)]) == [{}, {"first": 1.0}]
-
-
 def test_matched_accuracy_weighs_classes_by_each_clients_own_share():
     # Outputs are the features themselves, so the first feature of the larger value is the class that is said.
     model = torch.nn.Linear(2, 2, bias=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shieldfl.errors import DataError, ParameterError
+from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.papers import FIGURES, Experiment, PaperFigure, load_experiment, parse_experiment
 from shieldfl.methods.discovery import BUILT_IN
@@ -71,44 +71,25 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
     ("text", "words"),
     [
         ("methods = ", "not valid TOML"),
-        ("", "lacks methods"),
-        ('methods = "fedavg"', "lacks methods"),
         ("methods = []", "lacks methods"),
         ('methods = ["fedavgg"]', "'fedavgg'.*fedavg, selective-shield"),
-        ("methods = [1]", "unknown method 1"),
         ('methods = ["fedavg", "fedavg"]', "twice"),
         (LEAST + "epochs = 3", "unknown key 'epochs'"),
-        (LEAST + "title = 3", "title"),
         (LEAST + "run = 3", r"write \[run\]"),
         (LEAST + "[run]\nepochs = 3", r"\[run\] has the unknown key 'epochs'.*local_epochs"),
         (LEAST + '[run]\nclients = "many"', r"\[run\] clients must be a whole number, .*, not 'many'"),
-        (LEAST + "[run]\nclients = true", r"\[run\] clients must be a whole number, .*, not True"),
-        (LEAST + "[run]\nclients = 2.0", r"\[run\] clients"),
-        (
-            LEAST + "[run]\nclients = 0",
-            r"\[run\] clients must be a whole number, at least 1 and below 2.31, not 0",
-        ),
-        (LEAST + '[run]\nalpha = "even"', r"\[run\] alpha"),
         (LEAST + "[run]\nmodel = 3", r"\[run\] model must be one of linear, .*, tiny-vit, not 3"),
         (LEAST + "[settings]\nfull-he = 3", r"write \[settings.full-he\]"),
-        (LEAST + "settings = 3", r"write \[settings\]"),
         (LEAST + "[settings.fedavg]\nx = 3", r"\[settings.fedavg\] fedavg has no settings"),
         (LEAST + "[settings.full-he]\nkey = 3", r"\[settings.full-he\] full-he has no setting 'key'"),
-        (LEAST + "[settings.fedml-he]\nratio = 2.0", r"\[settings.fedml-he\] fedml-he.ratio \(p\) must be"),
         (LEAST + "[paper]\nvalue = 3", "two brackets"),
-        (LEAST + "paper = [3]", "two brackets"),
         (LEAST + PAPER + "page = 3", r"\[\[paper\]\] 1 has the unknown key 'page'"),
         (LEAST + PAPER + PAPER.replace('source = "a table"', ""), r"\[\[paper\]\] 2 lacks source"),
         (LEAST + PAPER.replace("fedavg", "full-he"), "'full-he', which methods does not name"),
         (LEAST + PAPER + 'against = "full-he"', "'full-he', which methods does not name"),
-        (LEAST + PAPER + "note = 3", "note"),
         (LEAST + PAPER.replace("accuracy", "speed"), "figure must be one of accuracy, .* not 'speed'"),
         (
             LEAST + PAPER.replace("0.5", '"half"'),
-            "value must be a list of 1 to 2 of which each is a number, not",
-        ),
-        (
-            LEAST + PAPER.replace("0.5", "true"),
             "value must be a list of 1 to 2 of which each is a number, not",
         ),
         (
@@ -123,14 +104,6 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
 def test_what_a_file_may_not_say(text, words):
     with pytest.raises(ParameterError, match=words):
         parse_experiment(text)
-
-
-def test_a_file_that_is_not_there_or_no_text(tmp_path):
-    with pytest.raises(DataError, match=r"nothing\.toml cannot be read"):
-        load_experiment(tmp_path / "nothing.toml")
-    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"bytes\.toml is UTF-16, or no text"):
-        load_experiment(tmp_path / "bytes.toml")
 
 
 def test_a_wrong_file_is_named(tmp_path):
@@ -148,8 +121,6 @@ def test_the_files_of_the_project_name_what_exists(path):
         assert figure.figure in FIGURES
 
 
-def test_there_are_files_of_every_kind():
-    stems = {path.stem for path in FILES}
-    assert {"all-methods-mnist", "all-methods-cifar10"} <= stems
+def test_there_are_files_of_every_method():
     for name in ("all-methods-mnist", "all-methods-cifar10"):
         assert set(load_experiment(FOLDER / f"{name}.toml").methods) == set(BUILT_IN), name

@@ -10,7 +10,7 @@ from torch import nn
 import shieldfl as sf
 from lab.simulation.test_own_run import QUICK, regression
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.lab.simulation.results import RunInterrupted
 
 
 def test_an_error_keeps_what_ended_and_says_where(tmp_path):

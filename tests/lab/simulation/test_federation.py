@@ -12,7 +12,7 @@ from lab.simulation.small_runs import run_methods
 from methods.method_conformance import initial_model
 from methods.small_plan import small_plan
 from methods.variants import LAYER_OFFSETS, PARAMETERS, every_variant, labelled
-from shieldfl.errors import ParameterError, RangeError
+from shieldfl.errors import RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
@@ -212,17 +212,3 @@ def test_clients_in_no_cluster_do_not_count_in_the_accuracy():
     plain, clustered = run_methods(config, ["fedavg", "sense-crypt"], settings).methods
     assert plain.rounds[0].participants < 4
     assert clustered.rounds[0].accuracy == pytest.approx(plain.rounds[0].accuracy, abs=0.02)
-
-
-def test_selective_shield_says_that_it_does_not_weigh():
-    config = RunConfig(clients=3, rounds=1, local_epochs=1, model="linear", threads=1, weighting="samples")
-    method = run_methods(config, ["selective-shield"]).methods[0]
-    assert any("weighs all clients alike" in note for note in method.notes)
-
-
-@pytest.mark.parametrize(
-    "bad", [{"dropout": -0.1}, {"dropout": 1.0}, {"dropout": math.nan}, {"weighting": "size"}]
-)
-def test_settings_of_leaving_and_weighing(bad):
-    with pytest.raises(ParameterError, match=next(iter(bad))):
-        RunConfig(**bad)

@@ -16,10 +16,11 @@ from shieldfl.lab.simulation.data import load_dataset
 QUICK = {"clients": 4, "rounds": 1, "local_epochs": 1, "model": "linear"}
 
 
-def loaded(state):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+def accuracy_of(state):
+    model, digits = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), load_dataset("digits")
     model.load_state_dict(dict(zip(model.state_dict(), state.values(), strict=True)))
-    return model
+    said = model(digits.test_features).argmax(dim=1)
+    return float((said == digits.test_labels).double().mean())
 
 
 def test_a_single_cluster_is_everybodys_model():
@@ -30,10 +31,8 @@ def test_a_single_cluster_is_everybodys_model():
         result.state_dict("sense-crypt", client=np.int64(3)),
     ):
         assert all(torch.equal(one, same[name]) for name, one in state.items())
-    digits = load_dataset("digits")
-    said = loaded(state)(digits.test_features).argmax(dim=1)
-    accuracy = float((said == digits.test_labels).double().mean())
-    assert result.figure("sense-crypt", "accuracy").mean == pytest.approx(accuracy)
+    accuracy = result.figure("sense-crypt", "accuracy").mean
+    assert accuracy == pytest.approx(accuracy_of(state))
     with pytest.raises(ParameterError, match=r"no cluster 1: choose from 0$"):
         result.state_dict("sense-crypt", cluster=1)
 
@@ -61,13 +60,9 @@ def test_several_clusters_are_told_apart_by_number_or_client():
 def test_a_clients_merged_model_keeps_its_own_values():
     settings = {"selective-shield": {"threshold": 0.2}}
     result = sf.run("digits", "selective-shield", settings=settings, **QUICK)
-    accuracies = []
-    digits = load_dataset("digits")
     states = [result.state_dict("selective-shield", client=client) for client in range(4)]
-    for state in states:
-        said = loaded(state)(digits.test_features).argmax(dim=1)
-        accuracies.append(float((said == digits.test_labels).double().mean()))
-    assert np.mean(accuracies) == pytest.approx(result.runs[0].methods[0].last.personalised_accuracy)
+    accuracy = np.mean([accuracy_of(state) for state in states])
+    assert accuracy == pytest.approx(result.runs[0].methods[0].last.personalised_accuracy)
     of_all = result.state_dict("selective-shield")
     assert any(not torch.equal(of_all[name], states[0][name]) for name in of_all)
 

@@ -15,9 +15,8 @@ from torch import nn
 import shieldfl as sf
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.lab.simulation.compared_runs import Spread
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.lab.simulation.results import RunInterrupted
 from small_pictures import one_picture
 
 QUICK = {"clients": 3, "rounds": 2, "local_epochs": 1}
@@ -129,41 +128,43 @@ REFUSED = {
     "scores by label of another loss": (
         lambda: regression(model=lambda: nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))),
         "fedml-he",
-        {},
         "defined for the cross-entropy",
     ),
-    "a GRU, sample by sample": (words, "fedml-he", {}, "cannot be differentiated for each sample"),
-    "synthetic data without a range": (regression, "alt-fl-si-he", {}, "synthetic data are not made of"),
+    "a GRU, sample by sample": (words, "fedml-he", "cannot be differentiated for each sample"),
+    "synthetic data without a range": (regression, "alt-fl-si-he", "synthetic data are not made of"),
     "DP-SGD by one's own optimizer": (
         lambda: words(model=lambda: nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 3))),
         "dp-sgd",
-        {},
         "trains by DP-SGD",
     ),
-    "DP-SGD by one's own function": (
-        lambda: regression(train=lambda *given: 0.0),
-        "dp-sgd",
-        {},
-        "trains by DP-SGD",
-    ),
+    "DP-SGD by one's own function": (lambda: regression(train=lambda *_: 0.0), "dp-sgd", "trains by DP-SGD"),
     "scores by each step": (
-        lambda: regression(train=lambda *given: 0.0),
+        lambda: regression(train=lambda *_: 0.0),
         "selective-shield",
-        {"selective-shield": {"sensitivity": "batch"}},
         "choose another kind of scores",
+    ),
+    "a loss of many numbers": (
+        lambda: regression(loss=nn.MSELoss(reduction="none")),
+        "full-he",
+        "must return one number",
     ),
     "a metric of many numbers": (
         lambda: regression(metrics={"errors": lambda outputs, targets: outputs - targets}),
         "fedavg",
-        {},
         "'errors' must return one number",
+    ),
+    "a function without a loss": (
+        lambda: regression(train=lambda *_: None),
+        "fedavg",
+        "must return its mean loss",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_method_cannot_do_with_a_task_is_said(case):
-    make, method, settings, said = REFUSED[case]
+    make, method, said = REFUSED[case]
+    settings = {method: {"sensitivity": "batch"}} if method == "selective-shield" else {}
     with pytest.raises(ParameterError, match=said):
         sf.run(make(), method, settings=settings, **QUICK)
 
@@ -201,18 +202,19 @@ def test_seeds_give_means_deviations_and_differences_seed_by_seed():
     assert spread.mean == pytest.approx(values.mean())
     assert spread.deviation == pytest.approx(abs(values[0] - values[1]) / np.sqrt(2))
     np.testing.assert_array_equal(
-        result.difference("full-he", "fedavg", "mse").values,
-        result.figure("full-he", "mse").values - values,
+        result.difference("full-he", "fedavg", "mse").values, result.figure("full-he", "mse").values - values
     )
     assert " ± " in result.table()
     assert "seeds 3, 1" in result.table()
     assert np.isnan(singles[0].figure("fedavg", "mse").deviation)
 
 
-def test_repeats_have_a_mean_without_the_least_and_the_largest():
-    assert Spread(np.array([0.2, 0.9, 0.4, 0.1, 0.6])).mean_without_extremes == pytest.approx(0.4)
-    with pytest.raises(ParameterError, match="three seeds"):
-        Spread(np.array([0.2, 0.9])).mean_without_extremes  # noqa: B018
+def test_the_printed_result_has_each_note_of_all_seeds_once_and_tells_of_rounds_that_changed_nothing():
+    still = regression(train=lambda model, *_: 0.0)
+    shown = str(sf.run(still, ["fedavg", "dp-fedavg"], seeds=(0, 1), weighting="samples", **QUICK))
+    assert "fedavg: 2 of 2 rounds changed nothing: every client has the model" in shown
+    (note,) = [line for line in shown.splitlines() if "weighs all clients alike" in line]
+    assert note.startswith("dp-fedavg: ")
 
 
 def test_clients_in_groups_of_classes_are_measured_on_their_own_labels():
@@ -224,19 +226,8 @@ def test_clients_in_groups_of_classes_are_measured_on_their_own_labels():
     # One model for all, and digits' classes are nearly alike in number: halves of it average to the whole.
     assert record.matched_accuracy == pytest.approx(record.accuracy, abs=0.02)
     assert result.figure("fedavg", "matched_accuracy").mean == record.matched_accuracy
-    features, targets = torch.rand(40, 3), torch.rand(40, 1)
     with pytest.raises(ParameterError, match="classes_per_client"):
-        sf.run(
-            sf.Task(
-                model=lambda: nn.Linear(3, 1),
-                train_data=(features, targets),
-                test_data=(features, targets),
-                loss=nn.MSELoss(),
-            ),
-            "fedavg",
-            classes_per_client=2,
-            clients=4,
-        )
+        sf.run(regression(), "fedavg", classes_per_client=2, clients=4)
 
 
 def test_a_data_set_by_name_is_the_run_that_the_command_makes():
@@ -269,14 +260,14 @@ def test_what_came_out_can_be_written_and_read(tmp_path, monkeypatch):
     page = (tmp_path / "results/seed-1/index.html").read_text()
     assert "mse, global model" in page
     assert f"{told[-1][2].measured('mse'):.4g}" in page
-    assert set(result.figures()) == {"accuracy", "zones", "stages", "bytes"}
+    assert set(result.figures()) == {"accuracy", "zones", "stages"}
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda rows: ("frame", rows)))
     assert result.to_frame() == ("frame", result.records())
 
 
 def test_figures_and_methods_that_there_are_not_are_named():
     result = sf.run(regression(), "full-he", **QUICK)
-    with pytest.raises(ParameterError, match="no figure 'accuracy': choose from mse, mae, bytes_up"):
+    with pytest.raises(ParameterError, match="no figure 'accuracy': choose from mse, mae, best_accuracy"):
         result.figure("full-he", "accuracy")
     with pytest.raises(ParameterError, match="no method 'fedavg' in this run: full-he"):
         result.figure("fedavg", "mse")
@@ -302,14 +293,6 @@ def test_arguments_that_do_not_fit_are_refused(arguments, words):
         sf.run(regression(), **(QUICK | arguments))
     with pytest.raises(ParameterError, match="as task and 'mnist' as dataset"):
         sf.run("digits", dataset="mnist")
-
-
-def test_there_are_as_many_clients_as_parts():
-    features, targets = (one[:60] for one in regression().train_data)
-    parts = [(features[start::4], targets[start::4]) for start in range(4)]
-    result = sf.run(regression(train_data=parts), "full-he", rounds=1)
-    assert result.runs[0].config["clients"] == 4
-    assert result.runs[0].config["alpha"] is None
 
 
 def stops_at(method, number):

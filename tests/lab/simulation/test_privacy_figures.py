@@ -13,7 +13,7 @@ import torch
 from lab.simulation.small_runs import fewer_samples, quick_synthetic_data, run_methods
 from shieldfl.lab.report.run_summary import summarise
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.lab.simulation.results import RunResult
 from shieldfl.lab.simulation.training_device import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.methods.discovery import BUILT_IN, method_class
@@ -201,6 +201,18 @@ class Counting:
         return values
 
 
+def with_buffer():
+    model = torch.nn.Linear(4, 2)
+    model.register_buffer("mean", torch.zeros(2))
+    return model
+
+
+def hooked(hook):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    hook(model[0])
+    return model
+
+
 @pytest.mark.parametrize(
     ("model", "vectors", "parameters"),
     [
@@ -210,46 +222,15 @@ class Counting:
         (torch.nn.TransformerEncoderLayer(4, 2, activation=torch.relu), True, True),
         (torch.nn.TransformerEncoderLayer(4, 2, activation=Counting()), False, False),
         (torch.nn.BatchNorm1d(4), False, False),
+        (with_buffer(), True, False),
         (type("Own", (torch.nn.Linear,), {"__module__": "users"})(4, 2), False, False),
-    ],
-    ids=[
-        "layers",
-        "recurrent",
-        "transformer",
-        "torch's function",
-        "own function",
-        "batch normalisation",
-        "own layer",
+        (hooked(lambda layer: layer.register_forward_hook(lambda layer, came, went: went)), False, False),
+        (hooked(lambda layer: layer.weight.register_hook(lambda gradient: gradient)), False, False),
+        (hooked(lambda layer: layer.weight.register_post_accumulate_grad_hook(print)), False, False),
     ],
 )
 def test_a_model_that_may_keep_something_of_its_own_is_known(model, vectors, parameters):
     """Then there is no figure for who sees no participation, and clients train in one process."""
-    objective = Objective()
-    assert (leaves_vectors_alone(model, objective), leaves_parameters_alone(model, objective)) == (
-        vectors,
-        parameters,
-    )
-
-
-@pytest.mark.parametrize(
-    "alter",
-    [
-        lambda model: model[0].register_forward_hook(lambda layer, came, went: went),
-        lambda model: model[0].weight.register_hook(lambda gradient: gradient),
-        lambda model: model[0].weight.register_post_accumulate_grad_hook(lambda parameter: None),
-    ],
-    ids=["forward", "gradient", "accumulated gradient"],
-)
-def test_a_hook_may_keep_something(alter):
-    model = torch.nn.Sequential(torch.nn.Linear(4, 2))
-    assert leaves_vectors_alone(model, Objective())
+    assert leaves_vectors_alone(model, Objective()) == vectors
+    assert leaves_parameters_alone(model, Objective()) == parameters
     assert not leaves_vectors_alone(model, Objective(loss=torch.nn.functional.cross_entropy))
-    alter(model)
-    assert not leaves_vectors_alone(model, Objective())
-
-
-def test_float_buffers_travel_and_are_something_that_is_left():
-    model = torch.nn.Linear(4, 2)
-    model.register_buffer("mean", torch.zeros(2))
-    assert leaves_vectors_alone(model, Objective())
-    assert not leaves_parameters_alone(model, Objective())

@@ -20,7 +20,6 @@ from shieldfl.errors import PolicyError
 from shieldfl.lab.simulation import method_run, partition
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.run_result import RunInterrupted
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.methods.settings import MethodSettings
 
@@ -33,39 +32,22 @@ REPEATABLE = {
     "fedavg, who takes part is drawn": ("fedavg", {}, {"sample_rate": 0.7, "min_clients": 1}),
     "fedavg, clients leave": ("fedavg", {}, {"dropout": 0.5, "weighting": "samples", "rounds": 6}),
     "full-he, clients open": ("full-he", {}, {"opener": "clients"}),
-    "full-he, clients open, clients leave": ("full-he", {}, {"dropout": 0.4, "rounds": 6}),
     # Client 0 is not in the last round.
     "full-he, clients open, who takes part is drawn": ("full-he", {}, {"sample_rate": 0.6, "seed": 6}),
     "full-he, the authority opens": ("full-he", {}, {"opener": "authority"}),
     "full-he, the aggregator opens": ("full-he", {}, {"opener": "aggregator"}),
     "full-he, Paillier": ("full-he", PAILLIER, {}),
-    "full-he, pads": ("full-he", {"encryption": "pads"}, {}),
     "selective-shield, clear": ("selective-shield", SHIELD, {}),
     "selective-shield, encrypted": ("selective-shield", {**SHIELD, "negotiation": "encrypted"}, {}),
-    "selective-shield, the aggregator opens": ("selective-shield", SHIELD, {"opener": "aggregator"}),
     "sense-crypt": ("sense-crypt", {"key_bits": 2048}, {}),
-    "sense-crypt, kahe": ("sense-crypt", {"encryption": "kahe"}, {}),
     "dict-pfl": ("dict-pfl", {"patience_rounds": 1}, {"model": "mlp"}),
-    "dict-pfl, the authority opens": ("dict-pfl", {}, {"opener": "authority", "model": "mlp"}),
-    "fedml-he": ("fedml-he", {}, {}),
-    "mask-crypt": ("mask-crypt", {}, {}),
-    "batch-crypt": ("batch-crypt", {"key_bits": 2048}, {}),
-    "top-2": ("top-2", {}, {}),
 }
 # What is drawn from the operating system is never the same twice: noise, and that of CKKS.
 NOISED = {
     "alt-fl-pi": ("alt-fl-pi", {}, {}),
-    "alt-fl-mp": ("alt-fl-mp", {}, {}),
-    "dp-sgd": ("dp-sgd", {}, {}),
     "dp-fedavg": ("dp-fedavg", {"target_epsilon": 8.0}, {"sample_rate": 0.7, "min_clients": 2}),
     "ddp-fedavg": ("ddp-fedavg", {"target_epsilon": 8.0}, {"sample_rate": 0.7, "min_clients": 2}),
     "full-he, CKKS": ("full-he", {"encryption": "ckks"}, {}),
-}
-# Of a kind with others.
-SLOW = {
-    *("full-he, clients open, clients leave", "full-he, pads", "selective-shield, the aggregator opens"),
-    *("sense-crypt, kahe", "dict-pfl, the authority opens", "fedml-he", "mask-crypt", "batch-crypt", "top-2"),
-    *("alt-fl-mp", "dp-sgd", "ddp-fedavg"),
 }
 OF_NOISE = ("loss", "accuracy", "personalised_accuracy", "matched_accuracy")
 
@@ -128,21 +110,13 @@ def models(federation):
     return parts
 
 
-def variants(of):
-    """Return the parameters of a test."""
-    return [
-        pytest.param(variant, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
-        for name, variant in of.items()
-    ]
-
-
 @pytest.mark.every_run(
     "sense-crypt",
     "selective-shield, encrypted",
     "full-he, clients open, who takes part is drawn",
     "fedavg, clients leave",
 )
-@pytest.mark.parametrize("variant", variants(REPEATABLE))
+@pytest.mark.parametrize("variant", REPEATABLE.values(), ids=REPEATABLE)
 def test_a_run_in_one_process_for_each_round_is_the_same_run(tmp_path, federations, variant):
     name, settings, config, kept = whole_and_config(variant, tmp_path / "run")
     whole = run_methods(config, [name], settings)
@@ -153,7 +127,7 @@ def test_a_run_in_one_process_for_each_round_is_the_same_run(tmp_path, federatio
     assert figures(gone_on) == figures(whole)
 
 
-@pytest.mark.parametrize("variant", variants(NOISED))
+@pytest.mark.parametrize("variant", NOISED.values(), ids=NOISED)
 def test_what_noise_does_not_change_is_the_same(tmp_path, variant):
     name, settings, config, kept = whole_and_config(variant, tmp_path / "run")
     whole = run_methods(config, [name], settings)
@@ -259,19 +233,3 @@ def test_given_synthetic_data_are_part_of_what_a_run_is(tmp_path):
     assert figures(gone_on) == figures(whole)
     with pytest.raises(PolicyError, match="differs in the synthetic data"):
         run_methods(replace(kept, resume=True), ["alt-fl-si-he"], synthetic=(features + 1.0, labels))
-
-
-def test_ctrl_c_keeps_what_ended_before_the_run_was_gone_on_with(tmp_path):
-    kept = RunConfig(**SMALL, checkpoint=str(tmp_path / "run"))
-    with pytest.raises(CutOffError):
-        run_methods(kept, ["fedavg"], on_round=cut_after(2))
-
-    def stop(name, record):
-        if record.round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(RunInterrupted) as caught:
-        run_methods(replace(kept, resume=True), ["fedavg"], on_round=stop)
-    assert [record.round for record in caught.value.result.methods[0].rounds] == [1, 2, 3]
-    whole = run_methods(replace(kept, checkpoint=None), ["fedavg"])
-    assert figures(run_methods(replace(kept, resume=True), ["fedavg"])) == figures(whole)

@@ -11,10 +11,7 @@ import torch
 
 from lab.simulation.small_runs import quick_synthetic_data, run_methods
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.simulation import method_run
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import load_dataset
-from shieldfl.lab.simulation.partition import synthetic_shares
 from shieldfl.methods.settings import MethodSettings
 
 CONFIG = RunConfig(clients=3, rounds=2, local_epochs=1, model="linear", threads=1)
@@ -32,9 +29,7 @@ def _quick_synthetic_data():
     ("features", "labels", "error"),
     [
         (torch.zeros(30, 1, 9, 8), LABELS, ParameterError),
-        (FEATURES, LABELS[:29], ParameterError),
         (FEATURES, LABELS + 1, DataError),
-        (FEATURES * torch.nan, LABELS, DataError),
         (FEATURES[:2], LABELS[:2], ParameterError),
     ],
 )
@@ -50,19 +45,6 @@ def test_given_data_are_used_and_noted_and_made_data_are_charged():
     assert any("given: they spend no epsilon here" in note for note in given.notes)
     assert 0.0 < made.last.epsilon < 12.0
     assert made.averaging_window == 10
-
-
-def test_made_data_are_images_like_those_of_the_data_set(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        method_run,
-        "synthetic_shares",
-        lambda *arguments: made.append(synthetic_shares(*arguments)) or made[-1],
-    )
-    run_methods(CONFIG, ["alt-fl-si-he"], SETTINGS)
-    lowest, highest = load_dataset("digits").feature_range
-    features = torch.cat([share[0] for share in made[0]])
-    assert bool(((features >= lowest) & (features <= highest)).all())
 
 
 @pytest.fixture
@@ -85,6 +67,9 @@ def test_a_file_in_the_config_is_what_given_samples_are(archive):
 
 def test_data_that_no_round_trains_on_are_refused_before_anything_trains(archive):
     trained = []
+    few = SETTINGS.changed("alt-fl-si-he", {"synthetic_samples": 2})
+    with pytest.raises(ParameterError, match="too few for 3 clients"):
+        run_methods(CONFIG, ["fedavg", "alt-fl-si-he"], few, lambda *done: trained.append(done))
     for methods, settings in (
         (["fedavg", "alt-fl-pi"], SETTINGS),
         (["alt-fl-si-he"], SETTINGS.changed("alt-fl-si-he", {"interleaving_ratio": "1/4"})),
@@ -97,27 +82,6 @@ def test_data_that_no_round_trains_on_are_refused_before_anything_trains(archive
                 lambda *done: trained.append(done),
             )
     assert trained == []
-
-
-def test_a_method_beside_one_that_trains_on_them_may_ignore_them(archive):
-    config = replace(CONFIG, synthetic_data=str(archive))
-    plain, alternating = run_methods(config, ["fedavg", "alt-fl-si-he"], SETTINGS).methods
-    assert not any("synthetic" in note for note in plain.notes)
-    assert any("synthetic" in note for note in alternating.notes)
-
-
-def test_too_few_samples_to_be_made_are_refused_before_anything_trains():
-    changed = SETTINGS.changed("alt-fl-si-he", {"synthetic_samples": 2})
-    trained = []
-    with pytest.raises(ParameterError, match="too few for 3 clients"):
-        run_methods(CONFIG, ["fedavg", "alt-fl-si-he"], changed, lambda *done: trained.append(done))
-    assert trained == []
-
-
-def test_the_window_follows_the_interleaving():
-    changed = SETTINGS.changed("alt-fl-si-he", {"interleaving_ratio": "1/4"})
-    result = run_methods(CONFIG, ["alt-fl-si-he"], changed).methods[0]
-    assert (result.averaging_window, result.converged_in_round) == (8, None)
 
 
 def test_samples_beside_the_own_are_made_charged_and_trained_on():

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from lab.simulation.test_own_run import QUICK, regression, words
+from lab.simulation.test_own_run import QUICK, regression
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.lab.simulation.results import RunInterrupted
 
 
 def pixels(**changes):
@@ -36,24 +36,6 @@ def test_the_accuracy_of_pixels_is_a_share_of_pixels():
     with torch.no_grad():
         right = (model(images).argmax(dim=1) == classes).float().mean()
     assert result.figure("fedavg", "accuracy").mean == pytest.approx(float(right))
-
-
-def test_several_outputs_of_one_sample():
-    features = np.random.default_rng(0).normal(size=(60, 4))
-    labels = (features[:, :3] > 0).astype(np.float32)
-    task = sf.Task(
-        model=lambda: nn.Linear(4, 3),
-        train_data=(features[:40], labels[:40]),
-        test_data=(features[40:], labels[40:]),
-        loss=nn.BCEWithLogitsLoss(),
-        metrics={"hits": lambda outputs, targets: ((outputs > 0) == (targets > 0.5)).float().mean()},
-    )
-    settings = {"dp-sgd": {"delta": 1e-3}}
-    result = sf.run(
-        task, ["full-he", "dp-sgd"], settings=settings, **(QUICK | {"learning_rate": 0.5, "local_epochs": 5})
-    )
-    assert result.figure("full-he", "hits").mean > 0.7
-    assert np.isfinite(result.figure("dp-sgd", "epsilon").mean)
 
 
 def test_under_dp_sgd_no_sample_counts_by_way_of_another(monkeypatch):
@@ -124,43 +106,6 @@ def test_a_function_finds_nothing_of_another_client_on_its_module():
     assert set(found) == {(None, True, True)}
 
 
-def words_by_layers():
-    return words(model=lambda: nn.Sequential(nn.Embedding(20, 3), nn.Flatten(), nn.Linear(15, 3)))
-
-
-@pytest.mark.parametrize("given", [None, "much", torch.zeros(2)])
-def test_a_function_returns_a_number(given):
-    with pytest.raises(ParameterError, match="must return its mean loss"):
-        sf.run(regression(train=lambda *one: given), "fedavg", **QUICK)
-
-
-@pytest.mark.parametrize(
-    ("make", "method", "settings", "said"),
-    [
-        (words_by_layers, "dp-sgd", {}, "dp-sgd trains by DP-SGD"),
-        (words, "fedml-he", {}, "cannot be differentiated for each sample"),
-        (lambda: regression(loss=nn.MSELoss(reduction="none")), "full-he", {}, "must return one number"),
-        (
-            lambda: regression(train=lambda *one: 0.0),
-            "selective-shield",
-            {"selective-shield": {"sensitivity": "batch"}},
-            "choose another kind of scores",
-        ),
-    ],
-)
-def test_what_a_method_cannot_do_is_said_before_another_one_trains(make, method, settings, said):
-    trained = []
-    with pytest.raises(ParameterError, match=said):
-        sf.run(
-            make(),
-            ["fedavg", method],
-            settings=settings,
-            on_round=lambda *one: trained.append(one),
-            **QUICK,
-        )
-    assert trained == []
-
-
 def test_a_model_that_fails_on_the_data_says_of_what_kind_they_are():
     images = np.zeros((20, 5), np.uint8)
     task = sf.Task(
@@ -170,15 +115,10 @@ def test_a_model_that_fails_on_the_data_says_of_what_kind_they_are():
         sf.run(task, "fedavg", **QUICK)
 
 
-@pytest.mark.parametrize("name", ["seed", "epsilon", "bytes_up", "test_loss", "share_encrypted", "loss"])
+@pytest.mark.parametrize("name", ["seed", "bytes_up", "test_loss", "share_encrypted"])
 def test_a_metric_is_not_called_as_another_figure_is(name):
     with pytest.raises(ParameterError, match=f"cannot be called '{name}'"):
         regression(metrics={name: nn.functional.mse_loss})
-
-
-def test_the_loss_of_training_and_that_of_the_test_stand_apart():
-    (record,) = sf.run(regression(metrics={}), "fedavg", **(QUICK | {"rounds": 1})).records()
-    assert record["loss"] != record["test_loss"]
 
 
 def test_a_metric_that_changes_what_it_gets_changes_nothing_else():
@@ -210,18 +150,6 @@ def test_synthetic_data_are_like_the_task_s():
     assert np.isfinite(result.figure("alt-fl-si-he", "mse").mean)
     with pytest.raises(ParameterError, match=r"features of the synthetic data are \(3,\)"):
         sf.run(regression(), "alt-fl-si-he", synthetic=(features[:, :3], targets), **QUICK)
-
-
-def test_synthetic_data_of_a_task_are_in_its_checkpoint(tmp_path):
-    given = {"synthetic": regression().train_data, "checkpoint": str(tmp_path / "run"), **QUICK}
-
-    def stop(*told):
-        raise KeyboardInterrupt
-
-    with pytest.raises(RunInterrupted):
-        sf.run(regression(), "alt-fl-si-he", on_round=stop, **given)
-    gone_on = sf.run(regression(), "alt-fl-si-he", resume=True, **given)
-    assert [record["round"] for record in gone_on.records()] == [1, 2]
 
 
 OTHERS = {

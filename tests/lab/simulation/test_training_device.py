@@ -9,37 +9,19 @@ import shieldfl as sf
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.training_device import (
-    forward_products,
-    threads_worth,
-    torch_threads,
-    training_device,
-)
+from shieldfl.lab.simulation.training_device import forward_products, threads_worth, training_device
 from shieldfl.learning.networks import build_model
 from shieldfl.models.torch_bridge import exact_dtype
 
 
-@pytest.fixture
-def with_accelerators(monkeypatch):
+def test_devices_that_torch_has_are_taken_and_others_refused_with_those_that_are(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-
-
-@pytest.mark.parametrize("name", ["cpu", "cuda", "cuda:1", "mps"])
-def test_a_device_that_torch_has_is_taken(with_accelerators, name):
-    assert training_device(name) == torch.device(name)
-
-
-@pytest.mark.parametrize("name", ["cuda:2", "xpu", "meta", "cpu:1"])
-def test_a_device_that_is_not_there_is_refused_with_those_that_are(with_accelerators, name):
-    with pytest.raises(ParameterError, match="take cpu or cuda or cuda:0 or cuda:1 or mps"):
-        training_device(name)
-
-
-@pytest.mark.parametrize("name", ["gpu", "", "cuda:first"])
-def test_what_names_no_device_is_refused(name):
-    with pytest.raises(ParameterError):
-        training_device(name)
+    for name in ("cpu", "cuda", "cuda:1", "mps"):
+        assert training_device(name) == torch.device(name)
+    for name in ("cuda:2", "xpu", "meta", "cpu:1", "gpu", "", "cuda:first"):
+        with pytest.raises(ParameterError, match="take cpu or cuda or cuda:0 or cuda:1 or mps"):
+            training_device(name)
 
 
 def test_a_run_on_a_device_that_is_not_there_begins_nothing(monkeypatch, tmp_path):
@@ -62,22 +44,13 @@ def three_before():
     torch.set_num_threads(before)
 
 
-def test_a_run_has_its_threads_and_torch_gets_its_own_back(three_before):
-    seen = []
-    config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="linear", threads=1)
-    result = run_methods(config, ["fedavg"], None, lambda *_: seen.append(torch.get_num_threads()))
-    assert seen == [1]
-    assert result.environment["torch_threads"] == 1
-    assert torch.get_num_threads() == 3
-
-
-def test_a_run_that_fails_gives_them_back_too(three_before):
+def test_a_run_that_fails_gives_threads_back_too(three_before):
     with pytest.raises(DataError):
         run_methods(RunConfig(dataset="mnist", data_dir="no-such-folder", threads=1), ["fedavg"])
     assert torch.get_num_threads() == 3
 
 
-@pytest.mark.parametrize("threads", [None, 2])
+@pytest.mark.parametrize("threads", [None, 1, 2])
 def test_a_small_model_trains_on_one_thread(three_before, threads):
     seen = []
     config = RunConfig(clients=2, min_clients=2, rounds=1, local_epochs=1, model="mlp", threads=threads)
@@ -95,9 +68,3 @@ def test_a_large_step_is_worth_all_that_there_may_be(three_before):
     assert threads_worth(mlp, (1, 28, 28), 2000, 3) == 3
     assert threads_worth(cnn, (3, 32, 32), 32, 2) == 2
     assert cnn.training
-
-
-def test_without_a_number_nothing_changes(three_before):
-    with torch_threads(None):
-        assert torch.get_num_threads() == 3
-    assert torch.get_num_threads() == 3

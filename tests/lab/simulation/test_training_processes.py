@@ -21,7 +21,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.lab.simulation import training_processes
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.task import Task
-from shieldfl.lab.simulation.training_processes import ClientTraining, SharedVectors, can_copy_process
+from shieldfl.lab.simulation.training_processes import ClientTraining, can_copy_process
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import StartingPoint
 from shieldfl.learning.stages import StageClock
@@ -61,15 +61,15 @@ def figures(result):
 @pytest.fixture
 def begun(monkeypatch):
     """The numbers of the processes that were begun."""
-    known = []
-    start = training_processes._started
+    known, fork = [], os.fork
 
-    def counting(*arguments):
-        process, connection = start(*arguments)
-        known.append(process.pid)
-        return process, connection
+    def counting():
+        number = fork()
+        if number:
+            known.append(number)
+        return number
 
-    monkeypatch.setattr(training_processes, "_started", counting)
+    monkeypatch.setattr(os, "fork", counting)
     yield known
     assert not active_children()
 
@@ -98,40 +98,6 @@ def test_copies_draw_other_noise(begun):
     training.close()
     assert set().union(*(one.kinds for one in trainers)) == set(map(str, begun))
     assert len(set(drawn)) == 6
-
-
-def test_dp_sgd_trains_in_copies(begun):
-    found = run_methods(replace(SMALL, threads=3, model="small-mlp", rounds=1, dropout=0.0), ["dp-sgd"])
-    assert len(begun) == 3
-    assert np.isfinite(found.methods[0].rounds[0].loss)
-
-
-def test_a_model_that_counts_batches_trains_in_this_process(begun):
-    run_methods(
-        replace(SMALL, model="simple-cnn", rounds=1, clients=2, sample_rate=1.0, threads=2), ["fedavg"]
-    )
-    assert not begun
-
-
-def test_on_a_machine_with_an_accelerator_clients_train_in_this_process(begun, monkeypatch):
-    """torch, once it has begun a thread for one, refuses gradients in a copy."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    run_methods(replace(SMALL, rounds=1, threads=2), ["fedavg"])
-    assert not begun
-
-
-def test_a_run_that_was_cut_off_goes_on(begun, tmp_path):
-    whole = run_methods(SMALL, ["full-he"])
-    kept = replace(SMALL, checkpoint=str(tmp_path / "run"), threads=2)
-
-    def stop(method, record):
-        if record.round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_methods(kept, ["full-he"], on_round=stop)
-    assert figures(run_methods(replace(kept, resume=True), ["full-he"])) == figures(whole)
-    assert len(begun) == 4
 
 
 def test_a_training_that_diverges_is_refused_as_in_one_process(begun):
@@ -212,26 +178,6 @@ def test_ctrl_c_ends_them_and_what_is_finished_is_kept(begun, second_round):
     assert len(method.rounds) == 1
 
 
-class UnreadableError(Exception):
-    """Cannot be made again from what pickle keeps of it."""
-
-    def __init__(self, what, where):
-        super().__init__(what)
-
-
-@pytest.mark.parametrize(
-    "error", [UnreadableError("no such thing", "here"), ValueError("no such thing", lambda: 0)]
-)
-def test_an_error_that_cannot_be_sent_is_named(error, begun, second_round):
-    def fail():
-        raise error
-
-    second_round(fail)
-    with pytest.raises(RuntimeError, match=f"{type(error).__name__}: .*no such thing") as raised:
-        run_methods(replace(SMALL, threads=2), ["full-he"])
-    assert "in fail" in "".join(raised.value.__notes__)
-
-
 def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
     fork = os.fork
 
@@ -255,13 +201,23 @@ class Remembers(nn.Linear):
     """Counts its trainings: in processes, each would count its own."""
 
 
-@pytest.mark.parametrize("changes", [{}, {"loss": nn.functional.cross_entropy}])
-def test_what_is_a_users_own_trains_in_this_process(changes, begun):
-    features = torch.randn(40, 4)
-    data = (features, (features.sum(1) > 0).long())
-    model = nn.Linear if changes else Remembers
-    task = Task(model=lambda: model(4, 2), train_data=data, test_data=data, **changes)
-    run_methods(replace(SMALL, threads=2, rounds=1), ["fedavg"], task=task)
+@pytest.mark.parametrize("why", ["own model", "own loss", "counts batches", "accelerator"])
+def test_what_copies_cannot_train_trains_in_this_process(why, begun, monkeypatch):
+    """torch, once it has begun a thread for an accelerator, refuses gradients in a copy."""
+    features, task, config = torch.randn(40, 4), None, replace(SMALL, threads=2, rounds=1)
+    if why == "accelerator":
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    elif why == "counts batches":
+        config = replace(config, model="simple-cnn", clients=2, sample_rate=1.0)
+    else:
+        data, own = (features, (features.sum(1) > 0).long()), why == "own model"
+        task = Task(
+            model=lambda: (Remembers if own else nn.Linear)(4, 2),
+            train_data=data,
+            test_data=data,
+            loss=None if own else nn.functional.cross_entropy,
+        )
+    run_methods(config, ["fedavg"], task=task)
     assert not begun
 
 
@@ -318,35 +274,3 @@ def _runs(number: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_a_model_that_all_start_from_is_written_once_and_others_are_not_mixed_up():
-    vectors = SharedVectors(3, 2, 1)
-
-    def start(values, buffer, constant=True):
-        made = np.array(values, np.float32), np.array([buffer], np.float32)
-        return StartingPoint(*(np.frombuffer(one.tobytes(), np.float32) if constant else one for one in made))
-
-    one = start([1, 2], 3)
-    places = [vectors.place(one), vectors.place(replace(one, scores="batch"))]
-    assert places[0].start == places[1].start
-    assert places[0].result != places[1].result
-    other = vectors.place(StartingPoint(one.parameters, start([0, 0], 4).buffers))
-    assert not vectors.has_room
-    assert [one.tolist() for one in vectors.start_of(places[1])] == [[1, 2], [3]]
-    assert [one.tolist() for one in vectors.start_of(other)] == [[1, 2], [4]]
-    for place in (*places, other):
-        vectors.give_back(place)
-    strided = np.frombuffer(np.arange(4, dtype=np.float32).tobytes(), np.float32)
-    for values in (strided[:2], strided[::2]):
-        place = vectors.place(StartingPoint(values, one.buffers))
-        assert vectors.start_of(place)[0].tolist() == values.tolist()
-        vectors.give_back(place)
-    with pytest.raises(ValueError, match="broadcast"):
-        vectors.place(StartingPoint(one.parameters, np.zeros(2, np.float32)))
-    vectors = SharedVectors(3, 2, 1)
-    changing = start([5, 6], 7, constant=False)
-    first = vectors.place(changing)
-    changing.parameters[:] = 8
-    assert vectors.start_of(vectors.place(changing))[0].tolist() == [8, 8]
-    assert vectors.start_of(first)[0].tolist() == [5, 6]

@@ -16,7 +16,6 @@ from test_sample_gradients import Around, SharedLayer, TiedHead
 TINY = {"clients": 3, "rounds": 1, "local_epochs": 1}
 BY_SAMPLE = {
     "dp-sgd": {},
-    "alt-fl-pi": {},
     "fedml-he": {},
     "selective-shield": {"selective-shield": {"sensitivity": "per-sample"}},
 }

@@ -14,7 +14,7 @@ import shieldfl as sf
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import DataError, PolicyError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.run_result import RunInterrupted
+from shieldfl.lab.simulation.results import RunInterrupted
 from shieldfl.lab.simulation.written_run import commit_facts
 
 SMALL = {"rounds": 2, "clients": 3, "sample_rate": 1.0}
@@ -83,17 +83,6 @@ def test_a_run_that_was_cut_off_has_each_line_once_when_it_is_gone_on_with(tmp_p
     assert len(lines(folder)) == 4
     assert (folder / "settings.json").read_text() == began
     assert json.loads((folder / "result.json").read_text())["interrupted"] is None
-
-
-def test_a_folder_of_another_run_is_left_as_it_is(tmp_path):
-    folder = tmp_path / "run"
-    config = RunConfig(**SMALL, folder=str(folder))
-    run_methods(config, ["fedavg"])
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    other = RunConfig(**{**SMALL, "rounds": 3}, folder=str(folder), resume=True)
-    with pytest.raises(PolicyError, match="differs in rounds"):
-        run_methods(other, ["fedavg"])
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_each_seed_has_a_folder_of_its_own(tmp_path):

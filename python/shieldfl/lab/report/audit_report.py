@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attacks.offered import usable_attacks
-from shieldfl.lab.audit.result import NOT_TRIED, UNDEFENDED, AuditResult, Cell, Example, Verdict
+from shieldfl.lab.audit.result import NOT_TRIED, AuditResult, Cell, Example, Verdict
 from shieldfl.lab.audit.views.view import PARTIES
 from shieldfl.lab.report.figures import (
     LINE_COLOURS,
@@ -56,35 +57,23 @@ _UNITS = {"PSNR": " dB"}
 
 @dataclass(frozen=True)
 class AttackTable:
-    """The cells of one attack: methods by parties."""
-
     attack: str
     measured_by: str
-    """The name of the figure; empty where there is none."""
     methods: tuple[str, ...]
     parties: tuple[str, ...]
     cells: Mapping[tuple[str, str], Cell]
-    """By method and party, each pair of them."""
 
     def of_method(self, method: str) -> list[Cell]:
-        """Return a method's cells, party by party."""
         return [self.cells[method, party] for party in self.parties]
 
 
 def attack_tables(result: AuditResult) -> list[AttackTable]:
-    """Return a table for each attack, in the result's order."""
     tables = []
     for attack in dict.fromkeys(cell.attack for cell in result.cells):
         cells = {(cell.method, cell.party): cell for cell in result.cells if cell.attack == attack}
-        tables.append(
-            AttackTable(
-                attack,
-                next((cell.measured_by for cell in cells.values() if cell.measured_by), ""),
-                tuple(dict.fromkeys(method for method, _ in cells)),
-                tuple(dict.fromkeys(party for _, party in cells)),
-                cells,
-            )
-        )
+        measured_by = next((cell.measured_by for cell in cells.values() if cell.measured_by), "")
+        methods, parties = (tuple(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+        tables.append(AttackTable(attack, measured_by, methods, parties, cells))
     return tables
 
 
@@ -103,13 +92,7 @@ def word(result: AuditResult, cell: Cell) -> str:
 
 
 def decimal(value: float) -> str:
-    """Return a figure from 0 to 1 with the digits that a table has room for."""
     return f"{value:.2f}" if math.isfinite(value) else MISSING
-
-
-def interval_text(cell: Cell) -> str:
-    """Return between what a figure lies: ``"0.80 to 0.95"``."""
-    return f"{decimal(cell.low)} to {decimal(cell.high)}" if math.isfinite(cell.low) else MISSING
 
 
 def figure_text(cell: Cell) -> str:
@@ -131,8 +114,18 @@ def above_chance(cell: Cell) -> float:
 
 
 def findings(result: AuditResult) -> list[str]:
-    """Say what each attack got at most and of plain averaging, what was not tried, and what all of it does not say."""
-    found = [f"{_most(result, table)} {_undefended(result, table)}" for table in attack_tables(result)]
+    """Say which attacks tell nothing, what was not tried often enough, and what all of it does not say."""
+    found = []
+    for attack in dict.fromkeys(cell.attack for cell in result.cells):
+        plain = result.undefended(attack)
+        if plain is None:
+            found.append(
+                f"There is no figure of {attack} of plain averaging, so nothing says how good it is."
+            )
+        elif result.verdict(plain) == "chance":
+            found.append(
+                f"{attack} gets nothing of plain averaging: so weak an attack tells nothing of a method."
+            )
     verdicts = [result.verdict(cell) for cell in result.cells]
     untried, few = verdicts.count("not attacked"), verdicts.count("too few trials")
     if untried or few:
@@ -145,36 +138,6 @@ def findings(result: AuditResult) -> list[str]:
     return [*found, LIMITS]
 
 
-def _most(result: AuditResult, table: AttackTable) -> str:
-    """Say of whom the most was recovered."""
-    protected = [cell for cell in table.cells.values() if cell.method != UNDEFENDED]
-    above = [cell for cell in protected if result.verdict(cell) in ("some", "all")]
-    if not above:
-        if "chance" in [result.verdict(cell) for cell in protected if cell.status == "attacked"]:
-            return f"{table.attack} got nothing above chance of any protected method."
-        return f"{table.attack} was tried on no protected update often enough to tell."
-    top = max(above, key=above_chance)
-    parties = [
-        f"the {cell.party}"
-        for cell in above
-        if cell.method == top.method and figure_text(cell) == figure_text(top)
-    ]
-    return (
-        f"{table.attack} recovered most for {joined(parties)} under {top.method}: {top.measured_by} "
-        f"{top.figure:.2f} where chance has {top.chance:.2f}."
-    )
-
-
-def _undefended(result: AuditResult, table: AttackTable) -> str:
-    """Say what the attack is worth, by what it gets of plain averaging."""
-    cell = result.undefended(table.attack)
-    if cell is None:
-        return "There is no figure of it of plain averaging, so nothing says how good it is."
-    got = f"Of plain averaging, which protects nothing, the aggregator gets {cell.figure:.2f}"
-    weak = "; so weak an attack tells nothing of a method" if result.verdict(cell) == "chance" else ""
-    return f"{got} (chance {cell.chance:.2f}){weak}."
-
-
 _CLASSES: dict[Verdict, str] = {
     "all": "all",
     "some": "some",
@@ -184,9 +147,9 @@ _CLASSES: dict[Verdict, str] = {
 }
 """How the page colours a cell."""
 _CELLS = (
-    "A cell says how far an attack came on what a party gets under a method, its figure, in brackets what chance has, "
-    "which is a guess without the update, and by how many tries n. Figures are means over the tries, of the strongest "
-    "of several forms of the attack, and so lie above chance by chance as well."
+    "A cell says how far an attack came on what a party gets under a method: its figure, in brackets chance, a guess "
+    "without the update, and by how many tries n. Figures are means over the tries, of the strongest of several forms "
+    "of the attack, and so lie above chance by chance as well."
 )
 _WORDS = Terms(
     {
@@ -206,21 +169,19 @@ _WORDS = Terms(
         "too few trials, does not apply, not attacked": "verdict unknown",
     },
 )
-_INTERVALS = (
-    "Intervals are bootstrapped over the tries. Of few tries they are too narrow: of two they end at the two "
-    "values."
-)
+_INTERVALS = "Intervals are bootstrapped over the tries. Of few tries they are too narrow."
 _CHART = (
     "For the aggregator and, below it, for the party with the most above chance where that is another. A figure is "
     "above chance where its interval begins to the right of the upright line."
 )
 _IMAGES = (
-    "Of the first try, for the party that the most was recovered for. “Recovered most” is by the share of what chance "
-    "leaves. Each image stands above the client's image that it is paired with, and above the public image nearest to "
-    "that, which whoever does not know the client's may take for a success. Values beyond the data's range are drawn "
-    "as its ends; figures are means over all tries."
+    "Of the first try, for the party that the most was recovered for, by the share of what chance leaves. Each image "
+    "stands above the client's image that it is paired with, and above the public image nearest to that, which whoever "
+    "does not know the client's may take for a success. Values beyond the data's range are drawn as its ends."
 )
 _AGGREGATOR = "aggregator"
+_LOOKS = {-7.0: (LINE_COLOURS[0], LINE_MARKERS[0]), 7.0: (LINE_COLOURS[3], LINE_MARKERS[1])}
+"""Of the aggregator's and the strongest party's figures, by how far below a row's middle they stand."""
 _PIXELS_A_GAP = 16
 """An image has one pixel of the gap to the next for so many of its own."""
 
@@ -249,10 +210,14 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
         sections.append(Section("Not attacked, and other notes", notes))
     looking = {cell.party for cell in result.cells}
     parties = Terms({party.name: party.meaning for party in PARTIES if party.name in looking})
+    parts = [result.dataset, result.model]
+    for name, words in (("clients", "clients"), ("samples", "samples of each"), ("trials", "trials at most")):
+        if name in result.config:
+            parts.append(f"{result.config[name]} {words}")
     page = render_page(
         "What attacks recovered of clients' data",
         findings(result),
-        _describe(result),
+        ", ".join([*parts, f"{result.seconds:.0f} s"]),
         [*sections, Section("Who looks", [parties])],
         beside=[
             Section("Audit", [Facts(result.config)]),
@@ -265,17 +230,7 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
     return written
 
 
-def _describe(result: AuditResult) -> str:
-    """Say in one line what was attacked."""
-    parts = [result.dataset, result.model]
-    for name, words in (("clients", "clients"), ("samples", "samples of each"), ("trials", "trials at most")):
-        if name in result.config:
-            parts.append(f"{result.config[name]} {words}")
-    return ", ".join([*parts, f"{result.seconds:.0f} s"])
-
-
 def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
-    """Return all of one attack."""
     attack, measured = table.attack, table.measured_by
 
     def seen(cell: Cell) -> Text:
@@ -285,15 +240,16 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
     heads: list[str | Text] = ["method", *(Text(party, css="left wraps") for party in table.parties)]
     rows: list[list[str | Text]] = [[method, *map(seen, table.of_method(method))] for method in table.methods]
     blocks: list[object] = []
-    if source := _source(attack):
-        blocks.append(f"Source: {source}.")
+    with suppress(ParameterError):  # of one that is not installed any more
+        usable = usable_attacks([attack])
+        source = usable.on_updates[0].source if usable.on_updates else usable.on_methods[0].source
+        blocks += [f"Source: {source}."] if source else []
     if measured in MEANINGS:
         blocks.append(MEANINGS[measured])
     blocks.append(Table(f"{attack}: methods by parties", heads, rows))
     if measured:
         shapes = {"wide": draw_chart(table, WIDE), "narrow": draw_chart(table, NARROW)}
-        title, said = f"{attack}: {measured} beside chance", f"{measured} (chance): {_said(table)}."
-        chart = inline_drawing(f"chart-{number}", title, _CHART, said, shapes)
+        chart = inline_drawing(f"chart-{number}", f"{attack}: {measured} beside chance", _CHART, shapes)
         blocks.append(Section("Beside chance", [chart]))
     if images := _images(result, table):
         blocks.append(Section("Recovered images", [_IMAGES, *images]))
@@ -304,26 +260,16 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
 def _every_cell(result: AuditResult, table: AttackTable) -> Table:
     def row(cell: Cell) -> list[str | Text]:
         words = [Text(text, css="left") for text in (cell.party, word(result, cell))]
-        figures = [decimal(cell.figure), interval_text(cell), decimal(cell.chance), str(cell.tries)]
-        last = [Text(text, css="left wraps") for text in (cell.form or cell.reason, others_text(cell) or "–")]
-        return [cell.method, *words, *figures, *last]
+        interval = f"{decimal(cell.low)} to {decimal(cell.high)}" if math.isfinite(cell.low) else MISSING
+        figures = [decimal(cell.figure), interval, decimal(cell.chance), str(cell.tries)]
+        last = (cell.form or cell.reason, others_text(cell) or MISSING)
+        return [cell.method, *words, *figures, *(Text(text, css="left wraps") for text in last)]
 
     heads: list[str | Text] = ["method", Text("party", css="left"), Text("what came out", css="left")]
     heads += [table.measured_by or "figure", "95 % interval", "chance", "n"]
-    heads += [
-        Text(text, css="left wraps")
-        for text in ("strongest on, or why there is no figure", "further figures")
-    ]
+    last = ("strongest on, or why there is no figure", "further figures")
+    heads += [Text(text, css="left wraps") for text in last]
     return Table(f"Every cell of {table.attack}", heads, list(map(row, table.cells.values())))
-
-
-def _source(attack: str) -> str:
-    """Return where an attack comes from, as its class says; nothing of one that is not installed any more."""
-    try:
-        usable = usable_attacks([attack])
-    except ParameterError:
-        return ""
-    return usable.on_updates[0].source if usable.on_updates else usable.on_methods[0].source
 
 
 def _lanes(table: AttackTable, method: str) -> tuple[str, list[Cell | None]]:
@@ -343,10 +289,6 @@ def _lanes(table: AttackTable, method: str) -> tuple[str, list[Cell | None]]:
     return f"{told}; {strongest.party} {figure_text(strongest)}", [first, strongest]
 
 
-def _said(table: AttackTable) -> str:
-    return ". ".join(f"{method}: {_lanes(table, method)[0]}" for method in table.methods)
-
-
 def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
     lanes = [_lanes(table, method) for method in table.methods]
@@ -359,17 +301,16 @@ def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     figure, (axes,) = new_figure(shape, row * len(names) + 80.0)
     name_rows(axes, names, shape, 28.0 / row, above=True)
     for number, (_, cells) in enumerate(lanes):
-        for cell, place in zip(cells, (-7.0, 7.0), strict=True):
+        for cell, (place, look) in zip(cells, _LOOKS.items(), strict=True):
             if cell is None:
                 continue
-            height, colour, marker = number + place / row, *_look(place)
+            height, (colour, marker) = number + place / row, look
             if math.isfinite(cell.low) and math.isfinite(cell.high):
                 axes.hlines(height, cell.low, cell.high, color=colour, linewidth=1.8)
             axes.plot(cell.chance, height, "|", color=TEXT, markersize=11.0, markeredgewidth=1.6)
             axes.plot(cell.figure, height, marker, color=colour, markersize=7.0)
     # What the legend names may be in no lane.
-    for place, kind in ((-7.0, _AGGREGATOR), (7.0, "strongest party")):
-        colour, marker = _look(place)
+    for (colour, marker), kind in zip(_LOOKS.values(), (_AGGREGATOR, "strongest party"), strict=True):
         axes.plot([], [], marker, color=colour, label=kind, markersize=7.0)
     axes.plot([], [], color=TEXT, linewidth=1.6, label="95 % interval")
     axes.plot([], [], "|", color=TEXT, markersize=11.0, markeredgewidth=1.6, label="chance")
@@ -383,12 +324,7 @@ def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     return figure
 
 
-def _look(place: float) -> tuple[str, str]:
-    return (LINE_COLOURS[0], LINE_MARKERS[0]) if place < 0.0 else (LINE_COLOURS[3], LINE_MARKERS[1])
-
-
 def _images(result: AuditResult, table: AttackTable) -> list[Images]:
-    """Return for each method the images of the party for whom the attack got most; methods without any are left out."""
     shown = []
     for method in table.methods:
         cells = [cell for cell in table.of_method(method) if cell.example is not None]
@@ -405,18 +341,16 @@ def _images(result: AuditResult, table: AttackTable) -> list[Images]:
 
 
 def _rows(example: Example) -> dict[str, bytes]:
-    """Return the rows of an example, none where its samples are no images."""
     images = {
         "recovered": example.recovered,
         "the client's": example.true,
         "nearest public": example.neighbour,
     }
-    pixels = {label: _pixels(one, example.value_range) for label, one in images.items()}
-    return {
-        label: render_row(one, -(-one.shape[2] // _PIXELS_A_GAP))
-        for label, one in pixels.items()
-        if one is not None
-    }
+    rows = {}
+    for label, one in images.items():
+        if (pixels := _pixels(one, example.value_range)) is not None:
+            rows[label] = render_row(pixels, -(-pixels.shape[2] // _PIXELS_A_GAP))
+    return rows
 
 
 def _pixels(images: torch.Tensor, value_range: tuple[float, float]) -> NDArray[np.uint8] | None:

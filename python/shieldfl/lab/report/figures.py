@@ -8,10 +8,9 @@ what depends on the background follows the page's colours, so that one drawing s
 from __future__ import annotations
 
 import io
-import math
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
 
 BACKGROUND, TEXT = "#ffffff", "#1f2328"
 FAINT = "#d8dce1"
-"""Grid and axis lines."""
 NEUTRAL = "#b4bac2"
-"""For what is present but not the point."""
 LINE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
 LINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PART_COLOURS = {
@@ -51,10 +48,8 @@ PART_COLOURS = {
     "personalised": "#E69F00",
     "noise": "#56B4E9",
     "clear": NEUTRAL,
-    "up": "#0072B2",
-    "down": "#56B4E9",
 }
-"""Of a round's time, of the parameters and of the bytes; no picture shows two of one colour."""
+"""Of a round's time and of the parameters; no picture shows two of one colour."""
 
 _PAGE_COLOURS = {
     BACKGROUND: "var(--card)",
@@ -64,8 +59,6 @@ _PAGE_COLOURS = {
 }
 _DOTS_AN_INCH = 160
 _POINTS_AN_INCH = 72.0
-_WIDEST_SPREAD = 30.0
-"""Of values that are drawn as bars, the largest over the smallest."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +71,9 @@ class Shape:
 
     @property
     def narrow(self) -> bool:
-        """Whether panels stand below each other, and names above their bars."""
         return self.width < 500.0
 
     def width_of(self, text: str) -> float:
-        """Return about how wide a text is, in a wide font."""
         return 0.64 * self.text * max(map(len, text.split("\n")))
 
 
@@ -111,12 +102,10 @@ def new_figure(shape: Shape, height: float, rows: int = 1, columns: int = 1) -> 
 
 
 def set_title(axes: Axes, title: str, shape: Shape) -> None:
-    """Write what a panel shows, above its left end."""
     axes.set_title(title, loc="left", fontsize=shape.text, color=TEXT, parse_math=False)
 
 
 def add_grid(axes: Axes, axis: Literal["x", "y", "both"]) -> None:
-    """Draw faint lines behind what is plotted."""
     axes.grid(axis=axis, color=FAINT, linewidth=0.8)
 
 
@@ -125,17 +114,14 @@ def add_legend(figure: Figure, panels: Sequence[Axes], shape: Shape, columns: in
     named: dict[str, Any] = {}
     for axes in panels:
         named |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    legend = figure.legend(
-        list(named.values()),
-        list(named),
-        loc="outside lower center",
-        ncols=min(columns, len(named)),
-        frameon=False,
-        fontsize=shape.text,
-        columnspacing=1.2,
-        labelcolor=TEXT,
-    )
-    for text in legend.get_texts():
+    places: dict[str, Any] = {"loc": "outside lower center", "ncols": min(columns, len(named))}
+    looks: dict[str, Any] = {
+        "frameon": False,
+        "fontsize": shape.text,
+        "columnspacing": 1.2,
+        "labelcolor": TEXT,
+    }
+    for text in figure.legend(list(named.values()), list(named), **places, **looks).get_texts():
         text.set_parse_math(False)
 
 
@@ -146,18 +132,10 @@ def name_rows(axes: Axes, names: Sequence[str], shape: Shape, height: float, abo
     """
     if above:
         axes.set_yticks([])
+        looks: dict[str, Any] = {"va": "bottom", "fontsize": shape.text, "color": TEXT, "parse_math": False}
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         for row, name in enumerate(names):
-            axes.annotate(
-                name,
-                (0.0, row - 0.5 * height),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
-                textcoords="offset points",
-                va="bottom",
-                fontsize=shape.text,
-                color=TEXT,
-                parse_math=False,
-            )
+            axes.annotate(name, (0.0, row - 0.5 * height), (0, 3), **place, **looks)
     else:
         axes.set_yticks(range(len(names)), list(names), parse_math=False)
     axes.set_ylim(len(names) - 1.0 + 0.7 * height, 0.5 * height - 1.0 if above else -0.6)
@@ -175,58 +153,8 @@ def draw_bars(axes: Axes, parts: Mapping[str, ArrayLike], height: float) -> NDAr
     return ends
 
 
-def draw_costs(
-    axes: Axes,
-    parts: Mapping[str, Sequence[float]],
-    texts: Sequence[str],
-    text: Callable[[float], str],
-    room: float,
-    shape: Shape,
-    shares: bool = False,
-) -> bool:
-    """Draw a bar in each row with its text behind it, and return whether they differ so much that there are dots.
-
-    These are on a logarithmic axis, or, with ``shares``, bars of all parts' shares. ``room`` is how long the axis is,
-    about, which becomes so long that no text is cut.
-    """
-    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
-
-    totals: list[float] = np.sum(list(parts.values()) or [[0.0] * len(texts)], axis=0).tolist()
-    apart = min(totals) > 0.0 and max(totals) > _WIDEST_SPREAD * min(totals)
-
-    def end(lengths: Sequence[float]) -> float:
-        """Return to where the axis must go for all texts to find room behind what has these lengths."""
-        rooms = (max(room - shape.width_of(words) - 12.0, 0.3 * room) for words in texts)
-        return max(length * room / one for length, one in zip(lengths, rooms, strict=True))
-
-    if shares:
-        whole = [total or 1.0 for total in totals]
-        parts = {name: np.divide(seconds, whole).tolist() for name, seconds in parts.items()}
-        totals = np.divide(totals, whole).tolist()
-    if apart and not shares:
-        low = 10.0 ** math.floor(math.log10(min(totals)))
-        axes.set_xscale("log")
-        axes.set_xlim(low, low * 10.0 ** end([math.log10(value / low) for value in totals]))
-        axes.xaxis.set_major_locator(LogLocator(numticks=5 if shape.narrow else 4))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.hlines(range(len(totals)), low, totals, color=FAINT, linewidth=1.0)
-        axes.plot(totals, range(len(totals)), "o", color=LINE_COLOURS[0], markersize=7.0)
-        add_grid(axes, "x")
-    else:
-        draw_bars(axes, parts, 0.4 if shape.narrow else 0.62)
-        axes.set_xlim(0.0, end(totals) or 1.0)
-        axes.xaxis.set_major_locator(FixedLocator([0.0, 0.5, 1.0]) if shares else MaxNLocator(nbins=4))
-    axes.xaxis.set_major_formatter(percent() if shares else quantity(text))
-    for row, (length, words) in enumerate(zip(totals, texts, strict=True)):
-        place: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-        axes.annotate(words, (length, row), fontsize=shape.text, color=TEXT, **place)
-    return apart
-
-
 @dataclass(frozen=True)
 class Line:
-    """What one line shows."""
-
     label: str
     x: Sequence[float]
     y: Sequence[float]
@@ -253,21 +181,7 @@ def draw_lines(axes: Axes, lines: Sequence[Line]) -> None:
         )
 
 
-def quantity(text: Callable[[float], str]) -> FuncFormatter:
-    """Write the ticks of an axis as ``text`` writes its figures, without noughts behind the point."""
-    from matplotlib.ticker import FuncFormatter
-
-    def tick(value: float, _: int | None) -> str:
-        if value <= 0.0:
-            return "0"
-        number, unit = text(value).split(" ")
-        return f"{float(number):g} {unit}"
-
-    return FuncFormatter(tick)
-
-
 def percent() -> FuncFormatter:
-    """Write the ticks of an axis of shares in percent."""
     from matplotlib.ticker import FuncFormatter
 
     return FuncFormatter(lambda share, _: f"{share * 100:g} %")
@@ -281,7 +195,6 @@ def wrapped(text: str, shape: Shape) -> str:
 
 
 def render_png(figure: Figure) -> bytes:
-    """Render at 160 dots an inch, with nothing in the file that changes from run to run."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure.set_dpi(_DOTS_AN_INCH)
@@ -293,19 +206,17 @@ def render_png(figure: Figure) -> bytes:
 
 def render_svg(figure: Figure) -> str:
     """Return an SVG file, one unit of which is a point, with text as text."""
-    return _save(figure, "svg", ("Creator", "Date", "Format", "Type")).decode("utf-8")
+    return render(figure, "svg").decode("utf-8")
 
 
-def render_pdf(figure: Figure) -> bytes:
-    """Return a PDF file."""
-    return _save(figure, "pdf", ("Creator", "Producer", "CreationDate"))
-
-
-def _save(figure: Figure, kind: str, left_out: Sequence[str]) -> bytes:
+def render(figure: Figure, kind: Literal["svg", "pdf"]) -> bytes:
+    """Return a file with letters that can be searched and scaled, and nothing that differs from run to run."""
     from matplotlib import rc_context
 
+    left_out = (
+        ("Creator", "Date", "Format", "Type") if kind == "svg" else ("Creator", "Producer", "CreationDate")
+    )
     buffer = io.BytesIO()
-    # Only settings say these: letters that can be searched and scaled, and names that do not differ from run to run.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "shieldfl", "pdf.fonttype": 42}):
         figure.savefig(buffer, format=kind, metadata=dict.fromkeys(left_out))
     return buffer.getvalue()
@@ -319,10 +230,11 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
     figure.set_dpi(_DOTS_AN_INCH)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    written = []
-    for ending, render in ((".svg", render_svg), (".pdf", render_pdf), (".png", render_png)):
-        written.append(path.with_name(path.name + ending))
-        write_whole(written[-1], render(figure))
+    written = [path.with_name(path.name + ending) for ending in (".svg", ".pdf", ".png")]
+    for target, content in zip(
+        written, (render(figure, "svg"), render(figure, "pdf"), render_png(figure)), strict=True
+    ):
+        write_whole(target, content)
     return written
 
 
@@ -349,13 +261,10 @@ _LONG_NUMBER = re.compile(r"(\d+\.\d{2})\d+")
 
 
 def inline_svg(svg: str, name: str, label: str, kind: str) -> str:
-    """Return what :func:`render_svg` wrote as an element of a page.
+    """Return what :func:`render_svg` wrote as an element of a page, of class ``kind``.
 
-    Parameters
-    ----------
-        name : Of this drawing; what it refers to within itself bears it, since a page has one space of names.
-        label : What the drawing shows, for those who do not see it.
-        kind : Its class in the page.
+    What it refers to within itself bears its ``name``, since a page has one space of names. ``label`` is for those who
+    do not see it.
     """
     _, opening, body = re.split(r"(<svg\b[^>]*>)", svg, maxsplit=1)
     box = re.search(r'viewBox="([^"]*)"', opening)

@@ -17,7 +17,7 @@ from shieldfl.lab.report.figures import NARROW, WIDE, render_png
 from shieldfl.lab.report.fleet_pictures import draw_gantt, draw_round_times, draw_straggler_index
 from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
 from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Drawing, Facts, Section, Table, Terms, inline_drawing, render_page
+from shieldfl.lab.report.page import Facts, Section, Table, Terms, inline_drawing, render_page
 from shieldfl.quantities import MISSING, bytes_text
 
 MOST_CLIENT_ROWS = 200
@@ -57,18 +57,31 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
     write_json(written[0], simulation.to_json())
     sections = []
     for number, scheme in enumerate(simulation.schemes if len(simulation.fleets) > 1 else (), 1):
-        drawing = _round_times(simulation, scheme, _add(written, f"round-times-scheme-{number}.png"))
-        sections.append(Section(f"Round time over the fleets, {scheme}", [drawing]))
+        fleets, times = [one.fleet.name for one in simulation.fleets], simulation.round_seconds(scheme)
+        drawing = _drawing(
+            f"Round time over the fleets, {scheme}",
+            "Mean seconds of a round, from its start until the last client has the new model.",
+            [draw_round_times(fleets, times, shape) for shape in (WIDE, NARROW)],
+            _add(written, f"round-times-scheme-{number}.png"),
+        )
+        sections.append(drawing)
     sections += [
         _section(simulation, one, number, written) for number, one in enumerate(simulation.fleets, 1)
     ]
     costs = [simulation.costs.describe(), costs_table(simulation.costs.models.values()), *simulation.notes]
     names = [one.fleet.name for one in simulation.fleets]
     machine = simulation.costs.to_json()["machine"] or {}
+    counts = {
+        "fleet": len(names),
+        "scheme": len(simulation.schemes),
+        "method": len(simulation.fleets[0].runs[simulation.schemes[0]]),
+        "round": max(one.rounds for one in simulation.fleets),
+    }
+    size = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     page = render_page(
         " and ".join(names) if len(names) < 3 else f"{len(names)} fleets side by side",
         (),
-        f"{_describe(simulation)}. Computed from costs: nothing was trained and nothing encrypted.",
+        f"{size}. Computed from costs: nothing was trained and nothing encrypted.",
         [*sections, Section("Costs", costs), Section("How to read this", [Terms(_TERMS)])],
         beside=[
             Section("Settings", [Facts(_settings(simulation))]),
@@ -85,34 +98,13 @@ def _add(written: list[Path], name: str) -> Path:
     return written[-1]
 
 
-def _describe(simulation: FleetSimulation) -> str:
-    counts = {
-        "fleet": len(simulation.fleets),
-        "scheme": len(simulation.schemes),
-        "method": len(simulation.fleets[0].runs[simulation.schemes[0]]),
-        "round": max(one.rounds for one in simulation.fleets),
-    }
-    return ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
-
-
-def _drawing(title: str, explanation: str, wide: Figure, narrow: Figure, path: Path) -> Drawing:
-    """Return a figure for the page, and write it to a PNG file."""
-    write_whole(path, render_png(wide))
-    said = f"{explanation} The figures are in the tables of this page."
-    return inline_drawing(path.stem, title, explanation, said, {"wide": wide, "narrow": narrow})
-
-
-def _round_times(simulation: FleetSimulation, scheme: str, path: Path) -> Drawing:
-    names = [one.fleet.name for one in simulation.fleets]
-    wide, narrow = (
-        draw_round_times(names, simulation.round_seconds(scheme), shape) for shape in (WIDE, NARROW)
-    )
-    explanation = "Mean seconds of a round, from its start until the last client has the new model."
-    return _drawing(f"Round time over the fleets, {scheme}", explanation, wide, narrow, path)
+def _drawing(title: str, explanation: str, figures: Sequence[Figure], path: Path) -> Section:
+    write_whole(path, render_png(figures[0]))
+    shapes = dict(zip(("wide", "narrow"), figures, strict=True))
+    return Section(title, [inline_drawing(path.stem, title, explanation, shapes)])
 
 
 def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, written: list[Path]) -> Section:
-    """Return all of one fleet."""
     fleet, clusters = one.fleet, len(one.fleet.cluster_names)
     blocks: list[Any] = [
         f"{fleet.size:,} clients{f' in {clusters} clusters' if clusters > 1 else ''}, "
@@ -122,33 +114,30 @@ def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, writ
         of_scheme = _of_scheme(scheme, runs, _add(written, f"gantt-fleet-{number}-scheme-{at}.png"))
         blocks += [Section(scheme, of_scheme, folded=at > 1)] if len(one.runs) > 1 else of_scheme
     indices = simulation.straggler_indices(fleet)
-    wide, narrow = (draw_straggler_index(indices, shape=shape) for shape in (WIDE, NARROW))
-    title = "Straggler index by budget"
-    explanation = (
-        "How many times as long as the median client the slowest one takes when all encrypt the same share."
+    drawing = _drawing(
+        "Straggler index by budget",
+        "How many times as long as the median client the slowest one takes when all encrypt the same share.",
+        [draw_straggler_index(indices, shape=shape) for shape in (WIDE, NARROW)],
+        _add(written, f"straggler-index-fleet-{number}.png"),
     )
-    path = _add(written, f"straggler-index-fleet-{number}.png")
-    blocks.append(Section(title, [_drawing(title, explanation, wide, narrow, path)]))
+    blocks.append(drawing)
     return Section(fleet.name, blocks)
 
 
 def _of_scheme(scheme: str, runs: list[FleetRounds], path: Path) -> list[Any]:
-    """Return what a fleet has under one scheme."""
     summaries = [summarise(rounds) for rounds in runs]
     blocks: list[Any] = [Section("Methods", [methods_table(summaries)])]
     if len(runs) > 1:
         blocks.append(Section("Round time beside the others", [reductions_table(summaries)]))
-    title = f"First round, {scheme}"
-    wide, narrow = (draw_gantt(runs, shape=shape) for shape in (WIDE, NARROW))
-    explanation = "A bar for each client, the slowest first; all panels have the same axis."
-    drawing = _drawing(title, explanation, wide, narrow, path)
+    drawing = _drawing(
+        f"First round, {scheme}",
+        "A bar for each client, the slowest first; all panels have the same axis.",
+        [draw_gantt(runs, shape=shape) for shape in (WIDE, NARROW)],
+        path,
+    )
     clients = [Section(one.plan.method, [clients_table(one)], folded=True) for one in runs]
-    return [
-        *blocks,
-        *(f"{one.method}: {line}" for one in summaries for line in remarks(one)),
-        Section(title, [drawing]),
-        Section("Clients", clients),
-    ]
+    notes = [f"{one.method}: {line}" for one in summaries for line in remarks(one)]
+    return [*blocks, *notes, drawing, Section("Clients", clients)]
 
 
 def _settings(simulation: FleetSimulation) -> dict[str, Any]:
@@ -164,7 +153,6 @@ def _settings(simulation: FleetSimulation) -> dict[str, Any]:
 
 
 def methods_table(summaries: Sequence[FleetSummary]) -> Table:
-    """Return a row of figures for each method."""
     cells = [
         {
             "method": one.method,
@@ -178,18 +166,14 @@ def methods_table(summaries: Sequence[FleetSummary]) -> Table:
 
 
 def reductions_table(summaries: Sequence[FleetSummary]) -> Table:
-    """Compare the round time of every method with that of every other."""
-    rows = [
-        [one.method, *(MISSING if one is other else _difference(one, other) for other in summaries)]
-        for one in summaries
-    ]
+    rows = [[one.method, *(_difference(one, other) for other in summaries)] for one in summaries]
     heads = ["method", *(f"than {one.method}" for one in summaries)]
     note = "− is shorter, + longer than the method above the column."
     return Table("Round time beside the others", heads, rows, note)
 
 
 def _difference(one: FleetSummary, other: FleetSummary) -> str:
-    if other.round_seconds == 0.0:
+    if one is other or other.round_seconds == 0.0:
         return MISSING
     share = one.round_seconds / other.round_seconds - 1.0
     # Thousands of percent say less than a factor.
@@ -198,7 +182,6 @@ def _difference(one: FleetSummary, other: FleetSummary) -> str:
 
 
 def clients_table(rounds: FleetRounds) -> Table:
-    """Return a row for each client, the slowest first."""
     heads, rows = client_cells(rounds, MOST_CLIENT_ROWS)
     left_out = rounds.fleet.size - len(rows)
     note = f"The {len(rows)} slowest; simulation.json also has the other {left_out:,}." if left_out else ""
@@ -206,7 +189,6 @@ def clients_table(rounds: FleetRounds) -> Table:
 
 
 def costs_table(models: Iterable[CostModel]) -> Table:
-    """Return a row for each scheme."""
     rows = []
     for one in (model.scheme for model in models):
         times = (one.encrypt_seconds[1], one.add_seconds, one.open_seconds)

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEGMENTS = (*STAGES, "wait", "download")
-"""What a client's round consists of, in order."""
 
 BUDGETS = tuple(float(share) for share in np.linspace(0.0, 1.0, 41))
 """Shares of the parameters that a straggler index is computed for."""
@@ -50,20 +49,16 @@ _LONGEST_NAME = 24
 
 @dataclass(frozen=True)
 class Timelines:
-    """Some clients' ways through one round, the slowest first."""
-
     clients: tuple[str, ...]
     seconds: dict[str, FloatVector]
-    """Of each of ``SEGMENTS``, shape (clients,)."""
     dropped: NDArray[np.bool_]
     left_out: int
-    """Clients that were faster than all of these."""
 
 
 def timelines(rounds: FleetRounds, number: int = 0, most: int = _MOST_CLIENTS) -> Timelines:
-    """Return the timelines of the ``most`` slowest clients in round ``number``, from 0.
+    """Return the timelines of the slowest clients. Raises ParameterError for a round that there is not.
 
-    A client that drops out neither waits nor downloads. Raises ParameterError for a round that there is not.
+    A client that drops out neither waits nor downloads.
     """
     if not 0 <= number < rounds.dropped.shape[0]:
         raise ParameterError(f"there is no round {number}: choose one of {rounds.dropped.shape[0]}, from 0")
@@ -96,25 +91,19 @@ def straggler_index_by_budget(
     return np.array(indices)
 
 
-def draw_gantt(
-    runs: Sequence[FleetRounds], number: int = 0, shape: Shape = WIDE, labels: Sequence[str] | None = None
-) -> Figure:
-    """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds.
-
-    Panels are named after the runs' methods unless ``labels`` says otherwise.
-    """
+def draw_gantt(runs: Sequence[FleetRounds], number: int = 0, shape: Shape = WIDE) -> Figure:
+    """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds."""
     ways = [timelines(rounds, number) for rounds in runs]
     height = 110.0 + sum(56.0 + 16.0 * len(way.clients) for way in ways)
     figure, panels = new_figure(shape, height, rows=len(ways))
-    names = labels or [rounds.plan.method for rounds in runs]
     separator = ",\n" if shape.narrow else ", "
-    for axes, way, rounds, name in zip(panels, ways, runs, names, strict=True):
+    for axes, way, rounds in zip(panels, ways, runs, strict=True):
         name_rows(axes, [_short(one, shape) for one in way.clients], shape, 0.72, above=False)
         ends = draw_bars(axes, way.seconds, 0.72)
         if (lost := way.dropped).any():
             rows = np.flatnonzero(lost)
             axes.plot(ends[lost], rows, "x", color=LINE_COLOURS[3], label="dropped out", clip_on=False)
-        title = f"{name}, {seconds_text(float(rounds.round_seconds[number]))}"
+        title = f"{rounds.plan.method}, {seconds_text(float(rounds.round_seconds[number]))}"
         if way.left_out:
             title += f"{separator}the {lost.size} slowest of {rounds.fleet.size:,} clients"
         set_title(axes, title, shape)
@@ -131,7 +120,6 @@ def draw_gantt(
 def draw_straggler_index(
     indices: Mapping[str, FloatVector], budgets: Sequence[float] = BUDGETS, shape: Shape = WIDE
 ) -> Figure:
-    """Draw what :func:`straggler_index_by_budget` returned, a line for each name."""
     shares = [100.0 * budget for budget in budgets]
     figure, axes = _lines({name: (shares, index.tolist()) for name, index in indices.items()}, shape)
     axes.set_xlabel("encrypted by every client, % of the parameters")
@@ -145,7 +133,6 @@ def draw_straggler_index(
 def draw_round_times(
     fleets: Sequence[str], seconds: Mapping[str, Sequence[float]], shape: Shape = WIDE
 ) -> Figure:
-    """Draw mean seconds of a round over fleets of rising heterogeneity, a line for each name."""
     places = range(len(fleets))
     figure, axes = _lines({name: (places, times) for name, times in seconds.items()}, shape)
     # Names of more fleets than these would run into each other side by side.

@@ -8,7 +8,6 @@ from shieldfl.quantities import MISSING, bytes_text, seconds_text, share_text
 
 
 def summary_cells(one: FleetSummary) -> dict[str, str]:
-    """Return a method's figures by the head of their column."""
     least, most = (share_text(share) for share in (one.least_encrypted_share, one.most_encrypted_share))
     return {
         "round": seconds_text(one.round_seconds),
@@ -23,24 +22,17 @@ def summary_cells(one: FleetSummary) -> dict[str, str]:
 
 
 def remarks(one: FleetSummary) -> list[str]:
-    """Say what a reader has to know beside the figures, a line for each point."""
-    lines = []
+    lines, rounds = [], f"{one.rounds:,} round{'' if one.rounds == 1 else 's'}"
     if one.clients_short_of_budget:
         lines.append(
             f"budgets smaller than what security asks for: {one.clients_short_of_budget:,} of {one.clients:,} clients"
         )
     if one.dropouts:
         wasted = seconds_text(one.wasted_seconds)
-        lines.append(f"dropouts: {one.dropouts:,} in {_rounds_text(one.rounds)}, {wasted} of clients wasted")
+        lines.append(f"dropouts: {one.dropouts:,} in {rounds}, {wasted} of clients wasted")
     if one.failed_rounds:
-        lines.append(
-            f"totals of too few clients to be opened: {one.failed_rounds:,} in {_rounds_text(one.rounds)}"
-        )
+        lines.append(f"totals of too few clients to be opened: {one.failed_rounds:,} in {rounds}")
     return lines
-
-
-def _rounds_text(rounds: int) -> str:
-    return f"{rounds:,} round{'' if rounds == 1 else 's'}"
 
 
 def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str], list[list[str]]]:
@@ -48,20 +40,28 @@ def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str
 
     Clusters and dropouts have a column where there are any.
     """
-    clustered = len(rounds.fleet.cluster_names) > 1
-    lossy = bool(rounds.dropped.any())
     clients = client_rows(rounds)
     if most is not None:
         mean = rounds.client_seconds.mean(axis=0)
         clients = [clients[client] for client in (-mean).argsort(kind="stable")[:most]]
-    heads = ["client", *(("cluster",) if clustered else ()), "values", *STAGES, "wait", "download", "up"]
-    rows = []
-    for row in clients:
-        times = [row[f"{name}_seconds"] for name in (*STAGES, "idle", "download")]
-        cells = [row["client"], *((row["cluster"],) if clustered else ()), f"{row['encrypted_values']:,}"]
-        cells += [*(seconds_text(seconds) for seconds in times), bytes_text(row["bytes_up"])]
-        rows.append([*cells, *((str(row["dropouts"]),) if lossy else ())])
-    return [*heads, *(("dropouts",) if lossy else ())], rows
+    cells = {
+        "client": [row["client"] for row in clients],
+        "cluster": [row["cluster"] for row in clients],
+        "values": [f"{row['encrypted_values']:,}" for row in clients],
+    }
+    for head, name in {
+        **dict(zip(STAGES, STAGES, strict=True)),
+        "wait": "idle",
+        "download": "download",
+    }.items():
+        cells[head] = [seconds_text(row[f"{name}_seconds"]) for row in clients]
+    cells["up"] = [bytes_text(row["bytes_up"]) for row in clients]
+    cells["dropouts"] = [str(row["dropouts"]) for row in clients]
+    if len(rounds.fleet.cluster_names) == 1:
+        del cells["cluster"]
+    if not rounds.dropped.any():
+        del cells["dropouts"]
+    return list(cells), [list(row) for row in zip(*cells.values(), strict=True)]
 
 
 def short_seconds_text(seconds: float) -> str:

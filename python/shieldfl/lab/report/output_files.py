@@ -40,7 +40,6 @@ def write_whole(path: Path, contents: str | bytes) -> None:
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write plain JSON types for people to read, too. Raises OSError."""
     write_whole(path, json.dumps(facts, indent=2, allow_nan=False) + "\n")
 
 
@@ -74,7 +73,6 @@ class LineFile:
         return [line.rstrip(b"\r\n") for line in whole]
 
     def add(self, line: str) -> None:
-        """Write a line, which is on the disk when this returns."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()

@@ -24,7 +24,6 @@ class Text:
 
     text: str
     strong: str = ""
-    """Stands before it."""
     css: str = ""
 
 
@@ -49,8 +48,6 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Terms:
-    """What words mean."""
-
     meanings: Mapping[str, str]
     css: Mapping[str, str] = field(default_factory=dict)
     """Classes of some of the words."""
@@ -58,19 +55,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Facts:
-    """Values by name."""
-
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Images:
-    """Rows of small images below each other, which belong together."""
-
     title: str
     caption: str
     count: int
-    """In each row."""
     rows: Mapping[str, bytes]
     """By what it shows, a PNG file."""
 
@@ -81,21 +73,18 @@ class Section:
 
     title: str
     blocks: Sequence[Any]
-    """Strings, the kinds above, and sections."""
     folded: bool | None = None
     """Whether it is folded away at first, where it can be."""
 
 
-def inline_drawing(
-    name: str, title: str, explanation: str, said: str, shapes: Mapping[str, Figure]
-) -> Drawing:
-    """Return a figure as elements of a page, one for each kind of screen; ``said`` is what it shows, in words.
+def inline_drawing(name: str, title: str, explanation: str, shapes: Mapping[str, Figure]) -> Drawing:
+    """Return a figure as elements of a page, one for each kind of screen.
 
     ``name`` must be another for each drawing of a page.
     """
+    label = f"{title}. {explanation} The figures are in the tables and files of this page."
     elements = (
-        inline_svg(render_svg(figure), f"{name}-{kind}", f"{title}. {said}", kind)
-        for kind, figure in shapes.items()
+        inline_svg(render_svg(figure), f"{name}-{kind}", label, kind) for kind, figure in shapes.items()
     )
     return Drawing(explanation, tuple(elements))
 

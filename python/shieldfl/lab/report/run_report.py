@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from shieldfl.lab.report.figures import (
     add_grid,
     add_legend,
     draw_bars,
-    draw_costs,
     draw_lines,
     name_rows,
     new_figure,
@@ -33,20 +32,15 @@ from shieldfl.lab.report.figures import (
 from shieldfl.lab.report.output_files import write_json, write_whole
 from shieldfl.lab.report.page import Facts, Section, Table, Terms, Text, inline_drawing, render_page
 from shieldfl.lab.report.run_summary import (
-    ZONES,
     compared_rows,
-    compared_texts,
     describe_run,
     findings,
     footnotes,
-    mean_over_rounds,
     rounds_csv,
     summary_csv,
 )
-from shieldfl.lab.report.run_timing import Timing, compare_timings
-from shieldfl.lab.simulation.results import STAGES, MethodResult
-from shieldfl.lab.simulation.run_result import RunResult
-from shieldfl.quantities import bytes_text, metric_text, seconds_text, share_text
+from shieldfl.lab.simulation.results import STAGES, ZONES, MethodResult, RunResult, compare_timings
+from shieldfl.quantities import metric_text, seconds_text, share_text
 
 _MOST_TOGETHER = 4
 """Methods in one panel: of more, each gets its own, where all others are grey behind it."""
@@ -54,16 +48,11 @@ _MOST_TOGETHER = 4
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture of the report."""
-
     name: str
-    """Of its files, without the ending."""
     title: str
     explanation: str
     draw: Callable[..., Figure]
     """Takes the run, and a shape for another than a wide screen."""
-    say: Callable[[RunResult], str]
-    """Its figures, for those who do not see it."""
 
 
 def _draw_measured(result: RunResult, shape: Shape = WIDE) -> Figure:
@@ -128,106 +117,48 @@ def _lines(method: MethodResult, name: str, number: int) -> list[Line]:
 
 
 def _range(lines: Sequence[Line]) -> tuple[float, float]:
-    """Return the ends of an axis that holds all values with some room."""
     values = [value for line in lines for value in line.y if math.isfinite(value)] or [0.0, 1.0]
     room = 0.06 * (max(values) - min(values)) or 0.1 * abs(values[0]) or 1.0
     return min(values) - room, max(values) + room
 
 
-def _say_measured(result: RunResult) -> str:
-    name = result.metrics[0]
-
-    def told(method: MethodResult) -> str:
-        first, last = (metric_text(record.measured(name), name) for record in (method.rounds[0], method.last))
-        of_clients = metric_text(method.last.measured_by_clients(name), name)
-        own = "" if of_clients == last else f", its clients' own models to {of_clients}"
-        return f"{method.method} from {first} to {last}{own}"
-
-    return f"Lines of {name} from the first round to the last: {'; '.join(map(told, result.methods))}."
-
-
-def _zone_text(method: MethodResult) -> str:
-    shares = {zone: mean_over_rounds(method, zone) for zone in ZONES}
-    return ", ".join(f"{zone} {share_text(share)}" for zone, share in shares.items() if share > 0.0)
-
-
 def _draw_zones(result: RunResult, shape: Shape = WIDE) -> Figure:
-    """A bar for each method, of all parameters, whose parts are the zones."""
-    names = [wrapped(f"{one.method}: {_zone_text(one)}", shape) for one in result.methods]
-    shares = {zone: [mean_over_rounds(one, zone) for one in result.methods] for zone in ZONES}
+    shares = [{zone: one.zone_share(zone) for zone in ZONES} for one in result.methods]
+    texts = [
+        ", ".join(f"{zone} {share_text(share)}" for zone, share in one.items() if share > 0.0)
+        for one in shares
+    ]
+    return _draw_shares(result, texts, shares, shape)
+
+
+def _draw_stages(result: RunResult, shape: Shape = WIDE) -> Figure:
+    """Of a round's time: training, timed once for all that train alike, and all stages of protection."""
+    texts, shares = [], []
+    for one in compare_timings(result.methods):
+        whole, own = one.round_seconds, one.protection_seconds
+        texts.append(f"{seconds_text(whole)}, of which {seconds_text(own)} are not training")
+        parts = {"train": one.train_seconds, **one.stage_seconds, "other": one.other_seconds}
+        scale = sum(parts.values()) or 1.0
+        shares.append({stage: parts.get(stage, 0.0) / scale for stage in (*STAGES, "other")})
+    return _draw_shares(result, texts, shares, shape)
+
+
+def _draw_shares(
+    result: RunResult, texts: Sequence[str], shares: Sequence[Mapping[str, float]], shape: Shape
+) -> Figure:
+    """A bar for each method, of all that there is, whose parts have names; its text stands above."""
+    names = [wrapped(f"{one.method}: {text}", shape) for one, text in zip(result.methods, texts, strict=True)]
+    parts = {name: [one[name] for one in shares] for name in shares[0]}
     row = 28.0 + 15.0 * max(name.count("\n") + 1 for name in names)
-    figure, (axes,) = new_figure(shape, 66.0 + row * len(names))
+    legend = 18.0 * (len(parts) // (2 if shape.narrow else 4))
+    figure, (axes,) = new_figure(shape, 48.0 + legend + row * len(names))
     name_rows(axes, names, shape, 14.0 / row, above=True)
-    draw_bars(axes, {zone: one for zone, one in shares.items() if any(one)}, 14.0 / row)
+    draw_bars(axes, {name: one for name, one in parts.items() if any(one)}, 14.0 / row)
     axes.set_xlim(0.0, 1.0)
     axes.xaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.xaxis.set_major_formatter(percent())
     add_legend(figure, [axes], shape, columns=2 if shape.narrow else 4)
     return figure
-
-
-def _draw_stages(result: RunResult, shape: Shape = WIDE) -> Figure:
-    """Seconds a round: with training, timed once for all that train alike, and without it."""
-    timings = compare_timings(result.methods)
-    means = {stage: [one.stage_seconds.get(stage, 0.0) for one in timings] for stage in STAGES}
-    means |= {
-        "train": [one.train_seconds for one in timings],
-        "other": [one.other_seconds for one in timings],
-    }
-    parts = {stage: seconds for stage, seconds in means.items() if any(seconds)}
-    added = {stage: seconds for stage, seconds in parts.items() if stage != "train"}
-    return _two_costs(
-        result, {"whole round": parts, "all but training": added}, seconds_text, shape, shares=True
-    )
-
-
-def _draw_bytes(result: RunResult, shape: Shape = WIDE) -> Figure:
-    """Bytes that a client sends and receives in a round."""
-    timings = compare_timings(result.methods)
-    up, down = [one.bytes_up for one in timings], [one.bytes_down for one in timings]
-    panels = {"up: client to aggregator": {"up": up}, "down: to the client": {"down": down}}
-    return _two_costs(result, panels, bytes_text, shape)
-
-
-def _two_costs(
-    result: RunResult,
-    parts: dict[str, dict[str, list[float]]],
-    text: Callable[[float], str],
-    shape: Shape,
-    shares: bool = False,
-) -> Figure:
-    """Return two panels of bars, beside each other where there is room.
-
-    With ``shares`` the second shows its parts' shares where the first's bars differ too much to be seen.
-    """
-    names = [method.method for method in result.methods]
-    legend = 72.0 if shares else 0.0
-    if shape.narrow:
-        figure, panels = new_figure(shape, 112.0 + 80.0 * len(names) + legend, rows=2)
-        room = shape.width - 24.0
-    else:
-        figure, panels = new_figure(shape, 64.0 + 28.0 * len(names) + legend, columns=2)
-        room = 0.5 * (shape.width - max(map(shape.width_of, names)) - 48.0)
-    height, apart = 0.4 if shape.narrow else 0.62, False
-    for axes, (title, each) in zip(panels, parts.items(), strict=True):
-        name_rows(axes, names, shape, height, above=shape.narrow)
-        axes.tick_params(labelleft=axes is panels[0])
-        scaled = shares and apart
-        totals = [sum(one) for one in zip(*each.values(), strict=True)] or [0.0] * len(names)
-        apart = draw_costs(axes, each, compared_texts(totals, text), text, room, shape, scaled)
-        how = ", each as 100 %" if scaled else ", logarithmic" if apart else ""
-        set_title(axes, f"{title}{how}", shape)
-    if shares:
-        add_legend(figure, panels[::-1], shape, columns=3 if shape.narrow else 6)
-    return figure
-
-
-def _say_costs(head: str, told: Callable[[Timing], str]) -> Callable[[RunResult], str]:
-    def say(result: RunResult) -> str:
-        timings = zip(result.methods, compare_timings(result.methods), strict=True)
-        return f"{head}: {'; '.join(f'{method.method} {told(timing)}' for method, timing in timings)}."
-
-    return say
 
 
 PLOTS = (
@@ -237,38 +168,13 @@ PLOTS = (
         "Solid: the global model. Dashed: the mean of the clients' own merged models, where it differs. Of many "
         "methods each has its own panel, where grey is all the others.",
         _draw_measured,
-        _say_measured,
     ),
-    Plot(
-        "zones",
-        "Zones",
-        "How the parameters are protected: means over the rounds, each of which is in rounds.csv.",
-        _draw_zones,
-        lambda result: (
-            f"Bars of shares: {'; '.join(f'{one.method} {_zone_text(one)}' for one in result.methods)}."
-        ),
-    ),
+    Plot("zones", "Zones", "How the parameters are protected: means over the rounds.", _draw_zones),
     Plot(
         "stages",
         "Time per stage",
-        "Of a round after the first. Client stages are sums over the clients.",
+        "Shares of a round after the first. Client stages are sums over the clients.",
         _draw_stages,
-        _say_costs(
-            "Bars of a round's time",
-            lambda one: (
-                f"{seconds_text(one.round_seconds)}, of which {seconds_text(one.protection_seconds)} are not training"
-            ),
-        ),
-    ),
-    Plot(
-        "bytes",
-        "Bytes per client",
-        "What one client sends and receives in a round after the first.",
-        _draw_bytes,
-        _say_costs(
-            "Bars of a client's bytes in a round",
-            lambda one: f"{bytes_text(one.bytes_up)} up and {bytes_text(one.bytes_down)} down",
-        ),
     ),
 )
 
@@ -321,7 +227,7 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
         wide, narrow = plot.draw(result, WIDE), plot.draw(result, NARROW)
         written += write_figure(wide, folder / plot.name)
         shapes = {"wide": wide, "narrow": narrow}
-        drawing = inline_drawing(plot.name, plot.title, plot.explanation, plot.say(result), shapes)
+        drawing = inline_drawing(plot.name, plot.title, plot.explanation, shapes)
         sections.append(Section(plot.title, [drawing]))
     if notes := footnotes(result):
         sections.append(Section("Notes", [Text(note, of) for of, note in notes]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +18,9 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.build_info import require
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
-from shieldfl.lab.report.run_summary import describe_run, flat_record, what_happened
-from shieldfl.lab.simulation.results import MethodResult
-from shieldfl.lab.simulation.run_result import NO_RUN, RunResult
-from shieldfl.quantities import bytes_text, epsilon_text, metric_text, seconds_text
+from shieldfl.lab.report.run_summary import describe_run, flat_record
+from shieldfl.lab.simulation.results import NO_RUN, STAGES, ZONES, MethodResult, RoundRecord, RunResult
+from shieldfl.quantities import accuracy_text, bytes_text, epsilon_text, metric_text, seconds_text, share_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,17 +68,85 @@ class Spread(NamedTuple):
         return f"{write(self.mean)} ± {write(self.deviation)}"
 
 
-_OF_METHOD: dict[str, tuple[Callable[[MethodResult], float], Callable[[float], str]]] = {
-    "bytes_up": (lambda method: fmean(one.bytes_up for one in method.repeated_rounds), bytes_text),
-    "bytes_down": (lambda method: fmean(one.bytes_down for one in method.repeated_rounds), bytes_text),
-    "seconds": (lambda method: fmean(one.seconds for one in method.repeated_rounds), seconds_text),
-    "epsilon": (lambda method: method.last.epsilon, epsilon_text),
-    "best_accuracy": (lambda method: method.best_accuracy, "{:.4f}".format),
-    "matched_accuracy": (lambda method: method.last.matched_accuracy, "{:.4f}".format),
-    "converged_round": (lambda method: method.converged_round, "{:g}".format),
-    "bytes_to_convergence": (lambda method: method.bytes_to_convergence, bytes_text),
-    "seconds_to_convergence": (lambda method: method.seconds_to_convergence, seconds_text),
+class MethodFigure(NamedTuple):
+    """How a figure is read off a method's result, and written."""
+
+    label: str
+    read: Callable[[MethodResult], float]
+    text: Callable[[float], str]
+
+
+def _of_last(attribute: str) -> Callable[[MethodResult], float]:
+    return lambda method: float(getattr(method.last, attribute))
+
+
+def _of_round(attribute: str) -> Callable[[MethodResult], float]:
+    """A mean over the rounds after the first."""
+    return lambda method: fmean(getattr(record, attribute) for record in method.repeated_rounds)
+
+
+def _until_converged(figure: Callable[[RoundRecord], float]) -> Callable[[MethodResult], float]:
+    """A sum over the rounds until the run had converged; NaN where it has not."""
+
+    def read(method: MethodResult) -> float:
+        until = method.converged_in_round
+        return math.nan if until is None else float(sum(map(figure, method.rounds[:until])))
+
+    return read
+
+
+def _share(zone: str) -> Callable[[MethodResult], float]:
+    return lambda method: method.zone_share(zone)
+
+
+def _seconds(stage: str, of_client: bool) -> Callable[[MethodResult], float]:
+    def read(method: MethodResult) -> float:
+        begun = fmean(record.participants + record.dropped for record in method.repeated_rounds)
+        return method.stage_seconds(stage) / (begun if of_client else 1.0)
+
+    return read
+
+
+def _bytes(record: RoundRecord) -> float:
+    return record.bytes_up + record.bytes_down
+
+
+_READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], str]]] = {
+    "accuracy": ("accuracy", _of_last("accuracy"), accuracy_text),
+    "best_accuracy": ("accuracy, best round", lambda one: one.best_accuracy, accuracy_text),
+    "personalised_accuracy": ("accuracy, personalised", _of_last("personalised_accuracy"), accuracy_text),
+    "matched_accuracy": (
+        "accuracy, on each client's own labels",
+        _of_last("matched_accuracy"),
+        accuracy_text,
+    ),
+    "converged_round": ("converged in round", _until_converged(lambda _: 1.0), "{:g}".format),
+    "bytes_to_convergence": ("up and down, a client until convergence", _until_converged(_bytes), bytes_text),
+    "seconds_to_convergence": (
+        "time until convergence",
+        _until_converged(lambda record: record.seconds),
+        seconds_text,
+    ),
+    **{f"{zone}_share": (f"{zone} share", _share(zone), share_text) for zone in ZONES},
+    **{f"{one}_seconds": (f"{one}, a round", _seconds(one, False), seconds_text) for one in STAGES},
+    **{
+        f"{one}_seconds_per_client": (f"{one}, a round and client", _seconds(one, True), seconds_text)
+        for one in STAGES
+    },
+    "round_seconds": ("whole round", _of_round("seconds"), seconds_text),
+    "bytes_up": ("up, a round and client", _of_round("bytes_up"), bytes_text),
+    "bytes_down": ("down, a round and client", _of_round("bytes_down"), bytes_text),
+    "total_bytes": (
+        "up and down, a client in all rounds",
+        lambda one: sum(map(_bytes, one.rounds)),
+        bytes_text,
+    ),
+    "epsilon": ("ε", _of_last("epsilon"), epsilon_text),
 }
+FIGURES = {name: MethodFigure(*one) for name, one in _READ.items()}
+"""By the name that experiment files give them."""
+_OF_RUNS = {name: one for name, one in FIGURES.items() if name != "accuracy"}
+_OF_RUNS["seconds"] = FIGURES["round_seconds"]
 _HEADS = {"bytes_up": "bytes up", "bytes_down": "bytes down", "seconds": "time", "epsilon": "ε"}
 
 
@@ -117,24 +185,21 @@ class ComparedRuns:
         method : one of :attr:`methods`.
         name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all rounds;
             ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"`` of a
-            round; ``"epsilon"``; or ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
-            ``"seconds_to_convergence"``, NaN for a seed that had not converged.
+            round; ``"epsilon"``; ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
+            ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of experiment files.
 
         NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """
-        if name not in (*self.metrics, *_OF_METHOD):
-            known = ", ".join([*self.metrics, *_OF_METHOD])
+        read: Callable[[MethodResult], float]
+        if name in self.metrics:
+            read = partial(_measured, name=name)
+        elif name in _OF_RUNS:
+            read = _OF_RUNS[name].read
+        else:
+            known = ", ".join([*self.metrics, *_OF_RUNS])
             raise ParameterError(f"there is no figure {name!r}: choose from {known}")
-        values = []
-        for run in self.runs:
-            result = self._result(run, method)
-            if _is_short(run, result):
-                values.append(math.nan)
-            else:
-                values.append(
-                    result.last.measured(name) if name in self.metrics else _OF_METHOD[name][0](result)
-                )
-        return Spread(np.array(values))
+        results = [(run, self._result(run, method)) for run in self.runs]
+        return Spread(np.array([math.nan if _is_short(*one) else read(one[1]) for one in results]))
 
     def difference(self, method: str, base: str, name: str) -> Spread:
         """Return a figure of a method less that of another one, seed by seed. Raises as :meth:`figure`."""
@@ -147,33 +212,21 @@ class ComparedRuns:
         raise ParameterError(f"there is no method {method!r} in this run: {', '.join(self.methods)}")
 
     def state_dict(
-        self,
-        method: str,
-        seed: int | None = None,
-        *,
-        client: int | None = None,
-        cluster: int | None = None,
+        self, method: str, seed: int | None = None, *, client: int | None = None, cluster: int | None = None
     ) -> dict[str, torch.Tensor]:
         """Return a copy of a last model, for ``module.load_state_dict``; by default the global one of the first seed.
 
         Its names are those of the model that the method trained, which may have other layers than the given one.
-
-        Parameters
-        ----------
-        method : one of :attr:`methods`.
-        seed : one of :attr:`seeds`; None for the first.
-        client : a client's number, from 0, for its merged model, which has the client's own values wherever it keeps
-            some.
-        cluster : a cluster's number, for the model of a method that has clusters. Of a single one it may be left out.
+        ``client``, a number from 0, asks for its merged model, which has the values that it keeps;
+        ``cluster`` for the model of a cluster, whose number may be left out where there is one.
 
         Raises ParameterError where there is no such model, where clusters or clients have models of their own and
         neither is named, and where the method ended in another process.
         """
         seed = self.seeds[0] if seed is None else as_unsigned(seed, "seed")
         if seed not in self.seeds:
-            raise ParameterError(
-                f"there is no seed {seed} in this run: choose from {', '.join(map(str, self.seeds))}"
-            )
+            known = ", ".join(map(str, self.seeds))
+            raise ParameterError(f"there is no seed {seed} in this run: choose from {known}")
         self._result(self.runs[self.seeds.index(seed)], method)
         models = self.models.get((seed, method))
         if models is None:
@@ -232,41 +285,34 @@ class ComparedRuns:
         from rich.table import Table
 
         lead, base = self.metrics[0], self.methods[0]
-        heads = ["method", *self.metrics, *_HEADS.values()]
-        compares = len(self.methods) > 1
-        if compares:
-            heads.append(f"{lead} less {base}'s")
-        table = Table(*heads, box=SIMPLE)
+        writing: dict[str, Callable[[float], str]] = {
+            name: partial(metric_text, name=name) for name in self.metrics
+        }
+        writing |= {name: _OF_RUNS[name].text for name in _HEADS}
+        compares = [f"{lead} less {base}'s"] if len(self.methods) > 1 else []
+        table = Table("method", *self.metrics, *_HEADS.values(), *compares, box=SIMPLE)
         for method in self.methods:
-            cells = [self.figure(method, name).text(_writing(name)) for name in (*self.metrics, *_HEADS)]
+            cells = [self.figure(method, name).text(write) for name, write in writing.items()]
             if compares:
                 other = self.difference(method, base, lead)
-                cells.append("" if method == base else other.text(_writing(lead)))
+                cells.append("" if method == base else other.text(writing[lead]))
             table.add_row(method, *cells)
         text = StringIO()
         Console(file=text, width=200, color_system=None, force_jupyter=False).print(table)
-        seeds = ", ".join(map(str, self.seeds))
-        title = f"{describe_run(self.runs[0])}, {'seeds' if len(self.seeds) > 1 else 'seed'} {seeds}"
-        short = [
-            f"{method.method} with seed {seed} ended after {len(method.rounds)} rounds: no figures of it"
-            for seed, run in zip(self.seeds, self.runs, strict=True)
-            for method in run.methods
-            if _is_short(run, method)
-        ]
-        note = "Bytes are a client's in a round, time is a whole round's"
-        note += "; ± is the standard deviation over the seeds." if len(self.seeds) > 1 else "."
-        told = dict.fromkeys(
-            f"{method.method}: {one}"
-            for run in self.runs
-            for method in run.methods
-            for one in what_happened(method)
-        )
+        several = len(self.seeds) > 1
+        notes: dict[str, None] = {}
+        for seed, run in zip(self.seeds, self.runs, strict=True):
+            for one in run.methods:
+                if _is_short(run, one):
+                    ended = f"ended after {len(one.rounds)} rounds: no figures of it"
+                    notes[f"{one.method} with seed {seed} {ended}"] = None
+                notes |= dict.fromkeys(f"{one.method}: {note}" for note in one.notes[1:])
         lines = [
-            title,
+            f"{describe_run(self.runs[0])}, seed{'s' * several} {', '.join(map(str, self.seeds))}",
             *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()),
-            note,
-            *short,
-            *told,
+            "Bytes are a client's in a round, time is a whole round's"
+            f"{'; ± is the standard deviation over the seeds' * several}.",
+            *notes,
         ]
         return "\n".join(lines) + "\n"
 
@@ -297,7 +343,5 @@ def _is_short(run: RunResult, result: MethodResult) -> bool:
     return bool(len(result.rounds) < run.config["rounds"])
 
 
-def _writing(name: str) -> Callable[[float], str]:
-    if name in _OF_METHOD:
-        return _OF_METHOD[name][1]
-    return lambda value: metric_text(value, name)
+def _measured(method: MethodResult, name: str) -> float:
+    return method.last.measured(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,9 +17,9 @@ from shieldfl.settings import Count, Positive, Seed, Share, Text, Threads, Train
 
 __all__ = ["RunConfig"]
 
-_DATA = "Data and model"
-_FEDERATION = "Federation"
-_CHECKPOINT = "Checkpoint"
+_data, _federation, _folder = (
+    partial(about, panel=panel) for panel in ("Data and model", "Federation", "Checkpoint")
+)
 
 
 @dataclass(frozen=True)
@@ -29,169 +30,138 @@ class RunConfig(TrainingSettings):
     and no checkpoint is named.
     """
 
-    dataset: Annotated[str, about("All but digits are read from files.", choices=DATASETS, panel=_DATA)] = (
-        "digits"
-    )
+    dataset: Annotated[str, _data("All but digits are read from files.", choices=DATASETS)] = "digits"
     task: Annotated[
         Text | None,
-        about(
+        _data(
             "Your own model and data in the place of a data set and a model by name: MODULE:NAME of a shieldfl.Task, "
             "or of a function that returns one. The module may lie in the folder that the command is called in.",
             metavar="MODULE:NAME",
-            panel=_DATA,
         ),
     ] = None
     data_dir: Annotated[
         str | None,
-        about(
-            "Folder of the data sets; default $SHIELDFL_DATA, then ./data.",
-            metavar="DIR",
-            panel=_DATA,
-            beside_file=True,
+        _data(
+            "Folder of the data sets; default $SHIELDFL_DATA, then ./data.", metavar="DIR", beside_file=True
         ),
     ] = None
-    model: Annotated[str | None, about("By default the data set's.", choices=MODELS, panel=_DATA)] = None
+    model: Annotated[str | None, _data("By default the data set's.", choices=MODELS)] = None
     synthetic_data: Annotated[
         str | None,
-        about(
+        _data(
             "Your own synthetic data for methods that train on some, a NumPy archive (.npz): arrays features "
             "(float32, shaped as the data set's samples) and labels (whole numbers). They spend no epsilon; by default "
             "some are made, which do.",
             metavar="FILE",
-            panel=_DATA,
             beside_file=True,
         ),
     ] = None
-    clients: Annotated[Count, about("Number of clients.", panel=_FEDERATION)] = 20
-    rounds: Annotated[Count, about("Number of rounds.", panel=_FEDERATION, beside_file=True)] = 10
+    clients: Annotated[Count, _federation("Number of clients.")] = 20
+    rounds: Annotated[Count, _federation("Number of rounds.", beside_file=True)] = 10
     alpha: Annotated[
         Positive,
-        about(
+        _data(
             "Dirichlet concentration of the labels over the clients; smaller is more uneven.",
             words={"iid": inf},
-            panel=_DATA,
         ),
     ] = 0.5
     classes_per_client: Annotated[
         Count | None,
-        about(
+        _data(
             "In the place of alpha: so many consecutive classes for each client, the same ones for all of a group of "
-            "clients, within which data are alike.",
-            panel=_DATA,
+            "clients, within which data are alike."
         ),
     ] = None
     sample_rate: Annotated[
-        Share,
-        about(
-            "Probability that a client takes part in a round, independently of the others.", panel=_FEDERATION
-        ),
+        Share, _federation("Probability that a client takes part in a round, independently of the others.")
     ] = 1.0
     min_clients: Annotated[
         Count,
-        about(
+        _federation(
             "Fewest clients of a round, which is drawn again where fewer come, and of a total that is opened: of two "
-            "clients each learns the other's update.",
-            panel=_FEDERATION,
+            "clients each learns the other's update."
         ),
     ] = 3
     max_clients: Annotated[
         Count | None,
-        about(
+        _federation(
             "Most clients of a round, which is drawn again where more come. Sums have room for so many: a smaller "
-            "bound takes fewer bytes. By default all.",
-            panel=_FEDERATION,
+            "bound takes fewer bytes. By default all."
         ),
     ] = None
     dropout: Annotated[
         float,
         Meta(ge=0.0, lt=1.0),
-        about(
-            "Probability that a client leaves a round at some step; what it did until then is lost.",
-            panel=_FEDERATION,
-        ),
+        _federation("Probability that a client leaves a round at some step; what it did until then is lost."),
     ] = 0.0
     opener: Annotated[
         Literal["authority", "clients", "aggregator"] | None,
-        about(
+        _federation(
             "Who opens sums: the key authority, or each client or the aggregator alone, for which clients need keys of "
-            "their own. By default clients where they have such keys, else the authority.",
-            panel=_FEDERATION,
+            "their own. By default clients where they have such keys, else the authority."
         ),
     ] = None
     weighting: Annotated[
         Literal["uniform", "samples"],
-        about(
-            "uniform, or samples: a client counts as often as it has samples, where the method can.",
-            panel=_FEDERATION,
-        ),
+        _federation("uniform, or samples: a client counts as often as it has samples, where the method can."),
     ] = "uniform"
     server_learning_rate: Annotated[
-        Positive, about("Scales the server's step; 1 is plain averaging.", panel=_FEDERATION)
+        Positive, _federation("Scales the server's step; 1 is plain averaging.")
     ] = 1.0
     seed: Annotated[
         Seed,
-        about(
+        _data(
             "Repeats partition, initial model and training; never the cryptographic or privacy noise.",
-            panel=_DATA,
             beside_file=True,
         ),
     ] = 0
     device: Annotated[
         Text,
-        about(
+        _federation(
             "Where clients train and models are measured: cpu, or an accelerator of this machine as torch names it, "
             "such as cuda, cuda:1 or mps. Encryption is on the processor.",
             metavar="NAME",
-            panel=_FEDERATION,
             beside_file=True,
         ),
     ] = "cpu"
     threads: Annotated[
         Threads | None,
-        about(
+        _federation(
             "Most threads of training and of the core; as many clients of a small model train at a time, in processes, "
             "and their seconds are those of clients that share a machine. Default: as many threads as work is worth.",
-            panel=_FEDERATION,
             beside_file=True,
         ),
     ] = None
 
     folder: Annotated[
         Text | None,
-        about(
+        _folder(
             "A folder of this run alone: settings, versions and the commit; a line for each round as it comes "
             "(rounds.jsonl); in the end every figure (result.json, rounds.csv); and the checkpoint.",
             metavar="DIR",
-            panel=_CHECKPOINT,
             beside_file=True,
         ),
     ] = None
     tensorboard: Annotated[
         bool,
-        about(
+        _folder(
             "Write each round's figures to the run's folder for TensorBoard, too, which is read by: tensorboard "
             "--logdir DIR.",
-            panel=_CHECKPOINT,
             beside_file=True,
         ),
     ] = False
     checkpoint: Annotated[
         Text | None,
-        about(
+        _folder(
             "A folder of this run alone, with all its secrets: what it takes to go on is written there after each "
             "round.",
             metavar="DIR",
-            panel=_CHECKPOINT,
             beside_file=True,
         ),
     ] = None
     resume: Annotated[
         bool,
-        about(
-            "Go on from the checkpoint, under the settings that the run began with.",
-            panel=_CHECKPOINT,
-            beside_file=True,
-        ),
+        _folder("Go on from the checkpoint, under the settings that the run began with.", beside_file=True),
     ] = False
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +24,11 @@ import torch
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation import DATASETS
 
-__all__ = [
-    "DATASETS",
-    "Dataset",
-    "is_whole",
-    "load_dataset",
-    "read_cifar",
-    "read_idx",
-]
+__all__ = ["DATASETS", "Dataset", "load_dataset", "read_cifar", "read_idx"]
 
 ByteArray = npt.NDArray[np.uint8]
+_Samples = tuple[ByteArray, ByteArray]
+"""Images (N, channels, height, width) and labels."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +37,14 @@ class Dataset:
 
     Attributes
     ----------
-    name : str
-        One of :data:`DATASETS`, or the user's.
-    description : str
-        Title and sizes; says "subset" where the files hold fewer samples than the published set.
-    classes : int
-        Number of classes; labels are 0 to classes - 1. 0 where targets are no classes.
-    train_features, test_features : float32 tensor, shape (N, channels, height, width)
-        Normalised images; of a user's data, float32 or int64, shape (N, ...).
-    train_labels, test_labels : int64 tensor, shape (N,)
-        Class of each sample; of a user's data, targets of any shape (N, ...), float32 or int64.
-    feature_range : pair of float32 tensors, shape (channels, 1, 1), or None
-        What the darkest and the brightest pixel there can be become: public, whatever the samples hold. None where
-        nobody has said so of a user's data.
+    name : one of :data:`DATASETS`, or the user's.
+    description : title and sizes; says "subset" where the files hold fewer samples than the published set.
+    classes : labels are 0 to classes - 1; 0 where targets are no classes.
+    train_features, test_features : float32 tensors (N, channels, height, width), normalised; of a user's data, float32
+        or int64, (N, ...).
+    train_labels, test_labels : int64 tensors (N,); of a user's data, targets (N, ...), float32 or int64.
+    feature_range : pair of float32 tensors (channels, 1, 1), what the darkest and the brightest pixel there can be
+        become: public, whatever the samples hold. None where nobody has said so of a user's data.
     """
 
     name: str
@@ -71,12 +62,16 @@ class Dataset:
         return tuple(self.train_features.shape[1:])
 
 
-@dataclass(frozen=True)
-class _Images:
-    train: ByteArray
-    train_labels: ByteArray
-    test: ByteArray
-    test_labels: ByteArray
+def check_alike(
+    given: tuple[torch.Tensor, torch.Tensor], features: torch.Tensor, targets: torch.Tensor, what: str
+) -> None:
+    """Raise ParameterError for samples that are not like those that are trained on."""
+    for one, other, kind in zip(given, (features, targets), ("features", "targets"), strict=True):
+        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
+            raise ParameterError(
+                f"{kind} of {what} are {tuple(one.shape[1:])} of {one.dtype}, those of train_data "
+                f"{tuple(other.shape[1:])} of {other.dtype}"
+            )
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,20 @@ class _Source:
     channels: tuple[tuple[float, float], ...]
     """Mean and standard deviation of each."""
     folders: tuple[str, ...]
-    read: Callable[[Path], _Images]
+    read: Callable[[Path], tuple[_Samples, _Samples]]
+    """Returns what is trained on, and what is measured on."""
+
+    def normalised(self, images: ByteArray) -> torch.Tensor:
+        """Map bytes to floats, by one table per channel; some images at a time, which stay in the cache."""
+        normalised = np.empty(images.shape, dtype=np.float32)
+        levels = np.arange(256) / self.full_scale
+        for channel, (mean, deviation) in enumerate(self.channels):
+            table = ((levels - mean) / deviation).astype(np.float32)
+            for first in range(0, len(images), _AT_ONCE):
+                some = slice(first, first + _AT_ONCE)
+                # The table is of all bytes, and nothing is clipped; but any other mode would buffer what it writes.
+                np.take(table, images[some, channel], out=normalised[some, channel], mode="clip")
+        return torch.from_numpy(normalised)
 
 
 def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
@@ -96,45 +104,34 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
 
     Parameters
     ----------
-    name : str
-        ``digits`` (needs no files; 80 % train, 20 % test, split once and for all), ``mnist``,
-        ``fashion-mnist`` (IDX files), ``cifar10`` or ``cifar100`` (binary version). Files may be plain or
-        gzip-compressed.
-    data_dir : path, optional
-        Folder that holds the data set's sub-folder (``mnist``, ``cifar10``, ...) or the files themselves.
-        Default: the environment variable ``SHIELDFL_DATA``, else ``./data``.
+    name : ``digits`` (needs no files; 80 % train, 20 % test, split once and for all), ``mnist``, ``fashion-mnist`` (IDX
+        files), ``cifar10`` or ``cifar100`` (binary version). Files may be plain or gzip-compressed.
+    data_dir : folder that holds the data set's sub-folder (``mnist``, ``cifar10``, ...) or the files themselves; by
+        default the environment variable ``SHIELDFL_DATA``, else ``./data``.
 
-    Raises
-    ------
-    ParameterError
-        For an unknown name.
-    DataError
-        If files are missing, truncated, of the wrong format, or hold labels out of range.
+    Raises ParameterError for an unknown name, DataError for files that are missing, truncated or of the wrong format,
+    or hold labels out of range.
     """
     if name not in DATASETS:
         raise ParameterError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
     source = _SOURCES[name]
     root = Path(data_dir if data_dir is not None else os.environ.get("SHIELDFL_DATA") or "data")
-    images = source.read(_locate(name, source, root) if source.folders else root)
-    _check(name, source, images)
-    train, test = (_normalise(part, source) for part in (images.train, images.test))
+    train, test = source.read(_locate(name, source, root) if source.folders else root)
+    _check(name, source, train, test)
+    sizes = len(train[1]), len(test[1])
+    whole = f"({sizes[0]:,} train / {sizes[1]:,} test)"
+    subset = "subset ({}/{})".format(*(f"{n // 1000}k" if n % 1000 == 0 else n for n in sizes))
+    means, deviations = torch.tensor(source.channels, dtype=torch.float64).T[..., None, None]
     return Dataset(
-        name=name,
-        description=_describe(source, len(train), len(test)),
-        classes=source.classes,
-        train_features=torch.from_numpy(train),
-        train_labels=torch.from_numpy(images.train_labels.astype(np.int64)),
-        test_features=torch.from_numpy(test),
-        test_labels=torch.from_numpy(images.test_labels.astype(np.int64)),
-        feature_range=_normalised_range(source),
+        name,
+        f"{source.title} {whole if sizes == source.sizes else subset}",
+        source.classes,
+        source.normalised(train[0]),
+        torch.from_numpy(train[1].astype(np.int64)),
+        source.normalised(test[0]),
+        torch.from_numpy(test[1].astype(np.int64)),
+        ((-means / deviations).float(), ((1 - means) / deviations).float()),
     )
-
-
-def is_whole(dataset: Dataset) -> bool:
-    """Say whether a data set by name has all the samples that were published, and is no subset; no user's own is."""
-    source = _SOURCES.get(dataset.name)
-    sizes = len(dataset.train_labels), len(dataset.test_labels)
-    return source is not None and sizes == source.sizes
 
 
 def _locate(name: str, source: _Source, root: Path) -> Path:
@@ -167,45 +164,38 @@ def _one_of(folder: Path, stems: Iterable[str]) -> Path:
     )
 
 
-def _read_mnist(folder: Path) -> _Images:
+def _read_mnist(folder: Path) -> tuple[_Samples, _Samples]:
     def read(split: str, kind: str, rank: int) -> ByteArray:
         # Both spellings circulate: the published name, and the one that some unpackers write.
         return read_idx(
             _one_of(folder, (f"{split}-{kind}-idx{rank}-ubyte", f"{split}-{kind}.idx{rank}-ubyte")), rank
         )
 
-    return _Images(
-        read("train", "images", 3)[:, np.newaxis],
-        read("train", "labels", 1),
-        read("t10k", "images", 3)[:, np.newaxis],
-        read("t10k", "labels", 1),
+    train, test = (
+        (read(split, "images", 3)[:, np.newaxis], read(split, "labels", 1)) for split in ("train", "t10k")
     )
+    return train, test
 
 
-def _read_cifar(label_bytes: int) -> Callable[[Path], _Images]:
-    def read(folder: Path) -> _Images:
-        by_stem: dict[str, Path] = {}
-        for path in _files(folder):
-            if path.name.endswith((".bin", ".bin.gz")):
-                # Sorted order puts the plain file before its compressed copy: the same samples only once.
-                by_stem.setdefault(path.name.removesuffix(".gz"), path)
-        test = [path for stem, path in by_stem.items() if "test" in stem]
-        train = [
-            path
-            for stem, path in by_stem.items()
-            if "test" not in stem and ("train" in stem or "batch" in stem)
-        ]
-        if not train or not test:
-            raise DataError(
-                f"{folder} lacks CIFAR's binary files: expected data_batch_*.bin or *train*.bin, and "
-                "*test*.bin (.gz allowed). Set SHIELDFL_DATA to the folder that holds them"
-            )
-        return _Images(*read_cifar(train, label_bytes), *read_cifar(test, label_bytes))
-
-    return read
+def _read_cifar(folder: Path, label_bytes: int) -> tuple[_Samples, _Samples]:
+    by_stem: dict[str, Path] = {}
+    for path in _files(folder):
+        if path.name.endswith((".bin", ".bin.gz")):
+            # Sorted order puts the plain file before its compressed copy: the same samples only once.
+            by_stem.setdefault(path.name.removesuffix(".gz"), path)
+    test = [path for stem, path in by_stem.items() if "test" in stem]
+    train = [
+        path for stem, path in by_stem.items() if path not in test and ("train" in stem or "batch" in stem)
+    ]
+    if not train or not test:
+        raise DataError(
+            f"{folder} lacks CIFAR's binary files: expected data_batch_*.bin or *train*.bin, and "
+            "*test*.bin (.gz allowed). Set SHIELDFL_DATA to the folder that holds them"
+        )
+    return read_cifar(train, label_bytes), read_cifar(test, label_bytes)
 
 
-def _read_digits(_folder: Path) -> _Images:
+def _read_digits(_folder: Path) -> tuple[_Samples, _Samples]:
     # Imported here since scikit-learn takes a second to load and no other data set needs it.
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -216,76 +206,38 @@ def _read_digits(_folder: Path) -> _Images:
     train, test, train_labels, test_labels = train_test_split(
         images, labels, test_size=0.2, random_state=0, stratify=labels
     )
-    return _Images(train, train_labels, test, test_labels)
+    return (train, train_labels), (test, test_labels)
 
 
-def _check(name: str, source: _Source, images: _Images) -> None:
-    splits = {"train": (images.train, images.train_labels), "test": (images.test, images.test_labels)}
-    for split, (features, labels) in splits.items():
-        if len(features) == 0:
-            raise DataError(f"the {split} set of {name!r} is empty: fetch the files again")
-        if len(features) != len(labels):
-            raise DataError(
-                f"the {split} set of {name!r} has {len(features)} images but {len(labels)} labels"
-            )
+def _check(name: str, source: _Source, *splits: _Samples) -> None:
+    for split, (images, labels) in zip(("train", "test"), splits, strict=True):
+        what = f"the {split} set of {name!r}"
+        if not images.size:
+            raise DataError(f"{what} is empty: fetch the files again")
+        if len(images) != len(labels):
+            raise DataError(f"{what} has {len(images)} images but {len(labels)} labels")
         wrong = np.flatnonzero(labels >= source.classes)
         if wrong.size:
             raise DataError(
-                f"the {split} set of {name!r} has a label out of range at position {wrong[0]}: "
-                f"labels must lie in 0..{source.classes - 1}. Fetch the files again"
+                f"{what} has a label out of range at position {wrong[0]}: labels must lie in "
+                f"0..{source.classes - 1}. Fetch the files again"
             )
-    if min(images.train.shape[1:]) < 1:
-        raise DataError(f"the images of {name!r} have no pixels: fetch the files again")
-    if images.train.shape[1:] != images.test.shape[1:]:
-        raise DataError(
-            f"train and test images of {name!r} differ: {images.train.shape[1:]}, {images.test.shape[1:]}"
-        )
-
-
-def _normalise(images: ByteArray, source: _Source) -> npt.NDArray[np.float32]:
-    """Map bytes to normalised floats, by one table per channel; some images at a time, which stay in the cache."""
-    normalised = np.empty(images.shape, dtype=np.float32)
-    levels = np.arange(256) / source.full_scale
-    for channel, (mean, deviation) in enumerate(source.channels):
-        table = ((levels - mean) / deviation).astype(np.float32)
-        for first in range(0, len(images), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            # The table is of all bytes, so that nothing is clipped: but any other mode would buffer what it writes.
-            np.take(table, images[some, channel], out=normalised[some, channel], mode="clip")
-    return normalised
-
-
-def _normalised_range(source: _Source) -> tuple[torch.Tensor, torch.Tensor]:
-    means, deviations = torch.tensor(source.channels, dtype=torch.float64).T[..., None, None]
-    return (-means / deviations).float(), ((1 - means) / deviations).float()
-
-
-def _describe(source: _Source, train: int, test: int) -> str:
-    if (train, test) == source.sizes:
-        return f"{source.title} ({train:,} train / {test:,} test)"
-    return f"{source.title} subset ({_short(train)}/{_short(test)})"
-
-
-def _short(count: int) -> str:
-    return f"{count // 1000}k" if count >= 1000 and count % 1000 == 0 else str(count)
+    train, test = (images.shape[1:] for images, _ in splits)
+    if train != test:
+        raise DataError(f"train and test images of {name!r} differ: {train}, {test}")
 
 
 _AT_ONCE = 1000
-_BYTE_SCALE = 255
-_DIGITS_SCALE = 16
-
 _SOURCES = {
-    "digits": _Source(
-        "scikit-learn digits", 10, (1437, 360), _DIGITS_SCALE, ((0.3053, 0.3760),), (), _read_digits
-    ),
+    "digits": _Source("scikit-learn digits", 10, (1437, 360), 16, ((0.3053, 0.3760),), (), _read_digits),
     "mnist": _Source(
-        "MNIST", 10, (60_000, 10_000), _BYTE_SCALE, ((0.1307, 0.3081),), ("mnist", "MNIST/raw"), _read_mnist
+        "MNIST", 10, (60_000, 10_000), 255, ((0.1307, 0.3081),), ("mnist", "MNIST/raw"), _read_mnist
     ),
     "fashion-mnist": _Source(
         "Fashion-MNIST",
         10,
         (60_000, 10_000),
-        _BYTE_SCALE,
+        255,
         ((0.2860, 0.3530),),
         ("fashion-mnist", "FashionMNIST/raw"),
         _read_mnist,
@@ -294,47 +246,32 @@ _SOURCES = {
         "CIFAR-10",
         10,
         (50_000, 10_000),
-        _BYTE_SCALE,
+        255,
         ((0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616)),
         ("cifar10", "cifar-10-batches-bin"),
-        _read_cifar(1),
+        partial(_read_cifar, label_bytes=1),
     ),
     "cifar100": _Source(
         "CIFAR-100",
         100,
         (50_000, 10_000),
-        _BYTE_SCALE,
+        255,
         ((0.5071, 0.2673), (0.4865, 0.2564), (0.4409, 0.2762)),
         ("cifar100", "cifar-100-binary"),
-        _read_cifar(2),
+        partial(_read_cifar, label_bytes=2),
     ),
 }
 
 CIFAR_SHAPE = (3, 32, 32)
-
-
 _IDX_UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: Path, rank: int) -> ByteArray:
-    """Read an IDX file of unsigned bytes.
+    """Read an IDX file of unsigned bytes, gzip-compressed if its name ends in ``.gz``.
 
-    Parameters
-    ----------
-    path : Path
-        File, gzip-compressed if its name ends in ``.gz``.
-    rank : int
-        Number of dimensions expected: 1 for labels, 3 for images.
-
-    Returns
-    -------
-    ndarray of uint8
-        Read-only, in the shape that the header states.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, has another magic number, or is shorter or longer than its header says.
+    ``rank`` is the number of dimensions expected: 1 for labels, 3 for images. Returns a read-only array in the shape
+    that the header states. Raises DataError if the file cannot be read, has another magic number, or is shorter or
+    longer than its header says.
     """
     content = _read(path)
     header_bytes = 4 + 4 * rank
@@ -344,28 +281,22 @@ def read_idx(path: Path, rank: int) -> ByteArray:
             f"{path} is not an IDX file of unsigned bytes with {rank} dimension(s): "
             f"it starts with 0x{content[:4].hex()}, expected 0x{expected_magic.hex()}"
         )
-    if len(content) < header_bytes:
-        raise DataError(f"{path} is truncated: {len(content)} bytes, its header alone takes {header_bytes}")
-    shape = struct.unpack(f">{rank}I", content[4:header_bytes])
-    _require_length(path, len(content), header_bytes + math.prod(shape))
+    header = content[4:header_bytes].ljust(4 * rank, b"\0")  # a shape of zeros for a header that is cut off
+    shape = struct.unpack(f">{rank}I", header)
+    expected = header_bytes + math.prod(shape)
+    if len(content) != expected:
+        problem = "truncated" if len(content) < expected else "longer than its header says"
+        raise DataError(f"{path} is {problem}: {len(content)} bytes, expected {expected}. Fetch it again")
     return np.frombuffer(content, dtype=np.uint8, offset=header_bytes).reshape(shape)
 
 
 def read_cifar(paths: Sequence[Path], label_bytes: int) -> tuple[ByteArray, ByteArray]:
-    """Read CIFAR binary files one after the other.
+    """Read CIFAR binary files one after the other: images (N, 3, 32, 32) and labels (N,).
 
     A record is ``label_bytes`` label bytes (CIFAR-10: 1; CIFAR-100: coarse, then fine), then 3,072 bytes:
     the red, green and blue planes of 32x32. The last label byte is the one returned.
 
-    Returns
-    -------
-    images : ndarray of uint8, shape (N, 3, 32, 32)
-    labels : ndarray of uint8, shape (N,)
-
-    Raises
-    ------
-    DataError
-        If a file cannot be read, is empty, or is no whole number of records.
+    Raises DataError if a file cannot be read, is empty, or is no whole number of records.
     """
     record_bytes = label_bytes + math.prod(CIFAR_SHAPE)
     parts = []
@@ -393,9 +324,3 @@ def _read(path: Path) -> bytes:
         ) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _require_length(path: Path, actual: int, expected: int) -> None:
-    if actual != expected:
-        problem = "truncated" if actual < expected else "longer than its header says"
-        raise DataError(f"{path} is {problem}: {actual} bytes, expected {expected}. Fetch it again")

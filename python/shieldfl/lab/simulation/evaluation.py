@@ -23,8 +23,6 @@ _Figures = dict[str, float]
 
 
 class _Measured(NamedTuple):
-    """What one model was measured by."""
-
     figures: _Figures
     by_class: npt.NDArray[np.float64] | None
     """Of the test samples of each class, the share that it classifies correctly; NaN for a class without any."""
@@ -33,13 +31,9 @@ class _Measured(NamedTuple):
 class Evaluation:
     """Measures models on a test set; those of a round that the round before had too are not measured again.
 
-    Parameters
-    ----------
-    model : a module that is overwritten.
-    objective : what is measured.
-    features, targets : of the test set, on the model's device.
-    label_shares : of each client's data the share of each class, (clients, classes), for :meth:`matched_accuracy`; None
-        where targets are no classes, or something else than the accuracy is measured.
+    The model is overwritten. The test set is on its device. ``label_shares`` has of each client's data the share of
+    each class, (clients, classes), for :meth:`matched_accuracy`; None where targets are no classes, or others than
+    the accuracy is measured.
     """
 
     def __init__(
@@ -73,9 +67,7 @@ class Evaluation:
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
-            figures = []
-            for point in points:
-                figures.append(self._measured(digests.of(point), point, found).figures)
+            figures = [self._measured(digests.of(point), point, found).figures for point in points]
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -84,7 +76,6 @@ class Evaluation:
         return means
 
     def begin_from(self, points: Iterable[StartingPoint]) -> None:
-        """Take it that these are all models before the next round."""
         digests = _Digests()
         self._newest = frozenset(digests.of(point) for point in points)
 
@@ -108,14 +99,12 @@ class Evaluation:
 
     def _measured(self, digest: bytes, point: StartingPoint, found: dict[bytes, _Measured]) -> _Measured:
         if digest not in found:
-            if digest not in self._known:
-                load_flat(self._model, point.parameters)
-                load_flat_buffers(self._model, point.buffers)
-                self._known[digest] = self._measure()
-            found[digest] = self._known[digest]
+            found[digest] = self._known[digest] if digest in self._known else self._measure(point)
         return found[digest]
 
-    def _measure(self) -> _Measured:
+    def _measure(self, point: StartingPoint) -> _Measured:
+        load_flat(self._model, point.parameters)
+        load_flat_buffers(self._model, point.buffers)
         if self._label_shares is None:
             return _Measured(self._objective.measured(self._model, *self._test), None)
         correct = correct_by_class(self._model, *self._test, self._of_class.size)
@@ -147,15 +136,11 @@ class LastModels:
 
     method: str
     module: nn.Module
-    """That it trained: overwritten by each reading."""
     of_all: StartingPoint | None
-    """The global model; None where there is not one for all clients."""
     of_clients: Mapping[int, StartingPoint]
     """Each client's merged model; a client that no cluster has taken in has none."""
     clusters: Mapping[int, int]
-    """By client; empty where there are no clusters."""
     clients: int
-    """How many the federation has, with and without a model."""
 
     def state(self, client: int | None = None, cluster: int | None = None) -> dict[str, torch.Tensor]:
         """Return copies of the tensors of one model, on the processor.
@@ -166,10 +151,10 @@ class LastModels:
             raise ParameterError("give client or cluster, not both")
         if client is not None:
             point = self._of_client(as_unsigned(client, "client"))
-        elif cluster is not None:
-            point = self._of_cluster(as_unsigned(cluster, "cluster"))
+        elif self.of_all is not None and cluster is None:
+            point = self.of_all
         else:
-            point = self._of_all()
+            point = self._of_cluster(None if cluster is None else as_unsigned(cluster, "cluster"))
         load_flat(self.module, point.parameters)
         load_flat_buffers(self.module, point.buffers)
         return {name: one.detach().cpu().clone() for name, one in self.module.state_dict().items()}
@@ -183,26 +168,22 @@ class LastModels:
             )
         return self.of_clients[client]
 
-    def _of_cluster(self, cluster: int) -> StartingPoint:
+    def _of_cluster(self, cluster: int | None) -> StartingPoint:
+        """Return a cluster's model; of a single one without its number."""
         numbers = sorted(set(self.clusters.values()))
-        if not numbers:
+        named = ", ".join(map(str, numbers))
+        if not numbers and cluster is not None:
             raise ParameterError(f"{self.method} has no clusters: leave out cluster")
-        if cluster not in numbers:
-            raise ParameterError(f"there is no cluster {cluster}: choose from {', '.join(map(str, numbers))}")
-        return self.of_clients[min(one for one, number in self.clusters.items() if number == cluster)]
-
-    def _of_all(self) -> StartingPoint:
-        if self.of_all is not None:
-            return self.of_all
-        numbers = sorted(set(self.clusters.values()))
-        if len(numbers) == 1:
-            return self._of_cluster(numbers[0])
-        if numbers:
-            named = ", ".join(map(str, numbers))
+        if not numbers:
+            raise ParameterError(
+                f"{self.method} leaves buffers with each client, so there is no model for all: give client"
+            )
+        if cluster is None and len(numbers) > 1:
             raise ParameterError(
                 f"{self.method} ended with {len(numbers)} clusters, each with its own model: give cluster, one of "
                 f"{named}, or client"
             )
-        raise ParameterError(
-            f"{self.method} leaves buffers with each client, so there is no model for all: give client"
-        )
+        cluster = numbers[0] if cluster is None else cluster
+        if cluster not in numbers:
+            raise ParameterError(f"there is no cluster {cluster}: choose from {named}")
+        return self.of_clients[min(one for one, number in self.clusters.items() if number == cluster)]

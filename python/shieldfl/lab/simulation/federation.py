@@ -71,7 +71,6 @@ class _EmbeddedClients:
             self.training.begin(index, start, training_seed(self._seed, round_number, index))
 
     def losses(self) -> list[float]:
-        """Return the losses of the round's trainings that went well."""
         return [loss for loss in self._losses.values() if loss is not None]
 
     def _trained(self, trained: Trained) -> None:
@@ -124,15 +123,6 @@ class _EmbeddedClients:
         self.saved_seconds += saved
 
 
-def _draws_of(generator: np.random.Generator) -> bytes:
-    # Of 128 bits, which only this JSON writes as they are.
-    return json.dumps(generator.bit_generator.state).encode()
-
-
-def _restore_draws(generator: np.random.Generator, state: bytes | memoryview) -> None:
-    generator.bit_generator.state = json.loads(bytes(state))
-
-
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
@@ -141,15 +131,14 @@ class EmbeddedFederation(EmbeddedRoles):
 
     Parameters
     ----------
-    method, initial, weights, threads, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
-    trainers : one for each of the plan's clients.
+    method, initial, weights, threads, shared_secret : as for :class:`EmbeddedRoles`.
+    trainers : one for each of the plan's clients, in ``processes`` beside this one, see :class:`ClientTraining`.
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
     kept : what :meth:`parts` returned in another process, and the key: goes on with the round that came next there.
     clients_keep_nothing : whether what a client sends depends on the models and its data alone, and not on which rounds
         it was in: then the account is told of whom clients are drawn.
-    processes : in how many processes beside this one clients train; 1 for in this one, see :class:`ClientTraining`.
     """
 
     def __init__(
@@ -164,7 +153,6 @@ class EmbeddedFederation(EmbeddedRoles):
         shared_secret: bytes | None = None,
         layout: ParameterLayout | None = None,
         account: Account | None = None,
-        restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
         clients_keep_nothing: bool = False,
         processes: int = 1,
@@ -176,7 +164,6 @@ class EmbeddedFederation(EmbeddedRoles):
             weights,
             threads=threads,
             shared_secret=shared_secret,
-            restarts_roles=restarts_roles,
             kept=kept,
             together=together,
         )
@@ -191,35 +178,23 @@ class EmbeddedFederation(EmbeddedRoles):
             opens=method.clients_open,
             processes=processes,
         )
-        self._driver = RoundDriver(
-            method,
-            self.authority,
-            self.aggregator,
-            self._trained,
-            self.account,
-        )
+        self._driver = RoundDriver(method, self.authority, self.aggregator, self._trained, self.account)
         self._drawn_from = len(trainers) if clients_keep_nothing else None
         # One of the clients that went through the last round that was not given up.
         self._newest = 0
-        self._sampling = np.random.default_rng([seed, len(trainers)])
-        # Of its own, so that dropouts do not change who is drawn.
-        self._dropouts = np.random.default_rng([seed, len(trainers), 1])
+        # Dropouts of their own, so that they do not change who is drawn.
+        seeds = {"sampling": [seed, len(trainers)], "dropouts": [seed, len(trainers), 1]}
+        self._draws = {name: np.random.default_rng(one) for name, one in seeds.items()}
         if kept is not None:
             parts, _ = kept
             self._newest = parts.number("newest")
-            _restore_draws(self._sampling, parts["sampling"])
-            _restore_draws(self._dropouts, parts["dropouts"])
+            for name, generator in self._draws.items():
+                generator.bit_generator.state = json.loads(bytes(parts[name]))
 
     def parts(self, key: bytes) -> Message:
-        """Return what :meth:`EmbeddedRoles.parts` does, and where draws of clients and dropouts have come to."""
-        return Message(
-            {
-                **super().parts(key),
-                "newest": Message.from_number(self._newest),
-                "sampling": _draws_of(self._sampling),
-                "dropouts": _draws_of(self._dropouts),
-            }
-        )
+        # Of 128 bits, which only JSON writes as they are.
+        draws = {name: json.dumps(one.bit_generator.state).encode() for name, one in self._draws.items()}
+        return Message({**super().parts(key), "newest": Message.from_number(self._newest), **draws})
 
     @property
     def model(self) -> Message:
@@ -236,16 +211,16 @@ class EmbeddedFederation(EmbeddedRoles):
         """
         most = self.method.plan.most_participants
         for _ in range(_MOST_DRAWS):
-            chosen = np.flatnonzero(self._sampling.random(len(self.clients)) < sample_rate)
+            chosen = np.flatnonzero(self._draws["sampling"].random(len(self.clients)) < sample_rate)
             if len(chosen) > most:
                 continue
             self.account.charge_draw(len(chosen), self._drawn_from)
             if len(chosen) >= min_clients:
                 return [int(index) for index in chosen]
-        bounded = "" if self.method.plan.max_clients is None else f", and no more than {most},"
+        bounded = self.method.plan.max_clients is not None
         raise ConvergenceError(
-            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{bounded}: raise sample_rate or lower min_clients"
-            f"{', or raise max_clients' if bounded else ''}"
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{f', and no more than {most},' * bounded}: raise "
+            f"sample_rate or lower min_clients{', or raise max_clients' * bounded}"
         )
 
     def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:
@@ -254,7 +229,7 @@ class EmbeddedFederation(EmbeddedRoles):
         In every method the same clients leave.
         """
         phases = [phase.name for phase in self.method.round_phases(self._driver.model, round_number)]
-        draws = self._dropouts.random((len(participants), 2))
+        draws = self._draws["dropouts"].random((len(participants), 2))
         return {
             index: phases[int(moment * len(phases))]
             for index, (chance, moment) in zip(participants, draws, strict=True)
@@ -262,7 +237,6 @@ class EmbeddedFederation(EmbeddedRoles):
         }
 
     def close(self) -> None:
-        """End the processes in which clients train, where there are some."""
         self._trained.training.close()
 
     def run_round(

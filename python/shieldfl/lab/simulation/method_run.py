@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -44,7 +43,6 @@ from shieldfl.rounds.reports import Report, Tally
 
 
 def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
-    """Return what a record says was spent so far."""
     return {
         "epsilon": spent.epsilon,
         "epsilon_of_noise": spent.of_noise,
@@ -98,16 +96,15 @@ class MethodRun:
         self._measured_on = (
             None if processes == 1 else threads_worth(model, shape, EVALUATION_BATCH, processes, dtype)
         )
+        labels, shares = dataset.train_labels, None
+        if self._objective.loss is None and not self._objective.metrics and labels.ndim == 1:
+            shares = label_shares(partition, labels.numpy(), dataset.classes)
         device = training_device(config.device)
         model.to(device)
         self._evaluation = Evaluation(
-            model,
-            self._objective,
-            dataset.test_features.to(device),
-            dataset.test_labels.to(device),
-            self._label_shares(dataset, partition),
+            model, self._objective, dataset.test_features.to(device), dataset.test_labels.to(device), shares
         )
-        features, labels = dataset.train_features.to(device), dataset.train_labels.to(device)
+        features, labels = dataset.train_features.to(device), labels.to(device)
         self._trainers = [
             LocalTrainer(
                 model,
@@ -151,14 +148,6 @@ class MethodRun:
             for trainer, kinds in zip(self._trainers, kept.trained, strict=True):
                 trainer.kinds.update(kinds)
 
-    def _label_shares(
-        self, dataset: Dataset, partition: Sequence[np.ndarray]
-    ) -> npt.NDArray[np.float64] | None:
-        labels = dataset.train_labels
-        if self._objective.loss is not None or self._objective.metrics or labels.ndim != 1:
-            return None
-        return label_shares(partition, labels.numpy(), dataset.classes)
-
     def kept(self, key: bytes, setup_seconds: float) -> KeptMethod:
         """Return what another process goes on from with the next round; ``key`` seals the roles' states."""
         return KeptMethod(
@@ -186,8 +175,12 @@ class MethodRun:
         try:
             for number in range(len(records) + 1, config.rounds + 1):
                 self.round_number = number
-                participants = self._drawn()
-                if not participants:
+                try:
+                    participants = self.federation.draw(config.sample_rate, config.min_clients)
+                except PolicyError as error:
+                    if not records:
+                        raise
+                    self._account.note(f"stopped before round {number}: {error}")
                     break
                 start = time.perf_counter()
                 leaving = self.federation.draw_leavers(participants, config.dropout, number)
@@ -209,30 +202,21 @@ class MethodRun:
         finally:
             self.federation.close()
 
-    def _drawn(self) -> list[int]:
-        """Return who takes part in the round; nobody where it ends the run, which is noted."""
-        try:
-            return self.federation.draw(self._config.sample_rate, self._config.min_clients)
-        except PolicyError as error:
-            if not self.records:
-                raise
-            self._account.note(f"stopped before round {self.round_number}: {error}")
-            return []
-
     def result(self, setup_seconds: float) -> MethodResult:
-        """Return what the finished rounds measured."""
         method = self._method
         spent = self._account.spent()
         if self.records:
             # Also what left in a round that was not finished.
             self.records[-1] = replace(self.records[-1], **_epsilons(spent))
+        settings = method.settings(self._weights)
+        scheme = str(settings.get("encryption") or method.schemes[0]) if method.purposes else None
         reading = method.privacy_reading
         further = [] if spent.reason is None else [spent.reason]
         if reading.if_participation_hidden is not None and spent.if_participation_hidden < spent.epsilon:
             further.append(reading.if_participation_hidden)
         return MethodResult(
             method.name,
-            method.settings(self._weights) | self._account.settings(),
+            settings | self._account.settings(),
             count_trained(self._model),
             spent.delta,
             self.records,
@@ -246,17 +230,10 @@ class MethodRun:
             list(self._account.book.readable_parts),
             training=self._training(),
             alternates=method.interleaving is not None,
-            scheme=self._scheme(),
+            scheme=scheme,
             opened_by=method.opened_by,
             setup_seconds=setup_seconds,
         )
-
-    def _scheme(self) -> str | None:
-        method = self._method
-        if not method.purposes:
-            return None
-        chosen = method.settings(self._weights).get("encryption")
-        return str(chosen) if chosen else method.schemes[0]
 
     def _training(self) -> str:
         """Say how the clients have trained: all that decides how long it takes but for the data."""
@@ -310,7 +287,6 @@ class MethodRun:
         }
 
     def _merged(self) -> tuple[list[int], list[StartingPoint]]:
-        """Return which clients have a model, and their models."""
         message, clients = self.federation.model, self.federation.clients
         having = [index for index in range(len(clients)) if self._method.has_model(index, message)]
         return having, [
@@ -327,7 +303,6 @@ class MethodRun:
         return [StartingPoint(parameters, point.buffers) for point in (merged[:1] if shared else merged)]
 
     def last_models(self) -> LastModels:
-        """Return the newest models: of all clients, and each client's own."""
         clients, merged = self._merged()
         points = self._global_points(merged)
         message, clusters = self.federation.model, {}

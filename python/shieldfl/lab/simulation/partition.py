@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ import numpy.typing as npt
 import torch
 
 from shieldfl.array_view import as_count, as_unsigned
-from shieldfl.authority.message import Message
-from shieldfl.errors import DataError, ParameterError, WireFormatError
-from shieldfl.lab.simulation.data import Dataset
+from shieldfl.errors import DataError, ParameterError
+from shieldfl.lab.simulation.data import Dataset, check_alike
 from shieldfl.methods.discovery import BUILT_IN, named_method
 from shieldfl.privacy.synthetic_data import check_labelled_samples, fit_synthetic_data
 from shieldfl.rounds.account import Account
@@ -23,7 +23,7 @@ IndexArray = npt.NDArray[np.int64]
 
 
 def deal_out(
-    labels: npt.ArrayLike, clients: int, alpha: float, classes_per_client: int | None, seed: int
+    labels: npt.ArrayLike, clients: int, alpha: float, seed: int, classes_per_client: int | None
 ) -> list[IndexArray]:
     """Return the partition that a run's settings name: in groups of classes, or else by a Dirichlet draw."""
     if classes_per_client is not None:
@@ -32,39 +32,30 @@ def deal_out(
 
 
 def dirichlet_partition(
-    labels: npt.ArrayLike, clients: int, alpha: float | str, seed: int, min_samples: int = 1
+    labels: npt.ArrayLike, clients: int, alpha: float, seed: int, min_samples: int = 1
 ) -> list[IndexArray]:
     """Share samples out unevenly by class: of each class, the clients' shares are a draw from Dir(alpha, ..., alpha).
 
-    SelectiveShield, section 5: a small alpha gives clients that see few classes. Every sample goes to exactly one
-    client. A client left with fewer than ``min_samples`` gets samples from the one that has most.
-
-    Parameters
-    ----------
-    labels : class of each sample, int (N,).
-    alpha : concentration, positive; ``math.inf`` and ``"iid"`` deal the shuffled samples out evenly.
-    seed : decides the partition; not cryptographic.
-    min_samples : of each client, where samples are not dealt out evenly.
+    SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the shuffled
+    samples out evenly. A client left with fewer than ``min_samples`` gets samples from the client that has most. The
+    seed is not cryptographic.
 
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
-    ParameterError for an argument out of range, or more clients than the samples can serve.
+    ParameterError for an argument out of range, or more clients than samples.
     """
-    classes = np.asarray(labels)
-    if classes.ndim != 1:
-        raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    clients, min_samples = as_count(clients, "clients"), as_unsigned(min_samples, "min_samples")
+    classes = _classes(labels)
+    clients = as_count(clients, "clients")
     if clients * min_samples > classes.size:
         raise ParameterError(
             f"{classes.size} samples cannot give {clients} clients {min_samples} each: use fewer clients"
         )
-    concentration = math.inf if alpha == "iid" else alpha
-    if isinstance(concentration, str) or not concentration > 0:
-        raise ParameterError('alpha must be a positive number or "iid"')
+    if not alpha > 0:
+        raise ParameterError("alpha must be a positive number")
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
-    if math.isinf(concentration):
+    if math.isinf(alpha):
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
-        parts = _split_by_class(classes, clients, concentration, generator)
+        parts = _split_by_class(classes, clients, alpha, generator)
         _level(parts, min_samples)
     return [np.sort(part).astype(np.int64) for part in parts]
 
@@ -81,9 +72,7 @@ def grouped_partition(
     Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for an argument out of range, fewer
     clients than groups, or a client that is left without samples.
     """
-    classes = np.asarray(labels)
-    if classes.ndim != 1:
-        raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
+    classes = _classes(labels)
     clients = as_count(clients, "clients")
     classes_per_client = as_count(classes_per_client, "classes_per_client")
     present = np.unique(classes)
@@ -94,24 +83,29 @@ def grouped_partition(
             f"{clients} clients: use more clients, or more classes_per_client"
         )
     generator = np.random.default_rng(as_unsigned(seed, "seed"))
-    pieces: list[list[IndexArray]] = [[] for _ in range(clients)]
+    pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
     members_of = np.array_split(np.arange(clients), groups)
     for own, members in zip(np.array_split(present, groups), members_of, strict=True):
         for number, label in enumerate(own):
             samples = generator.permutation(np.flatnonzero(classes == label))
             # What does not divide goes to another client with each class.
-            turned = np.roll(members, -number)
-            for client, piece in zip(turned, np.array_split(samples, members.size), strict=True):
+            split = np.array_split(samples, members.size)
+            for client, piece in zip(np.roll(members, -number), split, strict=True):
                 pieces[client].append(piece)
-    parts = [
-        np.sort(np.concatenate(own)).astype(np.int64) if own else np.empty(0, np.int64) for own in pieces
-    ]
+    parts = [np.sort(np.concatenate(own)) for own in pieces]
     empty = [client for client, part in enumerate(parts) if not part.size]
     if empty:
         raise ParameterError(
             f"{classes.size} samples leave client {empty[0]} without any: use fewer clients or more samples"
         )
     return parts
+
+
+def _classes(labels: npt.ArrayLike) -> npt.NDArray[Any]:
+    classes = np.asarray(labels)
+    if classes.ndim != 1:
+        raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
+    return classes
 
 
 def label_shares(
@@ -127,30 +121,16 @@ def label_shares(
     return shares
 
 
-def mean_label_distance(shares: npt.NDArray[np.float64]) -> float:
-    """Return how far clients' labels lie apart: the mean earth mover's distance of every two of them.
-
-    SenseCrypt, appendix D and figure 10, which does not define it: the Wasserstein distance of two distributions
-    over the index of the class, in classes, gives its figures. ``shares`` is (clients, classes) of
-    :func:`label_shares`. Raises ParameterError for fewer than two clients.
-    """
-    if len(shares) < 2:
-        raise ParameterError("a distance is one of two clients at least")
-    below = np.cumsum(shares, axis=1)
-    first, second = np.triu_indices(len(shares), 1)
-    return float(np.abs(below[first] - below[second]).sum(axis=1).mean())
-
-
 def _split_by_class(
     labels: npt.NDArray[np.generic], clients: int, alpha: float, generator: np.random.Generator
 ) -> list[IndexArray]:
-    pieces: list[list[IndexArray]] = [[] for _ in range(clients)]
+    pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
         cuts = np.floor(np.cumsum(_shares(clients, alpha, generator))[:-1] * members.size).astype(np.int64)
         for client, piece in enumerate(np.split(members, cuts)):
             pieces[client].append(piece)
-    return [np.concatenate(own) if own else np.empty(0, dtype=np.int64) for own in pieces]
+    return [np.concatenate(own) for own in pieces]
 
 
 def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.NDArray[np.float64]:
@@ -191,47 +171,38 @@ def check_synthetic_samples(
     use those given, or for fewer samples than clients.
     """
     demands = [method.synthetic_demand for method in methods if method.synthetic_demand is not None]
-    if given is None:
-        if demands and dataset.feature_range is None:
-            raise ParameterError(
-                "synthetic data are not made of data of one's own, whose public range nobody has said: give some "
-                "(synthetic, or synthetic_data in the configuration), or leave out the methods that train on them"
-            )
-        for demand in demands:
-            _check_enough(demand.samples or len(dataset.train_labels), clients)
-        return
-    if dataset.feature_range is None:
-        _check_like(given, dataset)
-    else:
-        check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
-    _check_enough(len(given[1]), clients)
-    if not demands:
+    sizes = [demand.samples or len(dataset.train_labels) for demand in demands]
+    if given is not None:
+        if dataset.feature_range is None:
+            _check_like(given, dataset)
+        else:
+            check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
+        sizes = [len(given[1])]
+    elif demands and dataset.feature_range is None:
         raise ParameterError(
-            f"synthetic data are given, but no round trains on them: leave them out, or run {_takers()} for enough "
+            "synthetic data are not made of data of one's own, whose public range nobody has said: give some "
+            "(synthetic, or synthetic_data in the configuration), or leave out the methods that train on them"
+        )
+    if sizes and min(sizes) < clients:
+        raise ParameterError(
+            f"{min(sizes)} synthetic samples are too few for {clients} clients: bring or make more"
+        )
+    if given is not None and not demands:
+        takers = " or ".join(name for name in BUILT_IN if named_method(name).takes_synthetic)
+        raise ParameterError(
+            f"synthetic data are given, but no round trains on them: leave them out, or run {takers} for enough "
             "rounds, or with a synthetic_share"
         )
 
 
 def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
-    """Raise ParameterError for samples that are not like those of a user's own data."""
-    pairs = zip(given, (dataset.train_features, dataset.train_labels), ("features", "targets"), strict=True)
-    for one, other, what in pairs:
-        if one.shape[1:] != other.shape[1:] or one.dtype != other.dtype:
-            raise ParameterError(
-                f"{what} of the synthetic data are {tuple(one.shape[1:])} of {one.dtype}, those of the task "
-                f"{tuple(other.shape[1:])} of {other.dtype}"
-            )
+    check_alike(given, dataset.train_features, dataset.train_labels, "the synthetic data")
     if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
         raise DataError(f"synthetic targets must be classes below {dataset.classes}")
 
 
 def synthetic_shares(
-    method: Method,
-    account: Account,
-    dataset: Dataset,
-    clients: int,
-    seed: int,
-    given: LabelledSamples | None,
+    method: Method, account: Account, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
 ) -> list[LabelledSamples | None]:
     """Return each client's features and labels; None for each where the method needs none.
 
@@ -268,41 +239,17 @@ def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
     Empty where the method needs none.
     """
     held = [share for share in shares if share is not None]
-    if not held:
-        return b""
-    parts: dict[str, bytes] = {}
-    for name, tensors in zip(("features", "labels"), zip(*held, strict=True), strict=True):
-        array = torch.cat(tensors).contiguous().numpy()
-        parts[name] = array.tobytes()
-        parts[f"{name} shape"] = np.array(array.shape, dtype=np.int64).tobytes()
-        parts[f"{name} dtype"] = array.dtype.str.encode()
-    return Message(parts).to_bytes()
+    file = BytesIO()
+    if held:
+        features, labels = (torch.cat(tensors).numpy() for tensors in zip(*held, strict=True))
+        np.savez(file, features=features, labels=labels)
+    return file.getvalue()
 
 
 def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]:
-    """Read what :func:`shares_to_bytes` wrote for so many clients. Raises WireFormatError."""
+    """Read what :func:`shares_to_bytes` wrote for so many clients, of which a digest is known."""
     if not data:
         return [None] * clients
-    message = Message.from_bytes(data)
-    features, labels = (_tensor_in(message, name) for name in ("features", "labels"))
+    with np.load(BytesIO(data), allow_pickle=False) as arrays:
+        features, labels = (torch.from_numpy(arrays[name]) for name in ("features", "labels"))
     return list(zip(torch.tensor_split(features, clients), torch.tensor_split(labels, clients), strict=True))
-
-
-def _tensor_in(message: Message, name: str) -> torch.Tensor:
-    dtype: Any = {"<f4": np.float32, "<i8": np.int64}.get(bytes(message[f"{name} dtype"]).decode())
-    if dtype is None:
-        raise WireFormatError("the checkpoint has synthetic data of a dtype that none have")
-    shape = message.vector(f"{name} shape", np.int64, len(message[f"{name} shape"]) // 8).tolist()
-    return torch.tensor(message.vector(name, dtype, math.prod(shape))).reshape(shape)
-
-
-def _takers() -> str:
-    """Name the methods of this package that train on synthetic data."""
-    return " or ".join(name for name in BUILT_IN if named_method(name).takes_synthetic)
-
-
-def _check_enough(samples: int, clients: int) -> None:
-    if samples < clients:
-        raise ParameterError(
-            f"{samples} synthetic samples are too few for {clients} clients: bring or make more"
-        )

@@ -1,80 +1,65 @@
-"""What one method's rounds measured: plain data, for tables, plots and machines."""
+"""What a run measured, round by round, method by method: plain data, for tables, plots and machines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from shieldfl.array_view import as_count
-from shieldfl.errors import ParameterError
+from shieldfl.errors import DataError, ParameterError
 
 STAGES = ("train", "score", "negotiate", "encrypt", "upload", "aggregate", "open", "merge")
 """What a round's seconds are split into, in the order of a round. Client stages are sums over the clients."""
+ZONES = ("encrypted", "personalised", "noise", "clear")
+"""The keys of ``RoundRecord.zone_shares``, most protected first."""
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round of one method."""
-
     round: int
     """From 1."""
     participants: int
-    """Clients that went through the whole round."""
     dropped: int
     """Clients that began the round and left it. Where ``participants`` is 0 it was given up: the model stayed."""
     loss: float
     """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
-    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients.
-
-    NaN where the task is measured by something else.
-    """
+    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients. NaN
+    where the task is measured by something else."""
     personalised_accuracy: float
     """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
     zone_shares: dict[str, float]
-    """Share of the parameters that is ``encrypted``, ``personalised``, ``noise`` and ``clear``, summing to 1.
-
-    A mean over the clients that went through the whole round: zones differ between them. ``noise`` is what is sent with
-    noise added, ``clear`` what is sent as it is; what is not sent is ``personalised``.
-    """
+    """Share of the parameters in each of :data:`ZONES`, summing to 1; a mean over the clients that went through the
+    whole round. ``noise`` is what is sent with noise added, ``clear`` what is sent as it is; what is not sent is
+    ``personalised``."""
     stage_seconds: dict[str, float]
-    """Seconds for each of :data:`STAGES`."""
     bytes_up: float
-    """Mean over the clients that began the round of all bytes that they sent."""
     bytes_down: float
-    """Mean over the clients that began the round of all bytes that they received."""
     epsilon: float
     """Spent so far; infinite where nothing bounds what was shown, NaN where all that was shown is encrypted."""
     epsilon_of_noise: float
-    """What the noise alone was charged so far, whatever else was shown; NaN without noise.
-
-    Where noise of K clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the
-    paper's eq. 22.
-    """
+    """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K clients
+    counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's eq. 22."""
     epsilon_if_participants_true: float
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
     """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
     matched_accuracy: float = math.nan
-    """Mean over all clients of their merged models on test data of each one's own label distribution.
-
-    NaN where targets are no classes, or the test set lacks one.
-    """
+    """Mean over all clients of their merged models on test data of each one's own label distribution; NaN where targets
+    are no classes, or the test set lacks one."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
-    """The same as a mean over all clients of their merged models."""
     epsilon_if_participation_hidden: float = math.nan
     """Spent so far against those alone who see global models and how many clients take part, and not which; NaN where
     nothing is proved of that."""
 
     def measured(self, name: str) -> float:
-        """Return the accuracy, or another metric, of the global model; NaN for one that was not measured."""
         return self.accuracy if name == "accuracy" else self.metrics.get(name, math.nan)
 
     def measured_by_clients(self, name: str) -> float:
@@ -83,11 +68,13 @@ class RoundRecord:
             return self.personalised_accuracy
         return self.personalised_metrics.get(name, math.nan)
 
+    @property
+    def protection_seconds(self) -> float:
+        return self.seconds - self.stage_seconds.get("train", 0.0)
+
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One method over all rounds."""
-
     method: str
     settings: dict[str, Any]
     parameters: int
@@ -97,20 +84,14 @@ class MethodResult:
     seconds: float = 0.0
     """Wall-clock time of all rounds, evaluation and set-up excluded."""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know to read the figures right, such as a fallback that was taken."""
+    """What a reader must know to read the figures right: first what epsilon counts, then such as a fallback."""
     averaging_window: int = 10
-    """Rounds that the accuracy is averaged over to say when it has converged."""
     privacy_unit: str | None = None
-    """Whose contribution epsilon hides, ``"client"`` or ``"sample"``; None where no setting of the method adds noise.
-
-    What is counted and what is not is in the first of ``notes``.
-    """
+    """Whose contribution epsilon hides, ``"client"`` or ``"sample"``; None where no setting adds noise."""
     privacy_adversary: str | None = None
-    """Against whom a finite epsilon holds."""
     privacy_neighbours: str | None = None
     """Between which two runs: the relation that is proved."""
     aggregator_sees: str = ""
-    """What the aggregator can read, in words."""
     readable_parts: list[str] = field(default_factory=list)
     """What became readable without noise beside values of updates, such as a mask."""
 
@@ -121,13 +102,11 @@ class MethodResult:
     scheme: str | None = None
     """By which updates are encrypted, with its packing; None for a method without keys."""
     opened_by: str = "nobody"
-    """Who opens sums, in words."""
     setup_seconds: float = 0.0
     """Wall-clock time until the first round: making the model, keys and clients."""
 
     @property
     def last(self) -> RoundRecord:
-        """The last round."""
         return self.rounds[-1]
 
     @property
@@ -138,10 +117,7 @@ class MethodResult:
 
     @property
     def repeated_rounds(self) -> list[RoundRecord]:
-        """The rounds that stand for all: all but the first, which also sets up.
-
-        All, where kinds of rounds alternate, since the first is one of them, or where there is but one.
-        """
+        """All but the first, which also sets up; all, where kinds of rounds alternate or where there is but one."""
         return self.rounds if self.alternates or len(self.rounds) == 1 else self.rounds[1:]
 
     @property
@@ -151,43 +127,17 @@ class MethodResult:
         return None if any(map(math.isnan, accuracies)) else converged_at(accuracies, self.averaging_window)
 
     @property
-    def converged_round(self) -> float:
-        """:attr:`converged_in_round` as a number: NaN for a run that has not converged."""
-        return math.nan if self.converged_in_round is None else float(self.converged_in_round)
-
-    @property
-    def bytes_to_convergence(self) -> float:
-        """All bytes that a client sent and received until the run had converged; NaN where it has not."""
-        return self._until_converged(lambda record: record.bytes_up + record.bytes_down)
-
-    @property
-    def seconds_to_convergence(self) -> float:
-        """Seconds of all rounds until the run had converged, evaluation excluded; NaN where it has not."""
-        return self._until_converged(lambda record: record.seconds)
-
-    def _until_converged(self, figure: Callable[[RoundRecord], float]) -> float:
-        until = self.converged_in_round
-        return math.nan if until is None else sum(map(figure, self.rounds[:until]))
-
-    @property
     def hidden_share(self) -> float:
-        """The share that was encrypted of all parameters' values that were sent; NaN where none were.
-
-        What was sent with noise, and updates from synthetic data, are not hidden.
-        """
-        encrypted, noised, clear = (
-            sum(record.zone_shares.get(zone, 0.0) for record in self.rounds)
-            for zone in ("encrypted", "noise", "clear")
-        )
+        """The share that was encrypted of all parameters' values that were sent; NaN where none were."""
+        encrypted, noised, clear = map(self.zone_share, ("encrypted", "noise", "clear"))
         sent = encrypted + noised + clear
         return encrypted / sent if sent > 0.0 else math.nan
 
-    def mean_stage_seconds(self) -> dict[str, float]:
-        """Seconds a round for each stage, a mean over the rounds after the first, which also sets up."""
-        return {
-            stage: fmean(record.stage_seconds.get(stage, 0.0) for record in self.repeated_rounds)
-            for stage in STAGES
-        }
+    def zone_share(self, zone: str) -> float:
+        return fmean(record.zone_shares.get(zone, 0.0) for record in self.rounds)
+
+    def stage_seconds(self, stage: str) -> float:
+        return fmean(record.stage_seconds.get(stage, 0.0) for record in self.repeated_rounds)
 
 
 def averaging_window(ratio: Fraction | None) -> int:
@@ -224,3 +174,185 @@ def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
         if quiet_rounds == _PATIENCE_ROUNDS:
             return index + 1
     return None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One method's costs. Means over ``MethodResult.repeated_rounds``; seconds add up the clients.
+
+    Training is timed once for all methods that train alike: what differs between them is noise of the machine, and it
+    would drown what protection costs. What happens once, such as making keys, is not averaged in.
+    """
+
+    trained_alike: tuple[str, ...]
+    train_seconds: float
+    """The median over ``trained_alike`` of a round's training."""
+    stage_seconds: dict[str, float]
+    protection_seconds: float
+    """All that a round takes but for training; in a method without protection, plain averaging."""
+    setup_seconds: float
+    """Once: making keys and clients, and what the first round takes beyond the later ones, without training."""
+    bytes_up: float
+    bytes_down: float
+    setup_bytes_up: float
+    setup_bytes_down: float
+    first_round_apart: bool
+    """Whether there were later rounds to tell the first from; else it is all that there is."""
+
+    @property
+    def other_seconds(self) -> float:
+        """What no stage is charged for, such as messages on their way down."""
+        return max(0.0, self.protection_seconds - sum(self.stage_seconds.values()))
+
+    @property
+    def round_seconds(self) -> float:
+        """A whole round, with the training that was timed together."""
+        return self.train_seconds + self.protection_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain types."""
+        return asdict(self) | {"other_seconds": self.other_seconds, "round_seconds": self.round_seconds}
+
+
+def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
+    """Return every method's costs; each must have a round."""
+    alike: dict[str, list[MethodResult]] = {}
+    for method in methods:
+        alike.setdefault(method.training, []).append(method)
+    return [_timing(method, alike[method.training]) for method in methods]
+
+
+def _timing(method: MethodResult, alike: Iterable[MethodResult]) -> Timing:
+    rounds, first = method.repeated_rounds, method.rounds[0]
+    stages = dict.fromkeys(stage for record in rounds for stage in record.stage_seconds if stage != "train")
+    costs = {
+        name: fmean(getattr(record, name) for record in rounds)
+        for name in ("protection_seconds", "bytes_up", "bytes_down")
+    }
+    once = {
+        name: 0.0 if method.alternates else max(0.0, getattr(first, name) - mean)
+        for name, mean in costs.items()
+    }
+    return Timing(
+        trained_alike=tuple(other.method for other in alike),
+        train_seconds=median(other.stage_seconds("train") for other in alike),
+        stage_seconds={stage: method.stage_seconds(stage) for stage in stages},
+        setup_seconds=method.setup_seconds + once["protection_seconds"],
+        setup_bytes_up=once["bytes_up"],
+        setup_bytes_down=once["bytes_down"],
+        first_round_apart=method.alternates or len(method.rounds) > 1,
+        **costs,
+    )
+
+
+NO_RUN = "this is no run: give what `shieldfl run --json FILE` wrote, read by json"
+"""What is wrong with other files."""
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """Where a run was stopped from outside, or ended by an error."""
+
+    method: str
+    round: int
+    """Which was not finished, or just so; 0 is before a method's first, where there was an error."""
+    not_begun: tuple[str, ...]
+    error: str | None = None
+
+    def __str__(self) -> str:
+        """Say it in a few words, without the error's."""
+        where = f"in round {self.round} of" if self.round else "before the first round of"
+        later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
+        return f"{'interrupted' if self.error is None else 'failed'} {where} {self.method}{later}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """All methods of one call, on the same data, partition and initial model."""
+
+    dataset: str
+    model: str
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    parameters: int
+    methods: list[MethodResult] = field(default_factory=list)
+    metrics: tuple[str, ...] = ("accuracy",)
+    """What models are measured by; the first stands for a model where there is room for one figure."""
+    interrupted: Interruption | None = None
+    """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
+    audit: dict[str, Any] | None = None
+    """What attacks on federations of the same methods got, as ``AuditResult.to_json`` says it; None without any."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
+
+        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
+        ``timing``, see :class:`Timing`; for this each must have a round.
+        """
+        cleaned: dict[str, Any] = plain_json(asdict(self))
+        timings = compare_timings(self.methods)
+        for entry, method, timing in zip(cleaned["methods"], self.methods, timings, strict=True):
+            entry["hidden_share"] = plain_json(method.hidden_share)
+            entry["timing"] = plain_json(timing.to_json())
+        if self.interrupted is not None and self.interrupted.error is None:
+            del cleaned["interrupted"]["error"]
+        return cleaned
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> RunResult:
+        """Return what :meth:`to_json` wrote. Raises DataError for anything else."""
+        try:
+            known = {one.name: facts[one.name] for one in fields(cls) if one.name != "audit"}
+            known["audit"] = facts.get("audit")
+            stopped = known["interrupted"]
+            if stopped is not None:
+                known["interrupted"] = Interruption(**{**stopped, "not_begun": tuple(stopped["not_begun"])})
+            known["metrics"] = tuple(known["metrics"])
+            known["methods"] = [_method(entry) for entry in known["methods"]]
+            return cls(**known)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(NO_RUN) from error
+
+
+def _method(entry: Mapping[str, Any]) -> MethodResult:
+    """Return a method of a file: what follows from its rounds, which stands there too, is worked out again."""
+    read = {one.name: entry[one.name] for one in fields(MethodResult)}
+    read["delta"] = _number(read["delta"])
+    read["rounds"] = [RoundRecord(**_number(record)) for record in read["rounds"]]
+    return MethodResult(**read)
+
+
+def _number(value: Any) -> Any:
+    """Return the number, or the numbers by name, that :func:`plain_json` wrote."""
+    if isinstance(value, dict):
+        return {name: _number(one) for name, one in value.items()}
+    if isinstance(value, str):
+        return float(value)
+    return math.nan if value is None else value
+
+
+@dataclass(frozen=True)
+class EndedRuns:
+    result: RunResult
+    """Of the seed that ran: its methods have a round at least, and there may be none; ``interrupted`` says where."""
+    earlier: tuple[RunResult, ...] = ()
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """Ctrl-C while methods ran: ``ended`` has what was finished by then, as that of errors; so have the attributes."""
+
+    def __init__(self, ended: EndedRuns) -> None:
+        super().__init__(str(ended.result.interrupted))
+        self.ended = ended
+        self.result, self.earlier = ended.result, ended.earlier
+
+
+def plain_json(value: Any) -> Any:
+    """Return what JSON can say of a value: an undefined number is None, an infinite one the text ``"Infinity"``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
+    if isinstance(value, dict):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item) for item in value]
+    return value

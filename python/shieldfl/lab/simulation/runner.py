@@ -25,8 +25,7 @@ from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.evaluation import LastModels
 from shieldfl.lab.simulation.method_run import MethodRun
 from shieldfl.lab.simulation.partition import LabelledSamples, check_synthetic_samples, deal_out
-from shieldfl.lab.simulation.results import RoundRecord
-from shieldfl.lab.simulation.run_result import EndedRuns, Interruption, RunInterrupted, RunResult
+from shieldfl.lab.simulation.results import EndedRuns, Interruption, RoundRecord, RunInterrupted, RunResult
 from shieldfl.lab.simulation.task import Task, as_samples, load_task, try_model, try_task
 from shieldfl.lab.simulation.training_device import threads_worth, torch_threads, training_device
 from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
@@ -42,8 +41,6 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 
 __all__ = ["config_of_seed", "describe_environment", "planned_method", "run", "run_seeds"]
-
-_OF_DATA_SETS = ("dataset", "data_dir", "model")
 
 Told = Callable[[int, str, RoundRecord], None]
 """Is called with the seed, the method's name and its record after each round."""
@@ -119,7 +116,12 @@ def run_seeds(
         require("tensorboard")
     if task is None and config.task is not None:
         task = load_task(config.task)
-    synthetic = _synthetic(config, synthetic, task)
+    if config.synthetic_data is not None:
+        if synthetic is not None:
+            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
+        synthetic = load_labelled_samples(config.synthetic_data)
+    elif synthetic is not None and task is not None:
+        synthetic = as_samples(synthetic, "synthetic")
     results: list[RunResult] = []
     models: dict[tuple[int, str], LastModels] = {}
     for seed in seeds:
@@ -127,10 +129,9 @@ def run_seeds(
         try:
             begun.prepare(task)
             with torch_threads(begun.threads):
-                for one in begun.runs(settings or MethodSettings(), synthetic):
-                    one.run(begun.tell, begun.keep)
-                    models[seed, one.name] = one.last_models()
-                    del one  # with its clients, before the next one's are made
+                begun.begin(settings or MethodSettings(), synthetic)
+                for name in begun.remaining():
+                    models[seed, name] = begun.run(name, synthetic)
             results.append(begun.finish())
         except BaseException as error:
             begun.stop(error, tuple(results))
@@ -146,10 +147,8 @@ def config_of_seed(config: RunConfig, seed: int, seeds: Sequence[int]) -> RunCon
         None if place is None else str(Path(place) / f"seed-{seed}")
         for place in (config.folder, config.checkpoint)
     )
-    if config.folder is not None and checkpoint == str(Path(config.folder) / "checkpoint" / f"seed-{seed}"):
-        checkpoint = str(
-            Path(folder or "") / "checkpoint"
-        )  # in the seed's folder, as that of a run of one seed is
+    if folder is not None and config.checkpoint == str(Path(config.folder or "") / "checkpoint"):
+        checkpoint = str(Path(folder) / "checkpoint")  # in the seed's folder, as that of a run of one seed is
     # A seed that had not begun when the run was cut off begins now.
     goes_on = config.resume and checkpoint is not None and RunFolder(Path(checkpoint)).is_begun
     return replace(config, seed=seed, folder=folder, checkpoint=checkpoint, resume=goes_on)
@@ -173,19 +172,11 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
         if given.get("dataset", task) != task:
             raise ParameterError(f"the data set is {task!r} as task and {given['dataset']!r} as dataset")
         return RunConfig(**{**given, "dataset": task})
-    own = [name for name in _OF_DATA_SETS if name in given]
+    own = [name for name in ("dataset", "data_dir", "model") if name in given]
     if own:
         raise ParameterError(f"{own[0]} is of data sets by name: the task has data and a model of its own")
     parts = task.train_data if isinstance(task.train_data, list) else task.partition
     return RunConfig(**{**({} if parts is None else {"clients": len(parts)}), **given})
-
-
-def _synthetic(config: RunConfig, given: LabelledSamples | None, task: Task | None) -> LabelledSamples | None:
-    if config.synthetic_data is not None:
-        if given is not None:
-            raise ParameterError("synthetic data are given twice: as samples, and as a file in the config")
-        return load_labelled_samples(config.synthetic_data)
-    return given if given is None or task is None else as_samples(given, "synthetic")
 
 
 class _SeedRun:
@@ -196,7 +187,8 @@ class _SeedRun:
         self._names = names
         self._on_round = on_round
         self._checkpoint: Checkpoint | None = None
-        self._task: Task | None = None
+        self._own: dict[str, str] = {}
+        """What makes a user's task the same one."""
         self._place = 0
         """Of the method that runs, among the names."""
         self._run: MethodRun | None = None
@@ -209,105 +201,105 @@ class _SeedRun:
         """All that was finished; None until the methods fit the data."""
 
     def prepare(self, task: Task | None) -> None:
-        """Read or take the data, make the model and deal the samples out."""
         config = self._config
         if config.checkpoint is not None:
             require("cryptography")  # else missed when the first round is written down
             self._checkpoint = Checkpoint(Path(config.checkpoint), resume=config.resume)
+        dealt = (config.clients, config.alpha, config.seed, config.classes_per_client)
         self._task = task
         if task is None:
             self._objective = Objective()
+            self._alpha: float | None = config.alpha
             self._dataset = dataset = load_dataset(config.dataset, config.data_dir)
-            name = config.model or default_model(dataset.name)
-            self._model = build_model(name, dataset.feature_shape, dataset.classes, config.seed)
-            labels = dataset.train_labels.numpy()
-            self._parts = deal_out(
-                labels, config.clients, config.alpha, config.classes_per_client, config.seed
-            )
+            self._model_name = config.model or default_model(dataset.name)
+            model = build_model(self._model_name, dataset.feature_shape, dataset.classes, config.seed)
+            self._parts = deal_out(dataset.train_labels.numpy(), *dealt)
         else:
             self._objective = task.objective()
-            self._dataset, self._model = task.dataset(), task.built(config.seed)
-            try_model(self._model, self._dataset, self._objective)
-            self._parts = task.parts(
-                self._dataset, config.clients, config.alpha, config.seed, config.classes_per_client
-            )
-        most, shape = config.threads or torch.get_num_threads(), self._dataset.feature_shape
-        dtype = self._dataset.train_features.dtype
-        self.threads = threads_worth(self._model, shape, config.batch_size, most, dtype)
+            self._dataset = dataset = task.dataset()
+            self._alpha = task.concentration(dataset, config.alpha)
+            model = task.built(config.seed)
+            self._model_name = type(model).__name__
+            try_model(model, dataset, self._objective)
+            self._parts = task.parts(dataset, *dealt)
+            self._own = _identity(model, self._parts, self._objective)
+        self._model = model
+        most, dtype = config.threads or torch.get_num_threads(), dataset.train_features.dtype
+        self.threads = threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)
 
-    def runs(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> Iterator[MethodRun]:
-        """Yield the methods' runs, each to be run before the next is asked for, but for those that had ended before."""
-        config, checkpoint = self._config, self._checkpoint
-        weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
-        made, modules = self._planned(settings, weights)
-        check_synthetic_samples(synthetic, made.values(), self._dataset, config.clients)
-        result = self._begun(made, synthetic)
-        for place, name in enumerate(self._names):
-            if place < len(result.methods):
-                continue
-            self._place = place
-            kept = None if checkpoint is None else checkpoint.take_running()
-            self._round = 1 if kept is None else len(kept.records) + 1
+    def begin(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> None:
+        """Make the methods, and begin the checkpoint and the run's folder, or go on with them.
+
+        What one of the methods cannot take ends the run at once, before any of them trains.
+        """
+        config, checkpoint, dataset = self._config, self._checkpoint, self._dataset
+        self._weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
+        self._methods: dict[str, Method] = {}
+        self._modules: dict[str, nn.Module] = {}
+        for name in self._names:
+            load_privacy_packages(name, settings)
+        for name in self._names:
             with self._timed(name):
-                # Taken out, so that a method's clients do not outlive its run.
-                self._run = MethodRun(
-                    made.pop(name),
-                    config,
-                    self._dataset,
-                    modules.pop(name),
-                    self._parts,
-                    weights,
-                    synthetic,
-                    kept,
-                    self._objective,
-                    processes=max(1, (config.threads or 0) // self.threads),
-                )
-            if kept is not None:
-                self._seconds[name] = kept.setup_seconds
-            yield self._run
-            finished = self._run.result(self._seconds[name])
-            if checkpoint is not None:
-                checkpoint.keep_finished([*result.methods, finished])
-            result.methods.append(finished)
-            self._run, self._round = None, config.rounds
-
-    def _begun(self, made: Mapping[str, Method], synthetic: LabelledSamples | None) -> RunResult:
-        """Begin the checkpoint and the run's folder, or go on with them; tell of the methods that had ended."""
-        config, checkpoint = self._config, self._checkpoint
+                module = self._modules[name] = adapt_model(name, deepcopy(self._model), settings)
+                self._methods[name] = planned_method(name, config, settings, dataset, module, self._weights)
+        if self._task is not None:
+            try_task(self._methods, self._modules, settings, dataset, self._objective)
+        check_synthetic_samples(synthetic, self._methods.values(), dataset, config.clients)
         if checkpoint is not None:
-            own = {} if self._task is None else self._identity()
-            checkpoint.begin(run_identity(config, self._dataset, made, synthetic, own))
-        result = self._empty_result()
+            checkpoint.begin(run_identity(config, dataset, self._methods, synthetic, self._own))
+        alpha = None if config.classes_per_client else self._alpha
+        result = RunResult(
+            dataset.description,
+            self._model_name,
+            asdict(config) | {"dataset": dataset.name, "alpha": alpha},
+            describe_environment(),
+            parameter_layout(self._model).size,
+            metrics=self._objective.names,
+        )
         if config.folder is not None:
-            stated = {name: one.own_settings for name, one in made.items()}
+            stated = {name: one.own_settings for name, one in self._methods.items()}
             self._written = WrittenRun(config, stated, result.environment)
         self._result = result
         for method in () if checkpoint is None else checkpoint.finished:
             result.methods.append(method)
             for record in method.rounds:
-                self.tell(method.method, record)
-        return result
+                self._tell(method.method, record)
 
-    def _planned(
-        self, settings: MethodSettings, weights: Sequence[int] | None
-    ) -> tuple[dict[str, Method], dict[str, nn.Module]]:
-        """Return methods and their modules, all of the same weights, before any of them trains.
+    def remaining(self) -> Sequence[str]:
+        assert self._result is not None
+        return self._names[len(self._result.methods) :]
 
-        What one of them cannot take ends the run at once.
-        """
-        made: dict[str, Method] = {}
-        modules: dict[str, nn.Module] = {}
-        for name in self._names:
-            load_privacy_packages(name, settings)
-        for name in self._names:
-            with self._timed(name):
-                modules[name] = adapt_model(name, deepcopy(self._model), settings)
-                made[name] = planned_method(
-                    name, self._config, settings, self._dataset, modules[name], weights
-                )
-        if self._task is not None:
-            try_task(made, modules, settings, self._dataset, self._objective)
-        return made, modules
+    def run(self, name: str, synthetic: LabelledSamples | None) -> LastModels:
+        """Run a method to its end, and return its newest models."""
+        config, checkpoint, result = self._config, self._checkpoint, self._result
+        assert result is not None
+        self._place = len(result.methods)
+        kept = None if checkpoint is None else checkpoint.take_running()
+        self._round = 1 if kept is None else len(kept.records) + 1
+        with self._timed(name):
+            run = self._run = MethodRun(
+                # Taken out, so that a method's clients do not outlive its run.
+                self._methods.pop(name),
+                config,
+                self._dataset,
+                self._modules.pop(name),
+                self._parts,
+                self._weights,
+                synthetic,
+                kept,
+                self._objective,
+                processes=max(1, (config.threads or 0) // self.threads),
+            )
+        if kept is not None:
+            self._seconds[name] = kept.setup_seconds
+        run.run(self._tell, None if checkpoint is None else self._keep)
+        finished = run.result(self._seconds[name])
+        models = run.last_models()
+        if checkpoint is not None:
+            checkpoint.keep_finished([*result.methods, finished])
+        result.methods.append(finished)
+        self._run, self._round = None, config.rounds
+        return models
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -315,46 +307,19 @@ class _SeedRun:
         yield
         self._seconds[name] += time.perf_counter() - start
 
-    def _empty_result(self) -> RunResult:
-        config, dataset, task = self._config, self._dataset, self._task
-        alpha = config.alpha if task is None else task.concentration(dataset, config.alpha)
-        model = config.model or default_model(dataset.name) if task is None else type(self._model).__name__
-        return RunResult(
-            dataset.description,
-            model,
-            asdict(config) | {"dataset": dataset.name, "alpha": None if config.classes_per_client else alpha},
-            describe_environment(),
-            parameter_layout(self._model).size,
-            metrics=self._objective.names,
-        )
-
-    def _identity(self) -> dict[str, str]:
-        """Return what makes a user's task the same one; the code of its functions is not looked at, their names are."""
-        objective = self._objective
-        functions = [objective.loss, objective.optimizer, objective.train, *objective.metrics.values()]
-        return {
-            "the model": digest_of(*self._model.state_dict().values(), text=repr(self._model)),
-            "the partition": digest_of(*map(torch.from_numpy, self._parts)),
-            "the metrics": ", ".join(objective.names),
-            "the loss, optimizer or training": ", ".join(map(_name_of, functions)),
-        }
-
-    def tell(self, method: str, record: RoundRecord) -> None:
-        """Write a finished round into the run's folder, and tell of it."""
+    def _tell(self, method: str, record: RoundRecord) -> None:
         if self._written is not None:
             self._written.tell(method, record)
         if self._on_round is not None:
             self._on_round(self._config.seed, method, record)
 
-    def keep(self, run: MethodRun) -> None:
-        """Write down what the run goes on from after a round."""
-        if self._checkpoint is not None:
-            assert self._result is not None
-            kept = run.kept(self._checkpoint.key, self._seconds[run.name])
-            self._checkpoint.keep_round(self._result.methods, run.name, kept)
+    def _keep(self, run: MethodRun) -> None:
+        assert self._result is not None
+        assert self._checkpoint is not None
+        kept = run.kept(self._checkpoint.key, self._seconds[run.name])
+        self._checkpoint.keep_round(self._result.methods, run.name, kept)
 
     def finish(self, result: RunResult | None = None) -> RunResult:
-        """Write all that was measured into the run's folder, and return it."""
         result = result or self._result
         assert result is not None
         written, self._written = self._written, None
@@ -378,31 +343,40 @@ class _SeedRun:
             error.add_note(str(another))
         if kept.interrupted is None:
             return
+        ended = EndedRuns(kept, earlier)
         if isinstance(error, KeyboardInterrupt):
-            raise RunInterrupted(EndedRuns(kept, earlier)) from error
+            raise RunInterrupted(ended) from error
         assert isinstance(error, ShieldError)
-        error.ended = EndedRuns(kept, earlier)
+        error.ended = ended
         error.add_note(f"{kept.interrupted}, with seed {self._config.seed}")
 
     def _until(self, error: KeyboardInterrupt | ShieldError, earlier: tuple[RunResult, ...]) -> RunResult:
-        """Return what was finished, and where the run stood."""
         result = replace(earlier[-1], methods=[]) if self._result is None else self._result
-        name, number = self._names[self._place], self._round
+        name, number, later = self._names[self._place], self._round, tuple(self._names[self._place + 1 :])
         if self._run is not None:
             number = self._run.round_number
             if self._run.records:
                 result.methods.append(self._run.result(self._seconds[name]))
-        failed = None if isinstance(error, KeyboardInterrupt) else str(error)
-        if failed is None:
-            number = max(number, 1)
-        later = tuple(self._names[self._place + 1 :])
-        return replace(result, interrupted=Interruption(name, number, later, failed))
+        if isinstance(error, KeyboardInterrupt):
+            return replace(result, interrupted=Interruption(name, max(number, 1), later))
+        return replace(result, interrupted=Interruption(name, number, later, str(error)))
 
 
-def _name_of(function: Any) -> str:
-    if isinstance(function, nn.Module):
-        return repr(function)
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+def _identity(model: nn.Module, parts: Sequence[np.ndarray], objective: Objective) -> dict[str, str]:
+    """Return what makes a user's task the same one; the code of its functions is not looked at, their names are."""
+
+    def named(function: Any) -> str:
+        if isinstance(function, nn.Module):
+            return repr(function)
+        return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+    functions = [objective.loss, objective.optimizer, objective.train, *objective.metrics.values()]
+    return {
+        "the model": digest_of(*model.state_dict().values(), text=repr(model)),
+        "the partition": digest_of(*map(torch.from_numpy, parts)),
+        "the metrics": ", ".join(objective.names),
+        "the loss, optimizer or training": ", ".join(map(named, functions)),
+    }
 
 
 def planned_method(

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
-from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.data import Dataset, check_alike
 from shieldfl.lab.simulation.partition import IndexArray, deal_out
 from shieldfl.lab.simulation.results import RoundRecord
 from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, TrainModel
@@ -38,13 +38,7 @@ from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.rounds.method import Method
 from shieldfl.settings import TrainingSettings
 
-__all__ = [
-    "Task",
-    "as_samples",
-    "load_task",
-    "try_model",
-    "try_task",
-]
+__all__ = ["Task", "as_samples", "load_task", "try_model", "try_task"]
 
 _TAKEN = {field.name for field in fields(RoundRecord)} - {"accuracy"} | {"seed", "method", "test_loss"}
 _TAKEN_HEADS = ("personalised_", "share_", "seconds_")
@@ -115,12 +109,7 @@ class Task:
         """Return the data as tensors: float32, or int64 for whole numbers such as tokens and classes."""
         features, targets, _ = self._train
         test_features, test_targets = self._test
-        for what, own, other in (("features", features, test_features), ("targets", targets, test_targets)):
-            if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
-                raise ParameterError(
-                    f"{what} of train_data and test_data differ: samples of {tuple(own.shape[1:])}, {own.dtype} and "
-                    f"{tuple(other.shape[1:])}, {other.dtype}"
-                )
+        check_alike(self._test, features, targets, "test_data")
         return Dataset(
             self.name,
             f"{self.name} ({len(targets):,} train / {len(test_targets):,} test)",
@@ -149,12 +138,7 @@ class Task:
         return alpha if targets.dtype == torch.int64 and targets.ndim == 1 else math.inf
 
     def parts(
-        self,
-        dataset: Dataset,
-        clients: int,
-        alpha: float,
-        seed: int,
-        classes_per_client: int | None = None,
+        self, dataset: Dataset, clients: int, alpha: float, seed: int, classes_per_client: int | None = None
     ) -> list[IndexArray]:
         """Return for each client the positions of its samples. Raises ParameterError for a wrong partition."""
         count = len(dataset.train_labels)
@@ -170,7 +154,7 @@ class Task:
         if given is not None:
             return _checked_partition(given, count, clients)
         labels = dataset.train_labels.numpy() if by_classes else np.zeros(count, np.int64)
-        return deal_out(labels, clients, alpha if by_classes else math.inf, classes_per_client, seed)
+        return deal_out(labels, clients, alpha if by_classes else math.inf, seed, classes_per_client)
 
 
 def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
@@ -179,10 +163,9 @@ def _joined(data: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
     if not data:
         raise ParameterError("train_data is an empty list: give one part for each client")
     pairs = [as_samples(part, f"train_data of client {client}") for client, part in enumerate(data)]
-    try:
-        features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-    except (RuntimeError, TypeError) as error:
-        raise ParameterError(f"samples of the clients have different shapes: {error}") from error
+    for client, pair in enumerate(pairs):
+        check_alike(pair, *pairs[0], f"train_data of client {client}")
+    features, targets = (torch.cat(parts) for parts in zip(*pairs, strict=True))
     return features, targets, [len(targets) for _, targets in pairs]
 
 
@@ -266,11 +249,10 @@ def _checked_partition(given: Sequence[Any], count: int, clients: int) -> list[I
     for client, part in enumerate(parts):
         if part.ndim != 1 or part.dtype.kind not in "iu" or not part.size:
             raise ParameterError(f"the part of client {client} must be positions of samples, at least one")
-    times = np.zeros(count, np.int64)
     every = np.concatenate(parts).astype(np.int64)
     if every.min() < 0 or every.max() >= count:
         raise ParameterError(f"a part has a position outside of the {count:,} samples")
-    np.add.at(times, every, 1)
+    times = np.bincount(every, minlength=count)
     lost, doubled = int((times == 0).sum()), int((times > 1).sum())
     if lost or doubled:
         raise ParameterError(
@@ -293,24 +275,20 @@ def load_task(path: str) -> Task:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = import_module(module_name)
+        found = getattr(import_module(module_name), name, None)
     except ModuleNotFoundError as error:
         # Not of what the module itself imports.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise ParameterError(f"there is no module {module_name!r}, neither installed nor in {here}") from None
-    if not hasattr(module, name):
+    if found is None:
         raise ParameterError(f"the module {module_name!r} has no {name!r}")
-    found = getattr(module, name)
     task = found() if callable(found) else found
     if not isinstance(task, Task):
         raise ParameterError(
             f"{path} is no task, but {type(task).__name__}: make a shieldfl.Task, or a function that returns one"
         )
     return task
-
-
-_BY_SAMPLE = ("per-sample", "label")
 
 
 def try_task(
@@ -321,52 +299,39 @@ def try_task(
     objective: Objective,
 ) -> None:
     """Raise ParameterError where a method asks for what the task, or its model, cannot give."""
-    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
     for name, method in methods.items():
         private = type(method).trains_privately(name, settings.of(name))
         objective.check_method(name, method.scores, trains_privately=private)
         try:
             with torch.random.fork_rng(devices=[]):
-                if method.scores in _BY_SAMPLE:
-                    _try_scores(deepcopy(models[name]).eval(), features, targets, objective)
-                if objective.train is None:
-                    _try_training(deepcopy(models[name]), method, features, targets, objective, private)
+                _try_method(method, models[name], dataset, objective, private)
         except ParameterError as error:
             raise ParameterError(f"{name} cannot train this model: {error}") from error
 
 
-def _try_scores(
-    model: nn.Module, features: torch.Tensor, targets: torch.Tensor, objective: Objective
+def _try_method(
+    method: Method, model: nn.Module, dataset: Dataset, objective: Objective, private: bool
 ) -> None:
-    check_samples_apart(model, features, targets, objective.loss)
-    if objective.loss is None and LayerChain.of(model) is not None:
-        # Scored by the layers' own algebra, and not by torch.func.
-        found = mean_over_samples(model, features, targets, len(features), torch.clone)
-        expected = full_batch_gradient(model, features, targets)
-        if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
-            raise ParameterError("the gradients of single samples do not add up to that of the batch")
-
-
-def _try_training(
-    model: nn.Module,
-    method: Method,
-    features: torch.Tensor,
-    targets: torch.Tensor,
-    objective: Objective,
-    private: bool,
-) -> None:
-    """Take a step of the method's own kind."""
+    """Score samples, where the method does one by one, and take a step of its kind."""
+    features, targets = dataset.train_features[:3], dataset.train_labels[:3]
+    if method.scores in ("per-sample", "label"):
+        scored = deepcopy(model).eval()
+        check_samples_apart(scored, features, targets, objective.loss)
+        if objective.loss is None and LayerChain.of(scored) is not None:
+            # Scored by the layers' own algebra, and not by torch.func.
+            found = mean_over_samples(scored, features, targets, len(features), torch.clone)
+            expected = full_batch_gradient(scored, features, targets)
+            if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
+                raise ParameterError("the gradients of single samples do not add up to that of the batch")
+    if objective.train is not None:
+        return
     gradients, _ = batch_gradients(deepcopy(model).train(), features, targets, objective.loss)
     if method.trained is not None or all(gradient is None for gradient in gradients.values()):
         check_all_used(gradients)
-    start = StartingPoint(
-        flatten(model),
-        flatten_buffers(model),
-        scores=method.scores,
-        noise=GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None,
-    )
-    settings = TrainingSettings(local_epochs=1, batch_size=len(features))
-    LocalTrainer(model, features, targets, settings, objective=objective).train(start, seed=0)
+    noise = GradientNoise(noise_multiplier=0.0, max_grad_norm=1.0) if private else None
+    start = StartingPoint(flatten(model), flatten_buffers(model), scores=method.scores, noise=noise)
+    once = TrainingSettings(local_epochs=1, batch_size=len(features))
+    LocalTrainer(deepcopy(model), features, targets, once, objective=objective).train(start, seed=0)
 
 
 def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
@@ -383,8 +348,8 @@ def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
         copy = deepcopy(model).eval()
     except RuntimeError as error:
         raise ParameterError(
-            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed. "
-            "torch.nn.utils.parametrizations.weight_norm keeps none, torch.nn.utils.weight_norm does"
+            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed, as "
+            "torch.nn.utils.weight_norm does and torch.nn.utils.parametrizations.weight_norm does not"
         ) from error
     features, targets = dataset.train_features[:2], dataset.train_labels[:2]
     try:

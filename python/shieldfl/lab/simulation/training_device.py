@@ -18,35 +18,19 @@ def training_device(name: str) -> torch.device:
 
     Raises ParameterError for one that this machine does not have, or that torch was built without.
     """
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ParameterError(f"there is no device {name!r}: take {_there_are()}") from None
-    if str(device) not in _names():
-        raise ParameterError(f"torch has no device {name!r} on this machine: take {_there_are()}")
-    return device
-
-
-def _names() -> list[str]:
     cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    return [
-        "cpu",
-        *(["cuda"] if cuda else []),
-        *cuda,
-        *(["mps"] if torch.backends.mps.is_available() else []),
-    ]
-
-
-def _there_are() -> str:
-    return " or ".join(_names())
+    known = ["cpu", *(["cuda", *cuda] if cuda else [])]
+    known += ["mps"] if torch.backends.mps.is_available() else []
+    if name not in known:
+        raise ParameterError(f"torch has no device {name!r} on this machine: take {' or '.join(known)}")
+    return torch.device(name)
 
 
 _WORTH_SHARING = 50_000_000
 """Products of a batch's forward pass that are worth a second thread: with the backward pass, some 5 ms on one core.
 
 torch's threads meet after every operation, of which a step has dozens, and wait for the slowest: on a machine that also
-does other things, for one that does not run. A step of the MLP on MNIST (7.5 million products) is faster on one thread
-even where nothing else runs, and many times as fast where it is not alone. Threads that wait take the core's time, too.
+does other things, for one that does not run.
 """
 
 
@@ -107,7 +91,6 @@ def forward_products(
 
 
 def leaves_parameters_alone(model: nn.Module, objective: Objective) -> bool:
-    """Say whether training leaves nothing behind but parameters."""
     return _is_known(model, objective) and not any(True for _ in model.buffers())
 
 

@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -24,8 +25,7 @@ from shieldfl.lab.report.run_summary import flat_record, rounds_csv
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.partition import LabelledSamples, shares_from_bytes, shares_to_bytes
-from shieldfl.lab.simulation.results import MethodResult, RoundRecord
-from shieldfl.lab.simulation.run_result import RunResult, plain_json
+from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, plain_json
 from shieldfl.rounds.method import Method
 from shieldfl.settings import plain_settings
 
@@ -40,13 +40,8 @@ _REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 class WrittenRun:
     """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
 
-    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method.
-
-    Parameters
-    ----------
-    config : whose ``folder`` it is.
-    methods : settings of each method that runs, by name, as plain data.
-    environment : versions, processor and threads.
+    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method. ``methods``
+    has the settings of each that runs, as plain data.
 
     Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written,
     WireFormatError for one with a damaged line.
@@ -62,7 +57,7 @@ class WrittenRun:
         self._writers: dict[str, Any] = {}
         """By method: what its event files are written by."""
         stated = {"run": plain_settings(config), "methods": dict(methods)}
-        try:
+        with self._disk():
             self._folder.mkdir(parents=True, exist_ok=True)
             self._cut_short()
             if self._known and not config.resume:
@@ -73,13 +68,15 @@ class WrittenRun:
             if not self._known:
                 facts = {"environment": dict(environment), "machine": machine_facts(), **commit_facts()}
                 write_whole(self._folder / _SETTINGS, json_text(stated | facts))
-        except OSError as error:
-            raise self._failed() from error
 
-    def _failed(self) -> DataError:
-        return DataError(
-            f"the run's folder {self._folder} cannot be written: free some space, or name another"
-        )
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"the run's folder {self._folder} cannot be written: free some space, or name another"
+            ) from error
 
     def _cut_short(self) -> None:
         """Read which rounds have a line, and drop one that was cut off as it was written."""
@@ -93,23 +90,20 @@ class WrittenRun:
                 ) from error
 
     def tell(self, method: str, record: RoundRecord) -> None:
-        """Add a round's line, unless it has one. Raises DataError."""
         if (method, record.round) in self._known:
             return
         if self._for_tensorboard:  # before the line, which says that the round need not be told again
             self._add_scalars(method, record)
         line = json.dumps(plain_json({"method": method, **flat_record(record)}), allow_nan=False)
-        try:
+        with self._disk():
             self._lines.add(line)
-        except OSError as error:
-            raise self._failed() from error
         self._known.add((method, record.round))
 
     def _add_scalars(self, method: str, record: RoundRecord) -> None:
         """Add a round's figures to the method's event files, by the names of the lines; undefined ones are left out."""
         from torch.utils.tensorboard import SummaryWriter
 
-        try:
+        with self._disk():
             if method not in self._writers:
                 self._writers[method] = SummaryWriter(str(self._folder / _EVENTS / method))
             writer = self._writers[method]
@@ -117,30 +111,18 @@ class WrittenRun:
                 if name != "round" and not math.isnan(value):
                     writer.add_scalar(name, value, record.round)
             writer.flush()
-        except OSError as error:
-            raise self._failed() from error
 
     def finish(self, result: RunResult) -> None:
         """Write down what the run measured, if anything, also one that was interrupted. Raises DataError."""
-        try:
+        with self._disk(), ExitStack() as closing:
+            for writer in self._writers.values():
+                closing.callback(writer.close)
             if result.methods:
                 write_whole(self._folder / _RESULT, json_text(result.to_json()))
                 write_whole(self._folder / _TABLE, rounds_csv(result))
-        except OSError as error:
-            raise self._failed() from error
-        finally:
-            self._close_writers()
-
-    def _close_writers(self) -> None:
-        try:
-            for writer in self._writers.values():
-                writer.close()
-        except OSError as error:
-            raise self._failed() from error
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """Return plain JSON types as a file of a run's folder has them."""
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
@@ -183,9 +165,6 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-_OTHER_VERSION = (
-    "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
-)
 _SYNTHETIC = "synthetic"
 # Where a run is, not what it is: data and synthetic samples count by what they are.
 _PLACES = ("data_dir", "synthetic_data", "folder", "tensorboard", "checkpoint", "resume")
@@ -193,12 +172,8 @@ _PLACES = ("data_dir", "synthetic_data", "folder", "tensorboard", "checkpoint", 
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far a run has come, as plain data."""
-
     identity: dict[str, str]
-    """What it began with, see :func:`run_identity`."""
     finished: list[MethodResult]
-    """Of methods that have ended."""
     running: list[RoundRecord]
     """Of the method that comes next: none where that has not begun."""
     trained: list[list[str]] = field(default_factory=list)
@@ -206,7 +181,7 @@ class _Progress:
     setup_seconds: float = 0.0
     synthetic: bytes = b""
     """The digest of its synthetic data, which stay as they are."""
-    format: Literal["shieldfl run checkpoint 1"] = "shieldfl run checkpoint 1"
+    format: Literal["shieldfl run checkpoint 2"] = "shieldfl run checkpoint 2"
 
 
 @dataclass(frozen=True)
@@ -214,25 +189,16 @@ class KeptMethod:
     """What the run of one method goes on from."""
 
     records: list[RoundRecord]
-    """Of its finished rounds, at least one."""
     trained: list[list[str]]
-    """By client, how it has trained."""
     setup_seconds: float
     shares: list[LabelledSamples | None]
     """By client, synthetic data: they are never made the same twice."""
     account: bytes
-    """An :class:`shieldfl.rounds.account.AccountState`."""
     federation: tuple[Message, bytes]
-    """The parts of a federation, and the key that seals them."""
 
 
 class Checkpoint:
-    """The folder of one run.
-
-    Parameters
-    ----------
-    folder : made where there is none.
-    resume : whether to go on from what is there.
+    """The folder of one run, made where there is none; with ``resume`` the run goes on from what is there.
 
     Raises PolicyError for what is there and is not to be gone on from, DataError where there is nothing to go on from.
     """
@@ -258,7 +224,6 @@ class Checkpoint:
 
     @property
     def key(self) -> bytes:
-        """What seals states."""
         return self._folder.key()
 
     def begin(self, identity: Mapping[str, str]) -> None:
@@ -275,13 +240,10 @@ class Checkpoint:
         try:
             progress = msgspec.msgpack.decode(message["progress"], type=_Progress)
         except (msgspec.MsgspecError, WireFormatError) as error:
-            raise WireFormatError(_OTHER_VERSION) from error
-        self._check(progress.identity)
-        self.finished = progress.finished
-        if progress.running:
-            self._running = self._kept(progress, message)
-
-    def _check(self, began: Mapping[str, str]) -> None:
+            raise WireFormatError(
+                "the checkpoint is of another version of shieldfl: go on with that one, or begin the run anew"
+            ) from error
+        began = progress.identity
         names = dict.fromkeys((*began, *self._identity))
         other = [name for name in names if began.get(name) != self._identity.get(name)]
         if other:
@@ -289,19 +251,18 @@ class Checkpoint:
                 f"the checkpoint in {self._folder.folder} is of a run that differs in {', '.join(other)}: a run goes "
                 "on with what it began with; name another folder for another run"
             )
-
-    def _kept(self, progress: _Progress, message: Message) -> KeptMethod:
-        written = b""
-        if progress.synthetic:
-            written = self._folder.read_beside(_SYNTHETIC, progress.synthetic)
-        return KeptMethod(
-            progress.running,
-            progress.trained,
-            progress.setup_seconds,
-            shares_from_bytes(written, len(progress.trained)),
-            bytes(message["account"]),
-            (message, self.key),
-        )
+        self.finished = progress.finished
+        if progress.running:
+            digest = progress.synthetic
+            written = self._folder.read_beside(_SYNTHETIC, digest) if digest else b""
+            self._running = KeptMethod(
+                progress.running,
+                progress.trained,
+                progress.setup_seconds,
+                shares_from_bytes(written, len(progress.trained)),
+                bytes(message["account"]),
+                (message, self.key),
+            )
 
     def take_running(self) -> KeptMethod | None:
         """Return what the next method goes on from, once; None for one that begins."""
@@ -309,7 +270,6 @@ class Checkpoint:
         return kept
 
     def keep_finished(self, finished: Sequence[MethodResult]) -> None:
-        """Write down that methods have ended. Raises DataError."""
         self._write(_Progress(self._identity, list(finished), []), {})
 
     def keep_round(self, finished: Sequence[MethodResult], name: str, kept: KeptMethod) -> None:

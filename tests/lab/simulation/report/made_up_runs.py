@@ -6,8 +6,7 @@ import math
 from dataclasses import asdict, replace
 
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.results import STAGES, MethodResult, RoundRecord
-from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.lab.simulation.results import STAGES, MethodResult, RoundRecord, RunResult
 
 __all__ = ["SIXTEEN", "changed", "record", "run_of", "run_of_sixteen"]
 

@@ -28,7 +28,7 @@ from lab.report.headless_browser import (
 from lab.simulation.report.made_up_runs import changed, run_of, run_of_sixteen
 from shieldfl.lab.report.run_report import write_report
 from shieldfl.lab.report.run_summary import compared_rows
-from shieldfl.lab.simulation.run_result import RunResult
+from shieldfl.lab.simulation.results import RunResult
 from small_pictures import small_pictures
 
 RUNS = {
@@ -112,7 +112,7 @@ def test_each_plot_is_shown_once_and_whole_with_letters_of_a_readable_size(shown
         }};
         }});""",
     )
-    assert len(drawings) == 4
+    assert len(drawings) == 3
     for drawing in drawings:
         assert drawing["inside"], drawing
         assert drawing["letters"] >= LEAST_LETTERS, drawing
