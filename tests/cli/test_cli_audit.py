@@ -33,11 +33,6 @@ def test_prints_a_table_for_each_attack_and_writes_figures_and_report(tmp_path):
     assert {"audit.json", "cells.csv", "index.html"} <= {one.name for one in (tmp_path / "report").iterdir()}
 
 
-def test_a_dash_leaves_standard_output_to_the_figures():
-    done = invoke("audit", *SMALL, "--method", "full-he", "--party", "aggregator", "--json", "-")
-    assert json.loads(done.stdout)["cells"][0]["status"] == "attacked"
-
-
 def test_what_was_not_tried_comes_with_its_reason():
     done = invoke("audit", *SMALL, "--method", "full-he", "--attack", "idlg", "--party", "aggregator")
     assert "does not apply" in done.stdout

@@ -45,11 +45,6 @@ def test_prints_a_line_for_each_scheme(one_case) -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_says_that_baselines_are_measured_on_fewer_values(one_case) -> None:
-    assert "first 4,096 values" in one_case.stdout
-    assert "measured on the first" not in invoke("bench", *ONE_CASE, "--no-baselines").stdout
-
-
 def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     result = invoke("bench", "--quick", "--share", "1,0.1", "--threads", "1", "--json", path)
@@ -65,27 +60,6 @@ def test_json_holds_what_the_table_shows(tmp_path: Path) -> None:
     for figure in figures:
         assert table[figure["scheme"]][6] == f"{figure['bytes_per_value']:.2f}"
         assert figure["stage_ns"]["encrypt"] > 0.0
-
-
-def test_json_on_standard_output_is_alone_there() -> None:
-    result = invoke("bench", *ONE_CASE, "--no-baselines", "--json", "-")
-    assert result.exit_code == 0
-    assert all(figure["own"] for figure in json.loads(result.stdout)["cases"][0]["figures"])
-
-
-@pytest.mark.slow
-def test_values_that_are_given_go_before_those_of_a_quick_run() -> None:
-    for values in ("3000", "1000000"):
-        facts = json.loads(
-            invoke("bench", *ONE_CASE, "--no-baselines", "--values", values, "--json", "-").stdout
-        )
-        assert [case["values"] for case in facts["cases"]] == [int(values)]
-
-
-def test_by_default_one_thread_and_all() -> None:
-    facts = json.loads(invoke("bench", "--quick", "--share", "1", "--no-baselines", "--json", "-").stdout)
-    expected = list(dict.fromkeys((1, sf.build_info()["threads"])))
-    assert [case["threads"] for case in facts["cases"]] == expected
 
 
 def test_a_wrong_sum_exits_1_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,15 +153,3 @@ def test_a_missing_package_is_no_failure_and_what_installs_it_is_said(monkeypatc
     flower = next(part for part in doctor.diagnosis()["packages"] if part["part"] == "flower")
     assert flower["missing"] == ["cryptography", "flwr", "httpx"]
     assert "msgspec" not in flower["install"]
-
-
-def test_json_on_standard_output_is_alone_there(no_self_test):
-    assert json.loads(invoke("--json", "-").stdout)["works"] is True
-
-
-@pytest.mark.parametrize(
-    "arguments", [["now"], ["--no-such-option"], ["--json", "no-such-folder/facts.json"]]
-)
-def test_wrong_usage_exits_2(arguments: list[str]):
-    result = invoke(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")

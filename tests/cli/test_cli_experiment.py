@@ -110,19 +110,3 @@ def test_what_the_file_decides_is_wrong_usage_beside_it(small: Path, arguments: 
     assert result.exit_code == 2
     assert result.stdout == ""
     assert f"the file decides what {arguments[0]} would" in said(result.stderr)
-
-
-def test_a_value_out_of_range_beside_the_file(small: Path) -> None:
-    result = invoke("run", "--experiment", small, "--rounds", "0")
-    assert result.exit_code == 2
-    assert "rounds must be a whole number, at least 1" in said(result.stderr)
-
-
-def test_a_wrong_file_is_one_line_and_exit_code_1(small: Path, tmp_path: Path) -> None:
-    missing = invoke("run", "--experiment", tmp_path / "nothing.toml")
-    assert (missing.exit_code, missing.stdout) == (1, "")
-    assert "nothing.toml cannot be read" in missing.stderr
-    small.write_text(SMALL.replace("clients", "client"))
-    wrong = invoke("run", "--experiment", small)
-    assert (wrong.exit_code, wrong.stdout) == (1, "")
-    assert wrong.stderr.startswith(f"shieldfl: {small}: [run] has the unknown key 'client'")

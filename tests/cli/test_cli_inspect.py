@@ -10,7 +10,6 @@ pytest.importorskip("typer")
 
 import shieldfl as sf
 from cli.command_line import invoke, run_without
-from encryption.paillier_keys import authority_for
 from shieldfl.encryption.frame_inspection import inspect_frame
 
 
@@ -56,24 +55,6 @@ def test_says_what_a_mask_is(tmp_path: Path) -> None:
     assert "key id" not in result.stdout
 
 
-def test_says_what_paillier_frames_are(tmp_path: Path) -> None:
-    key = authority_for(sf.paillier.Parameters(key_bits=2048)).public_key
-    order = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([1, 5, 70], 100_000)])
-    batch = sf.paillier.Encryptor(key, threads=1).encrypt(np.ones(300), round=4)
-    for name, frame in (
-        ("paillier public key", key.to_bytes()),
-        ("paillier batch", batch.to_bytes()),
-        ("union order", order.to_bytes()),
-    ):
-        path = tmp_path / "frame"
-        path.write_bytes(frame)
-        result = invoke("inspect", path)
-        assert result.exit_code == 0
-        assert result.stdout.startswith(f"{name}, intact\n")
-        if name != "union order":
-            assert key.parameters.describe() in result.stdout
-
-
 def test_json_in_a_file_or_alone_on_standard_output(batch: bytes, batch_file: Path, tmp_path: Path) -> None:
     """Also without torch and what draws pictures."""
     done = run_without(
@@ -102,9 +83,3 @@ def test_damaged_frame_exits_1_with_one_line(batch: bytes, tmp_path: Path, damag
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0].endswith("NOT INTACT")
     assert result.stderr == f"shieldfl: {inspect_frame(data).problem}\n"
-
-
-def test_damaged_frame_still_gives_json(batch: bytes) -> None:
-    result = invoke("inspect", "-", "--json", "-", data=batch[:-1])
-    assert result.exit_code == 1
-    assert json.loads(result.stdout)["intact"] is False

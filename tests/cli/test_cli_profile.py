@@ -135,21 +135,6 @@ def test_json_holds_every_figure(fleet: Path, profile: Path, tmp_path: Path) -> 
     assert runs[2] == asdict(summarise(rounds)) | {"timelines": client_rows(rounds)}
 
 
-def test_masks_follow_their_options(fleet: Path, profile: Path) -> None:
-    def run(*options: object) -> dict[str, float]:
-        given = ("--profile", profile, "--scheme", "paillier-single", "--json", "-")
-        result = invoke("profile", "simulate", fleet, *given, *options)
-        assert result.exit_code == 0, result.output
-        runs = json.loads(result.stdout)["fleets"][0]["runs"]
-        return {one["method"]: one["union_share"] for one in runs}
-
-    assert run("--uniform-ratio", 0.25)["mask-crypt"] == 0.25
-    few, many = run("--mask-overlap", 1.0), run("--mask-overlap", 0.0)
-    assert few["sense-crypt"] == few["mask-crypt"] < many["sense-crypt"]
-    assert run("--exposed-share", 0.0)["sense-crypt"] == 1.0
-    assert run("--exposure-decay", 5.0, "--mask-overlap", 1.0)["sense-crypt"] > few["sense-crypt"]
-
-
 def test_dropouts_and_small_budgets_are_told(tmp_path: Path) -> None:
     path = tmp_path / "lossy.toml"
     path.write_text(FLEET + "dropout = 1.0\n")
@@ -200,13 +185,6 @@ def test_a_target_that_cannot_be_met_exits_1(fleet: Path, profile: Path) -> None
     assert result.stderr.count("\n") == 1
 
 
-def test_a_file_that_is_no_profile_exits_1(fleet: Path) -> None:
-    result = invoke("profile", "simulate", fleet, "--profile", fleet)
-    assert result.exit_code == 1
-    assert "device profile" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 def test_what_is_random_is_a_mean_over_a_hundred_rounds(fleet: Path, tmp_path: Path) -> None:
     lossy = tmp_path / "lossy.toml"
     lossy.write_text(FLEET + "dropout = 0.5\n")
@@ -247,9 +225,3 @@ def test_writes_a_report_of_several_fleets_and_schemes(fleet: Path, profile: Pat
     assert (folder / "simulation.json").read_text() == figures.read_text()
     assert "full-he" in (folder / "index.html").read_text()
     assert len(list(folder.glob("*.png"))) == 2 + 4 + 2
-
-
-def test_a_report_folder_that_cannot_be_made_exits_1(fleet: Path) -> None:
-    result = invoke("profile", "simulate", fleet, "--paper-costs", "--report", fleet / "report")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.count("\n") == 1

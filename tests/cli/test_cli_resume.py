@@ -19,18 +19,6 @@ RUN = (
     *("run", "--method", "full-he,selective-shield", "--model", "linear", "--clients", "3", "--rounds", "3"),
     *("--local-epochs", "1", "--threads", "1"),
 )
-_KILLED = """
-import os, signal
-from shieldfl.learning.local_trainer import LocalTrainer
-train, done = LocalTrainer.train, 0
-def killed(self, *arguments):
-    global done
-    done += 1
-    if done == {trainings}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return train(self, *arguments)
-LocalTrainer.train = killed
-"""
 
 
 def figures(path: Path) -> list[dict[str, Any]]:
@@ -92,23 +80,3 @@ def test_a_run_of_an_experiment_file_can_be_gone_on_with(tmp_path: Path) -> None
     assert again.exit_code == 0, again.output
     assert len(figures(tmp_path / "out.json")[0]["rounds"]) == 1
     assert invoke("run", "--experiment", path, "--resume").exit_code == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("trainings", [1, 3, 5, 9, 10, 14, 18])
-def test_a_process_that_is_killed_in_a_round_loses_that_round_alone(
-    warm_python: WarmPython, whole: list[dict[str, Any]], tmp_path: Path, trainings: int
-) -> None:
-    json_file, folder = tmp_path / "out.json", tmp_path / "run"
-    options = ["--checkpoint", str(folder), "--json", str(json_file)]
-    killed = warm_python.run(_KILLED.format(trainings=trainings) + COMMAND_LINE, [*RUN, *options])
-    assert killed.returncode == -9
-    assert not json_file.exists()
-    is_begun = (folder / "checkpoint").exists()
-    assert is_begun == (trainings > 3)
-    # Had one training of a round that ended been repeated, this would end the process again.
-    left = 18 - (trainings - 1) // 3 * 3
-    code = _KILLED.format(trainings=left + 1) + COMMAND_LINE
-    gone_on = warm_python.run(code, [*RUN, *options, *(["--resume"] if is_begun else [])])
-    assert (gone_on.returncode, gone_on.stderr) == (0, b"")
-    assert figures(json_file) == whole

@@ -80,11 +80,6 @@ def test_defaults_are_those_of_the_dataclasses(driver: Driver) -> None:
     assert tuple(driver.methods) == ComparedMethods().methods == ("selective-shield",)
 
 
-def test_methods_are_split_at_commas(driver: Driver) -> None:
-    assert invoke("run", "--method", " fedavg, selective-shield").exit_code == 0
-    assert list(driver.methods) == ["fedavg", "selective-shield"]
-
-
 # ---- settings of methods that have no options of their own
 
 
@@ -151,11 +146,6 @@ def test_a_defect_keeps_its_traceback(driver: Driver) -> None:
 
 
 # ---- the real thing
-
-
-def test_version(warm_python: WarmPython) -> None:
-    done = run_process(warm_python, "--version")
-    assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"shieldfl {sf.__version__}\n", b"")
 
 
 def test_real_run_in_a_pipe_prints_the_table_and_nothing_else(warm_python: WarmPython) -> None:

@@ -16,7 +16,6 @@ from cli.command_line import invoke
 from cli.run_stand_in import Driver, table_rows
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.lab.simulation.results import STAGES
-from shieldfl.methods.discovery import BUILT_IN
 from small_pictures import one_picture
 
 BOTH = ["--method", "fedavg,selective-shield"]
@@ -79,30 +78,6 @@ def test_all_figures_side_by_side(driver: Driver) -> None:
     assert "selective-shield: what a reader must know" in result.stdout
 
 
-@pytest.mark.every_run("80", "250")
-@pytest.mark.parametrize("columns", [80, 100, 250])
-def test_many_methods_stand_below_each_other_where_columns_are_few(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    result = invoke("run", "--method", ",".join(BUILT_IN), "--all-figures")
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert "…" not in result.stdout
-    for label in ("whole round", "up", "down", "encrypted", "noise", "clear", "ε", *STAGES):
-        rows = [re.match(rf" {{2,3}}{re.escape(label)} {{2,}}(\S.*)$", line) for line in lines]
-        cells = " ".join(row[1] for row in rows if row)
-        assert len(re.findall(r"\d+(?:\.\d+)? (?:s|ms|kB|%)|∞|8\.5", cells)) == len(BUILT_IN), label
-
-
-def test_a_note_of_several_methods_stands_once(driver: Driver) -> None:
-    text = invoke("run", "--method", "fedavg,full-he,selective-shield", "--all-figures").stdout
-    assert [line for line in text.splitlines() if "must know" in line] == [
-        "full-he, selective-shield: what a reader must know"
-    ]
-
-
 def test_an_audit_attacks_what_the_aggregator_receives(tmp_path: Path) -> None:
     """For real, on few clients: plain averaging tells all labels, and of encrypted updates nothing arrives."""
     small = ["--clients", "3", "--rounds", "1", "--local-epochs", "1", "--model", "linear", "--threads", "1"]
@@ -139,12 +114,6 @@ def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
     assert [method["method"] for method in read["methods"]] == ["fedavg", "selective-shield"]
     assert read["methods"][0]["rounds"][0]["epsilon"] == "Infinity"
     assert read["config"]["clients"] == 20
-
-
-def test_json_in_a_file_beside_the_table(driver: Driver, tmp_path: Path) -> None:
-    result = invoke("run", "--json", tmp_path / "result.json", "--alpha", "iid")
-    assert "time a round" in result.stdout
-    assert json.loads((tmp_path / "result.json").read_text())["config"]["alpha"] == "Infinity"
 
 
 def test_report_is_written(driver: Driver, tmp_path: Path) -> None:

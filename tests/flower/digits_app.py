@@ -40,6 +40,35 @@ class _RepeatableTrainer(LocalTrainer):
 
 TRAINING = TrainingSettings(local_epochs=1, batch_size=32, learning_rate=0.05)
 
+VARIANTS = {
+    "fedavg": ("fedavg", {}, {}),
+    "full-he": ("full-he", {}, {}),
+    "full-he by samples": ("full-he", {}, {"by_samples": True}),
+    "full-he, aggregator": ("full-he", {}, {"opener": "aggregator"}),
+    "full-he, authority": ("full-he", {}, {"opener": "authority"}),
+    "full-he, ckks": ("full-he", {"encryption": "ckks"}, {}),
+    "selective-shield, clear votes": ("selective-shield", {"noise_multiplier": 0.0}, {}),
+    "selective-shield, encrypted votes": (
+        "selective-shield",
+        {"noise_multiplier": 0.0, "negotiation": "encrypted"},
+        {},
+    ),
+    "dict-pfl": ("dict-pfl", {}, {}),
+    "alt-fl-pi": ("alt-fl-pi", {"noise_multiplier": 0.0}, {"by_samples": True}),
+    "sense-crypt": ("sense-crypt", {}, {}),
+    "mask-crypt": ("mask-crypt", {}, {}),
+    "fedml-he": ("fedml-he", {}, {}),
+    "batch-crypt": ("batch-crypt", {}, {}),
+    "batch norm": ("full-he", {}, {"model": "simple-cnn"}),
+    "ddp-fedavg": ("ddp-fedavg", {}, {}),
+    "ddp-fedavg, adaptive": ("ddp-fedavg", {"clipping": "adaptive", "clip_norm": 0.3}, {}),
+    "full-he, noised sums": ("full-he", {"sum_noise_multiplier": 1.0}, {}),
+    "full-he, noised sums, authority": ("full-he", {"sum_noise_multiplier": 1.0}, {"opener": "authority"}),
+    "top-2, noised sums": ("top-2", {"sum_noise_multiplier": 1.0}, {}),
+    "dict-pfl, noised sums": ("dict-pfl", {"sum_noise_multiplier": 1.0}, {}),
+}
+"""Runs by label: method, its settings, and those of :class:`DigitsRun`."""
+
 
 class DigitsRun:
     """What server, clients and the run without Flower have in common.

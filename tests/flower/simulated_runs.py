@@ -13,21 +13,18 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
+from flower import digits_app
 from flower.digits_app import SEED, DigitsRun, vector_of
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.torch_training import train_as_asked
 
-_CLEAR, _ENCRYPTED = {"noise_multiplier": 0.0}, {"noise_multiplier": 0.0, "negotiation": "encrypted"}
 VARIANTS = {
-    "fedavg": ("fedavg", {}, {}),
-    "full-he": ("full-he", {}, {}),
-    "full-he, aggregator": ("full-he", {}, {"opener": "aggregator"}),
-    "selective-shield, clear votes": ("selective-shield", _CLEAR, {}),
-    "selective-shield, encrypted votes": ("selective-shield", _ENCRYPTED, {}),
-    "dict-pfl": ("dict-pfl", {}, {}),
-    "alt-fl-pi": ("alt-fl-pi", {"noise_multiplier": 0.0}, {"by_samples": True}),
-    "sense-crypt": ("sense-crypt", {}, {}),
+    label: digits_app.VARIANTS[label]
+    for label in (
+        *("fedavg", "full-he", "full-he, aggregator", "selective-shield, clear votes"),
+        *("selective-shield, encrypted votes", "dict-pfl", "alt-fl-pi", "sense-crypt"),
+    )
 }
 _SERVER = ServerApp()
 _CLIENT = ClientApp(mods=[ShieldMod(lambda context: len(_part(context)), clear_metrics=True)])

@@ -9,9 +9,9 @@ import pytest
 from flwr.app import ArrayRecord
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
-from flower.vector_app import ALL, ONE, VectorRun, as_arrays, number_of
+from flower.vector_app import ALL, ONE, VectorRun, as_arrays
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.flower.wire import ASK, HELD, MESSAGE, message_in, packed
+from shieldfl.flower.wire import HELD, MESSAGE, message_in, packed
 
 CLIENTS = 10
 EQUAL = dict.fromkeys(range(CLIENTS), 50)
@@ -74,52 +74,30 @@ def test_the_log_says_what_flower_s_messages_have_taken(opener, caplog):
     assert 0 < down - counted["the whole run"][1] < 250 * messages
 
 
+def holding(digest_of):
+    """Return what has a message stand for another model than it does."""
+
+    def change(message):
+        held = message_in(message.content)
+        if held is not None and HELD in held:
+            message.content[MESSAGE] = packed(RoleMessage({**held, HELD: digest_of(bytes(held[HELD]))}))
+
+    return change
+
+
 @pytest.mark.parametrize("opener", ["aggregator", "authority"])
 def test_a_node_that_lacks_the_model_it_is_said_to_have_leaves_one_round(opener):
     """As one whose store was lost: the server then sends all again."""
-    run, failed = VectorRun(opener=opener), []
-
-    def before(node, message):
-        held = message_in(message.content)
-        if (
-            number_of(node) == 1
-            and message.metadata.group_id == "round 2"
-            and held is not None
-            and HELD in held
-        ):
-            message.content[MESSAGE] = packed(RoleMessage({**held, HELD: bytes(32)}))
-
-    def after(node, reply):
-        if reply.has_error():
-            failed.append(reply.error.reason)
-
-    run.grid.before, run.grid.after = before, after
-    run.start()
-    assert failed == [
-        "WireFormatError: this node does not have the model that the message stands for: send it whole"
-    ]
+    run = VectorRun(opener=opener)
+    said = "WireFormatError: this node does not have the model that the message stands for: send it whole"
+    assert run.altered(holding(lambda digest: bytes(32)), group="round 2") == [(1, said)]
     run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
 
 
 def test_a_server_cannot_have_a_client_train_from_an_older_model_that_it_has():
     """The first model's digest, in place of the newest one's: what the authority has signed is another."""
-    run, failed = VectorRun(opener="aggregator"), []
-
-    def before(node, message):
-        held = message_in(message.content)
-        if (
-            number_of(node) == 1
-            and message.content[ASK]["kind"] == "train"
-            and held is not None
-            and HELD in held
-        ):
-            older.setdefault("digest", bytes(held[HELD]))
-            message.content[MESSAGE] = packed(RoleMessage({**held, HELD: older["digest"]}))
-
-    older = {}
-    run.grid.before = before
-    run.grid.after = lambda node, reply: failed.append(reply.error.reason) if reply.has_error() else None
-    run.start()
+    run, older = VectorRun(opener="aggregator"), []
+    failed = run.altered(holding(lambda digest: older.append(digest) or older[0]), "train")
     assert len(failed) >= 1
-    assert all(one.startswith("KeyMismatchError") for one in failed)
+    assert all(one.startswith("KeyMismatchError") for _, one in failed)
     assert (1, 2) not in run.trained

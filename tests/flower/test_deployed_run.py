@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flower.deployment import Deployment, model_in, new_app
-from flower.digits_app import SEED, DigitsRun
+from flower.digits_app import SEED, VARIANTS, DigitsRun
 from shieldfl.flower.node_memory import DiskMemory
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.rounds.global_model import GlobalModel
@@ -21,18 +21,12 @@ SEEDED = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
 
 # Without noise, which is the operating system's, and under keys that clients enrol for.
 WITH_THREE_NODES = {
-    "full-he": ("full-he", {}, {}),
-    "fedavg": ("fedavg", {}, {}),
-    "selective-shield, clear votes": ("selective-shield", {"noise_multiplier": 0.0}, {}),
-    "selective-shield, encrypted votes": (
-        "selective-shield",
-        {"noise_multiplier": 0.0, "negotiation": "encrypted"},
-        {},
-    ),
-    "dict-pfl": ("dict-pfl", {}, {}),
-    "alt-fl-pi": ("alt-fl-pi", {"noise_multiplier": 0.0}, {"by_samples": True}),
-    "sense-crypt": ("sense-crypt", {"encryption": "kahe"}, {}),
-}
+    label: VARIANTS[label]
+    for label in (
+        *("full-he", "fedavg", "selective-shield, clear votes", "selective-shield, encrypted votes"),
+        *("dict-pfl", "alt-fl-pi"),
+    )
+} | {"sense-crypt": ("sense-crypt", {"encryption": "kahe"}, {})}
 
 
 @pytest.fixture(scope="module")

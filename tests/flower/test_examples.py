@@ -79,19 +79,6 @@ def test_a_server_that_opens_writes_the_plain_model(runs):
             np.testing.assert_allclose(models[1][name], models[0][name], atol=3e-6)
 
 
-def test_a_part_of_the_clients_takes_part_in_a_round(runs):
-    plain, protected = (
-        [
-            {one.client for one in app.grid.carried if (one.type, one.round) == ("train", number)}
-            for number in (1, 2, 3)
-        ]
-        for app in runs.apps
-    )
-    assert plain == protected
-    assert [len(clients) for clients in plain] == [5, 5, 5]
-    assert len(set(map(frozenset, plain))) > 1
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_round_of_fewer_than_min_clients_does_not_happen(name, tmp_path, monkeypatch):
     app = ExampleApp(name, tmp_path, protected=True)

@@ -21,24 +21,19 @@ from shieldfl.authority.step_store import StepStore
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.clients import Exchange, Participants
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.run import BegunRun
-from shieldfl.flower.strategy import ShieldStrategy
+from shieldfl.flower.run import PlannedRun
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
 
 
 @pytest.mark.parametrize("position", [[math.inf, 1.0], [1], "far", None])
 def test_a_reply_with_a_position_that_is_none_costs_its_client_the_round(position):
+    def lie(reply):
+        del reply.content[ASK]["position"]
+        if position is not None:
+            reply.content[ASK]["position"] = position
+
     run = VectorRun()
-
-    def lie(node, reply):
-        if number_of(node) == 1 and reply.metadata.group_id == "round 2":
-            if position is None:
-                del reply.content[ASK]["position"]
-            else:
-                reply.content[ASK]["position"] = position
-
-    run.grid.after = lie
-    run.start()
+    run.altered(lie, group="round 2", replies=True)
     run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
 
 
@@ -47,14 +42,7 @@ def test_a_reply_with_a_position_that_is_none_costs_its_client_the_round(positio
 )
 def test_a_node_that_cannot_take_part_keeps_no_run_from_beginning(lie):
     run = VectorRun(nodes=5)
-
-    def after(node, reply):
-        if number_of(node) == 4 and not reply.has_error() and reply.content[ASK]["kind"] == "hello":
-            for name, value in lie.items():
-                reply.content[ASK][name] = value
-
-    run.grid.after = after
-    run.start()
+    run.altered(lambda reply: reply.content[ASK].update(lie), "hello", clients=[4], replies=True)
     run.check(dict.fromkeys((1, 2, 3), ALL))
 
 
@@ -100,13 +88,11 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
     """Beside the signed one it would be another for each client: with one that does not move, a sum is one update."""
     run, sevens = VectorRun(), {name: np.full(shape, 7.0, np.float32) for name, shape in SHAPES.items()}
 
-    def lie(node, message):
-        if number_of(node) == 1 and message.content[ASK]["kind"] == kind:
-            beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(as_arrays(sevens))
-            message.content["more" if record == "more" else "arrays"] = beside
+    def lie(message):
+        beside = ConfigRecord({"x": 1}) if record == "no arrays" else ArrayRecord(as_arrays(sevens))
+        message.content["more" if record == "more" else "arrays"] = beside
 
-    run.grid.before = lie
-    run.start()
+    run.altered(lie, kind)
     if kind == "train":
         assert all(client != 1 for client, _ in run.trained)
         run.check({number: [0, 2, 3] for number in (1, 2, 3)})
@@ -120,8 +106,7 @@ def test_a_model_of_the_servers_own_is_not_trained_or_evaluated(kind, record):
 def test_no_weight_of_the_servers_choice_makes_a_sum_one_clients_update(monkeypatch, samples, others):
     """The target counts 2^14 times as much as the others, whose updates all but round to nothing in the sum."""
     weights = [2**14, others, others, others]
-    made = BegunRun.made
-    monkeypatch.setattr(BegunRun, "made", lambda planned, authority, said: made(planned, authority, weights))
+    monkeypatch.setattr(PlannedRun, "weights", lambda planned, said: (weights, []))
     run = VectorRun(opener="aggregator", weighting="samples", samples=samples)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
         run.start()
@@ -169,108 +154,38 @@ def test_a_node_that_pins_an_authority_takes_no_other_in_a_process_that_uses_ray
     assert run.trained == []
 
 
-# Each name with three values, each value with two names, and the one number that need not be there; the rest is slow.
-NO_NUMBERS = [
-    pytest.param(name, value, marks=[] if i % 2 == j % 2 or (i, j) == (3, 0) else [pytest.mark.slow])
-    for i, name in enumerate(["events-known", "round", "participants", "position"])
-    for j, value in enumerate([None, "x", 1.5, -1, 2**63 - 1 + 0.0, [1.0, 2.0]])
-]
-
-
-@pytest.mark.every_run("position-x", "round--1", "events-known-None", "participants-9.2")
-@pytest.mark.parametrize(("name", "value"), NO_NUMBERS)
-def test_numbers_that_are_none_are_refused_in_words(name, value):
-    run, reasons = VectorRun(), []
-
-    def lie(node, message):
-        if number_of(node) == 1 and message.metadata.group_id == "round 2":
-            if value is None:
-                del message.content[ASK][name]
-            else:
-                message.content[ASK][name] = value
-
-    def after(node, reply):
-        if number_of(node) == 1 and reply.metadata.group_id == "round 2" and reply.has_error():
-            reasons.append(reply.error.reason)
-
-    run.grid.before, run.grid.after = lie, after
-    run.start()
-    if (name, value) != ("position", None):
-        assert reasons
-        assert all(one.startswith("WireFormatError: the message does not say") for one in reasons)
-    run.check({1: ALL, 2: ALL if not reasons else [0, 2, 3], 3: ALL})
-
-
 KEY = bytes(32)
 
 
-def failures_of(run, change, kind, group=None):
-    """Change client 1's messages of a kind before they are delivered; return the errors that it answers with."""
-    errors = []
-
-    def before(node, message):
-        of_group = group in (None, message.metadata.group_id)
-        if number_of(node) == 1 and message.content[ASK]["kind"] == kind and of_group:
-            change(message)
-
-    def after(node, reply):
-        if number_of(node) == 1 and reply.has_error():
-            errors.append(reply.error.reason)
-
-    run.grid.before, run.grid.after = before, after
-    run.start()
-    return errors
-
-
-def test_a_round_without_its_first_message_is_not_trained():
-    run = VectorRun()
-    errors = failures_of(run, lambda message: message.content.pop(MESSAGE), "train", "round 2")
-    assert errors == ["PolicyError: round 2 came without its first message"]
-    assert (1, 2) not in run.trained
-    run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
-
-
 def test_ends_of_rounds_come_with_nothing_else():
-    def change(message):
-        message.content["shieldfl.missed"] = packed(RoleMessage({"other": b"1"}))
-
-    run = VectorRun()
-    errors = failures_of(run, change, "train", "round 2")
-    assert errors == ["WireFormatError: the ends of rounds came with parts that none has"]
+    missed, run = {"shieldfl.missed": packed(RoleMessage({"other": b"1"}))}, VectorRun()
+    errors = run.altered(lambda message: message.content.update(missed), "train", "round 2")
+    assert errors == [(1, "WireFormatError: the ends of rounds came with parts that none has")]
     run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
 
 
 def test_a_run_does_not_begin_for_a_node_that_got_no_set_up():
     with pytest.raises(PolicyError, match="client 1: PolicyError: the server's message brings no set-up"):
-        failures_of(VectorRun(), lambda message: message.content.pop(MESSAGE), "set-up")
+        VectorRun().altered(lambda message: message.content.pop(MESSAGE), "set-up")
 
 
 @pytest.mark.parametrize("what", ["index", "model"])
 def test_a_node_does_not_take_part_twice_in_one_run(what):
-    run, errors = VectorRun(), []
-    asked = {}
+    run, asked = VectorRun(), {}
 
-    def before(node, message):
-        kind = message.content[ASK]["kind"]
-        if number_of(node) == 1 and kind == "set-up":
+    def again(message):
+        if message.content[ASK]["kind"] == "set-up":
             asked["set-up"] = message.content
-        if number_of(node) == 1 and kind == "train" and message.metadata.group_id == "round 2":
+        elif message.content[ASK]["kind"] == "train" and message.metadata.group_id == "round 2":
             message.content = asked["set-up"]
-            if what == "index":
-                message.content[ASK]["index"] = 2
-            else:
+            message.content[ASK]["index"] = 2 if what == "index" else 1
+            if what == "model":
                 brought = message_in(message.content)
                 changed = bytes(4) + b"\x00\x00\x80\x3f" + bytes(brought["parameters"])[8:]
                 message.content[MESSAGE] = packed(RoleMessage({**brought, "parameters": changed}))
 
-    def after(node, reply):
-        if reply.has_error():
-            errors.append(reply.error.reason)
-
-    run.grid.before, run.grid.after = before, after
-    run.start()
-    assert len(errors) == 1
-    assert "takes part in the run already, as another client or from another model" in errors[0]
+    ((_, error),) = run.altered(again)
+    assert "takes part in the run already, as another client or from another model" in error
 
 
 def test_method_settings_of_a_node_are_a_table(tmp_path):
@@ -282,12 +197,6 @@ def test_method_settings_of_a_node_are_a_table(tmp_path):
 def test_a_shared_secret_comes_where_clients_open():
     with pytest.raises(ParameterError, match="clients of dict-pfl share a secret"):
         VectorRun(method="dict-pfl", opener="authority").start()
-
-
-def test_a_grid_without_enough_nodes_says_how_many_are_missing():
-    run = VectorRun(clients=2)
-    with pytest.raises(TimeoutError, match="2 of 3 nodes are there after 0 s"):
-        Exchange(run.grid, 0.01).nodes(3)
 
 
 def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkeypatch, caplog):
@@ -302,12 +211,6 @@ def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkey
     said = [one.getMessage() for one in caplog.records if "waits for all" in one.getMessage()]
     assert len(said) == 3
     assert all("2 of 4 nodes" in one and '--federation-config "num-supernodes=4"' in one for one in said)
-
-
-def test_a_strategy_has_a_run_once_it_is_started():
-    strategy = ShieldStrategy(None, {"shieldfl.clients": 3})
-    with pytest.raises(PolicyError, match="no run was begun: call start"):
-        _ = strategy.session
 
 
 def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
@@ -404,14 +307,8 @@ def test_one_update_is_in_the_sum_of_one_session_alone(tmp_path):
 @pytest.mark.parametrize("kind", ["model", "finish"])
 def test_a_client_that_opens_takes_no_model_of_the_servers(tmp_path, kind):
     run = VectorRun(rounds=1, node_config=config_of(tmp_path))
-
-    def lie(node, message):
-        if message.content[ASK]["kind"] == kind:
-            sevens = {"parameters": np.full(84, 7, "<f4").tobytes(), "buffers": b""}
-            message.content[MESSAGE] = packed(RoleMessage(sevens))
-
-    run.grid.before = lie
-    run.start()
+    sevens = RoleMessage({"parameters": np.full(84, 7, "<f4").tobytes(), "buffers": b""})
+    run.altered(lambda message: message.content.update({MESSAGE: packed(sevens)}), kind, clients=ALL)
     run.check({1: ALL})
     with np.load(tmp_path / "0" / "model.npz") as kept:
         np.testing.assert_array_equal(kept["bias"], run.evaluated[0]["bias"])
@@ -437,16 +334,11 @@ def test_settings_that_a_node_insists_on_are_those_of_the_run_or_it_takes_no_par
 
 
 def test_a_message_of_one_type_that_asks_for_another_is_refused():
-    run, told = VectorRun(rounds=1), []
-
-    def lie(node, message):
-        if message.content[ASK]["kind"] == "model":
-            message.content[ASK]["kind"] = "train"
-
-    run.grid.before = lie
-    run.grid.after = lambda node, reply: told.append(reply.error.reason) if reply.has_error() else None
-    run.start()
-    assert told == ["PolicyError: the message asks for one thing, and is of the type of another"] * len(ALL)
+    errors = VectorRun(rounds=1).altered(
+        lambda message: message.content[ASK].update(kind="train"), "model", clients=ALL
+    )
+    said = "PolicyError: the message asks for one thing, and is of the type of another"
+    assert sorted(errors) == [(client, said) for client in ALL]
 
 
 def test_a_node_whose_operator_names_no_method_sends_nothing_in_the_clear(tmp_path):
@@ -472,18 +364,15 @@ def test_a_node_whose_operator_names_no_method_sends_nothing_in_the_clear(tmp_pa
 
 def test_a_frame_that_spoils_a_round_does_not_end_the_run():
     """One client alters one byte of its frame: every client is to open the sum before it goes on, and none can."""
+
+    def alter(reply):
+        message = message_in(reply.content)
+        frame = bytearray(message["ciphertexts"])
+        frame[len(frame) // 2] ^= 1
+        reply.content[MESSAGE] = packed(RoleMessage({**message, "ciphertexts": reseal(bytes(frame))}))
+
     run = VectorRun(rounds=4)
-
-    def alter(node, reply):
-        if number_of(node) == 3 and reply.metadata.group_id == "round 2":
-            message = message_in(reply.content)
-            frame = bytearray(message["ciphertexts"])
-            frame[len(frame) // 2] ^= 1
-            altered = RoleMessage({**message, "ciphertexts": reseal(bytes(frame))})
-            reply.content[MESSAGE] = packed(altered)
-
-    run.grid.after = alter
-    run.start()
+    run.altered(alter, group="round 2", clients=[3], replies=True)
     run.check({1: ALL, 3: ALL, 4: ALL})
 
 
@@ -511,13 +400,9 @@ def test_metrics_of_some_clients_end_no_run(lie, who):
     """Of one client, and of as many as there are others."""
     server = {"opener": "aggregator", "strategy": FedAdam(**ONE) if lie == "not a number" else None}
     run = VectorRun(**server) if who == [1] else VectorRun(rounds=1)
-
-    def after(node, reply):
-        if number_of(node) in who and not reply.has_error() and "metrics" in reply.content:
-            METRICS[lie](reply.content)
-
-    run.grid.after = after
-    run.start()
+    run.altered(
+        lambda reply: "metrics" in reply.content and METRICS[lie](reply.content), clients=who, replies=True
+    )
     if who == [0, 1]:
         run.check({1: ALL})
 
@@ -526,13 +411,11 @@ def test_no_weights_that_clients_state_move_the_model_that_a_strategy_steps_with
     """Two that are finite, and whose sum is not: all others' shares of the mean would be 0, and so theirs."""
 
     def stepped(weight):
+        change = _changed(**{"num-examples": weight})
         run = VectorRun(opener="aggregator", strategy=FedAdam(**ONE), rounds=2)
-
-        def after(node, reply):
-            if number_of(node) in (1, 2) and not reply.has_error() and "metrics" in reply.content:
-                _changed(**{"num-examples": weight})(reply.content)
-
-        run.grid.after = after
-        return run.start().arrays["bias"].numpy()
+        run.altered(
+            lambda reply: "metrics" in reply.content and change(reply.content), clients=[1, 2], replies=True
+        )
+        return run.strategy.session.model()["bias"].numpy()
 
     np.testing.assert_allclose(stepped(1.7e308), stepped(1), atol=1e-5)

@@ -151,24 +151,6 @@ def test_one_update_is_of_one_round_of_one_run_unless_the_operator_lets_it_repea
     assert memory.read(OTHER)[1] == {"one": b"1"}
 
 
-def test_one_update_is_of_one_round(tmp_path):
-    memory = DiskMemory(tmp_path / "node")
-    for number, update, fits in (
-        (1, b"u", True),
-        (1, b"u", True),
-        (2, b"v", True),
-        (2, b"u", False),
-        (3, b"w", True),
-    ):
-        since, _ = memory.read(SESSION)
-        if fits:
-            memory.keep(SESSION, {"one": bytes([number])}, since=since, round_number=number, update=update)
-        else:
-            with pytest.raises(PolicyError, match="trained in another round or run"):
-                memory.keep(SESSION, {"one": b"no"}, since=since, round_number=number, update=update)
-            assert memory.read(SESSION)[1] == {"one": b"\x02"}
-
-
 @pytest.mark.parametrize(
     "statement", ["DELETE FROM kept", "UPDATE kept SET number = 1", "UPDATE kept SET sealed = zeroblob(60)"]
 )

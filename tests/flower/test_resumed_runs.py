@@ -86,7 +86,7 @@ def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path):
     cut_off(run, "round 2", "train")
     given = run.config
     for changes, names in (
-        ({"method": "fedavg", "clients": 3}, "method, clients"),
+        ({"method": "fedavg", "clients": 3}, "clients, method, the method's own settings"),
         ({"min-clients": 3, "opener": "aggregator"}, "min-clients, opener"),
         ({"server-learning-rate": 0.5}, "server-learning-rate"),
         ({"settings.value_bits": 25}, "the method's own settings"),

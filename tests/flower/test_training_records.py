@@ -123,7 +123,7 @@ def test_a_layout_and_what_stays_apart_come_back_from_their_text():
     assert RecordLayout.from_json(layout.to_json()) == layout
     apart = layout.apart_from_message(layout.apart_to_message(layout.apart_of(record(**arrays))))
     model = layout.model_of(record(**arrays))
-    found = layout.record_of(model.parameters, model.buffers, apart)
+    found = layout.record_of(model, apart)
     assert list(found) == list(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name].numpy(), array)
@@ -246,7 +246,7 @@ def check_usable(probed, message):
     if reply.has_error():
         return False
     session = ClientSession.load(SimulatedMemory(context), session_of(message), 1)
-    for array in session.arrays(session._initial.starting_point()).values():
+    for array in session._arrays(session._initial.starting_point()).values():
         array.numpy()
     return True
 

@@ -64,22 +64,6 @@ def test_the_mean_is_that_of_plain_flower_and_nothing_is_trained_twice(sizes, fo
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_client_that_drops_out_takes_its_weight_with_it(form):
-    run = sized([100, 1, 7, 50], form=form)
-
-    def lose(node, reply):
-        return number_of(node) != 0 or reply.metadata.group_id != "round 2"
-
-    run.grid.after = lose
-    result = run.start()
-    expected = np.zeros(7)
-    for number, clients in {1: ALL, 2: [1, 2, 3], 3: ALL}.items():
-        weights = [[100, 1, 7, 50][client] for client in clients]
-        expected += np.average([moves(client, number, (7,)) for client in clients], axis=0, weights=weights)
-    np.testing.assert_allclose(result.arrays["bias"].numpy(), expected, atol=3e-6)
-
-
-@pytest.mark.parametrize("form", FORMS)
 def test_a_part_of_the_clients_in_a_round_counts_as_in_plain_flower(form):
     settings = {"clients": 6, "rounds": 4}
     results = []

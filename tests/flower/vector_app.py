@@ -114,6 +114,26 @@ class VectorRun:
         self.strategy = ShieldStrategy(self.own, self.config)
         return self.strategy.start(self.grid, self.initial(), num_rounds=self.rounds, timeout=0.3, **more)
 
+    def altered(self, change=lambda message: None, kind=None, group=None, clients=(1,), *, replies=False):
+        """Have these clients' messages, or replies, of a kind or group changed, and run; return errors by client."""
+        errors = []
+
+        def hook(node, message):
+            if number_of(node) not in clients or message.has_error() or ASK not in message.content:
+                return
+            if kind in (None, message.content[ASK]["kind"]) and group in (None, message.metadata.group_id):
+                change(message)
+
+        def after(node, reply):
+            if reply.has_error():
+                errors.append((number_of(node), reply.error.reason))
+            elif replies:
+                hook(node, reply)
+
+        self.grid.before, self.grid.after = None if replies else hook, after
+        self.start()
+        return errors
+
     def expected(self, participants):
         """Return the model after rounds with these clients, each a list; up to the fixed point."""
         model = {name: np.zeros(shape) for name, shape in SHAPES.items()}

@@ -16,7 +16,7 @@ from flwr.supercore import log
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
-from shieldfl.flower.node_memory import NodeMemory, Position, write_model
+from shieldfl.flower.node_memory import NodeMemory, write_model
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.told_events import UntoldEvents
 from shieldfl.flower.training_records import App, asked_training, update_of
@@ -25,12 +25,13 @@ from shieldfl.flower.wire import (
     HELD,
     MESSAGE,
     Kind,
+    Number,
+    Position,
     ask,
     message_in,
     model_parts,
-    number_in,
     packed,
-    text_in,
+    said,
     with_held,
 )
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
@@ -47,8 +48,6 @@ _BEGUN, _STEPS, _SECRET, _TOLD, _MODEL = "begun", "steps", "secret", "told", "mo
 
 @dataclass(frozen=True)
 class _Told:
-    """What was said or heard beside the role's messages."""
-
     round: int = 0
     metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By record, what the app said of its training in that round."""
@@ -62,18 +61,8 @@ class _Told:
 class ClientSession:
     """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`: for one message.
 
-    Parameters
-    ----------
-    memory : of the node.
-    begun : what does not change: public set-up, index, weight, layout, the initial model, arrays that stay apart.
-    threads : for the core.
-    since : how far the memory had come when this was read from it.
-    kept : what was read; nothing where the session begins.
-
-    Attributes
-    ----------
-    clear_metrics : bool
-        Whether an app's metrics leave where the method states an epsilon.
+    ``begun`` does not change: public set-up, index, weight, layout, the initial model, arrays that stay apart.
+    ``kept`` was read from the memory when it had come so far as ``since``; it is empty where the session begins.
     """
 
     def __init__(
@@ -84,15 +73,11 @@ class ClientSession:
         since: Position,
         kept: Mapping[str, bytes],
     ) -> None:
-        self._memory = memory
-        self._since = since
-        self._threads = threads
-        self._begun = begun
+        self._memory, self._since, self._threads, self._begun = memory, since, threads, begun
         self._is_begun = _BEGUN in kept
         self.setup = setup = PublicSetup.trusted(bytes(begun["setup"]))
         self.method: Method = method_of(setup)
-        self.index = begun.number("index")
-        self.weight = begun.number("weight")
+        self.index, self.weight = begun.number("index"), begun.number("weight")
         self.layout = RecordLayout.from_json(bytes(begun["layout"]).decode())
         self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
         self._secret = kept.get(_SECRET) or None
@@ -102,6 +87,7 @@ class ClientSession:
         self._round = 0
         self._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told) if self._is_begun else _Told()
         self.clear_metrics = False
+        """Whether an app's metrics leave where the method states an epsilon."""
         self._content, self._kind = RecordDict(), Kind.SET_UP
         self._asked: Mapping[str, Any] = {}
         with naming_own_method(self.method.name, type(self.method)):
@@ -115,11 +101,7 @@ class ClientSession:
     def begin(
         cls, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None
     ) -> ClientSession:
-        """Begin a session, or go on with it where the same was begun.
-
-        Raises PolicyError where it was begun as another client, or with another model; KeyMismatchError for another
-        layout of the model's arrays than the set-up has.
-        """
+        """Begin a session, or go on with it where the same was begun."""
         since, kept = memory.read(setup.session)
         begun = Message({**begun, "setup": setup.to_bytes()})
         if _BEGUN in kept and Message.from_bytes(kept[_BEGUN]) != begun:
@@ -128,12 +110,17 @@ class ClientSession:
             )
         one = cls(memory, begun, threads, since, kept)
         if _BEGUN not in kept:
-            one._check_layout()
+            plan, layout = setup.plan, one.layout
+            arrays = Message({name: part for name, part in begun.items() if name.startswith("apart")})
+            if layout.digest(arrays) != plan.layout_digest:
+                raise KeyMismatchError(
+                    "the server places the model's arrays otherwise than the set-up says: nothing is trained"
+                )
+            layout.check(plan.parameters, plan.buffers, layout.apart_from_message(arrays))
         return one
 
     @classmethod
     def load(cls, memory: NodeMemory, session: bytes, threads: int | None) -> ClientSession:
-        """Go on with a session. Raises PolicyError where the node has none."""
         since, kept = memory.read(session)
         if _BEGUN not in kept:
             raise PolicyError(
@@ -144,17 +131,7 @@ class ClientSession:
 
     @staticmethod
     def index_in(kept: Mapping[str, bytes]) -> int | None:
-        """Return as which client a node takes part, by what it keeps of a session; None where it takes none."""
         return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else None
-
-    def _check_layout(self) -> None:
-        arrays = Message({name: part for name, part in self._begun.items() if name.startswith("apart")})
-        if self.layout.digest(arrays) != self.setup.plan.layout_digest:
-            raise KeyMismatchError(
-                "the server places the model's arrays otherwise than the set-up says: nothing is trained"
-            )
-        plan = self.setup.plan
-        self.layout.check(plan.parameters, plan.buffers, self.layout.apart_from_message(arrays))
 
     @property
     def _key(self) -> bytes | None:
@@ -183,7 +160,6 @@ class ClientSession:
         return self._since
 
     def replied(self, answer: Message | None = None, records: Mapping[str, Any] | None = None) -> RecordDict:
-        """Write everything down, then return what leaves the node."""
         told = ask(self._kind, position=list(self.keep()), **self._told.events.values())
         content = {ASK: told, **(records or {})}
         if answer is not None:
@@ -191,12 +167,9 @@ class ClientSession:
         return RecordDict(content)
 
     def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
-        """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums.
-
-        Raises WireFormatError for more events than there were.
-        """
+        """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums."""
         self._content, self._asked, self._kind = content, asked, Kind(asked["kind"])
-        known = number_in(asked, "events-known")
+        known = said(asked, "events-known", Number)
         self._told = replace(self._told, events=self._told.events.after(known))
         grant = message_in(content, "shieldfl.grant")
         if grant:
@@ -209,9 +182,7 @@ class ClientSession:
     def answered(self, app: App, store: str | None) -> RecordDict | Error:
         """Do what the message asks for, and return the reply's content, or the app's error.
 
-        TRAIN: begin a round, train unless that was done, and make the first phase's message; PHASE: make a further
-        one's. MODEL: have the app evaluate the client's own model. FINISH: take what is left, and write the model to
-        ``store``, the node's folder, where it has one.
+        FINISH writes the model to ``store``, the node's folder, where it has one.
         """
         match self._kind:
             case Kind.MODEL:
@@ -227,7 +198,7 @@ class ClientSession:
                 return self.replied()
             case Kind.TRAIN if error := self._train(app):
                 return error
-        phase = text_in(self._asked, "phase")
+        phase = said(self._asked, "phase", str)
         answer = message_in(self._content) if self._kind == Kind.PHASE else None
         try:
             with (
@@ -242,15 +213,14 @@ class ClientSession:
         return self.replied(message, {name: MetricRecord(one) for name, one in metrics.items()})
 
     def _train(self, app: App) -> Error | None:
-        """Begin a round, and have the app train unless it has; return its error, if it has one."""
-        number, model = number_in(self._asked, "round"), self._brought()
+        number, model = said(self._asked, "round", Number), self._brought()
         if model is None:
             raise PolicyError(f"round {number} came without its first message")
         self._take_ends()
-        start = self.steps.begin_round(number, number_in(self._asked, "participants"), model)
+        start = self.steps.begin_round(number, said(self._asked, "participants", Number), model)
         self._round = number
         if not self.steps.has_trained:
-            reply = app.trained(self.arrays(start), asked_training(start, self.index))
+            reply = app.trained(self._arrays(start), asked_training(start, self.index))
             if reply.has_error():
                 return reply.error
             update = update_of(reply.content, start, self.layout)
@@ -262,7 +232,6 @@ class ClientSession:
     def _finish_training(
         self, start: StartingPoint, update: LocalUpdate, metrics: Mapping[str, MetricRecord]
     ) -> None:
-        """Take what training gave, and what the app says of it."""
         self.steps.finish_training(update)
         records = {name: dict(record) for name, record in self._leaving(metrics).items()}
         self._told = replace(self._told, round=self._round, metrics=records)
@@ -307,10 +276,7 @@ class ClientSession:
         return metrics
 
     def _brought(self) -> Message | None:
-        """Return the role's message, with the model that it stands for; one that is evaluated is kept for later.
-
-        Raises WireFormatError for a model that this node does not have.
-        """
+        """Return the role's message, with the model that it stands for; one that is evaluated is kept for later."""
         message = message_in(self._content)
         if message is not None and HELD in message:
             found = with_held(message, self._model) or with_held(message, self._initial.to_message())
@@ -326,7 +292,7 @@ class ClientSession:
     def _take_ends(self) -> None:
         """Take the end of the last round that this client went through, once, and then of those that it was not in."""
         end, missed = (message_in(self._content, f"shieldfl.{name}") for name in ("end", "missed"))
-        of_round = number_in(self._asked, "ended", 0)
+        of_round = said(self._asked, "ended", Number, 0)
         if end is not None and of_round > self._told.ended:
             self.steps.end_round(end)
             self._told = replace(self._told, ended=of_round)
@@ -337,15 +303,12 @@ class ClientSession:
             self.steps.catch_up(ends)
 
     def _own_model(self) -> ArrayRecord:
-        """Return the client's own model, once it has the ends of all rounds that came."""
         self._take_ends()
         return self.model(self._brought() or Message())
 
     def model(self, message: Message) -> ArrayRecord:
         """Return the client's own model as the app's arrays; ``message`` is the global one, where that travels."""
-        return self.arrays(self.steps.merged_model(self.steps.global_model(message)))
+        return self._arrays(self.steps.merged_model(self.steps.global_model(message)))
 
-    def arrays(self, start: StartingPoint) -> ArrayRecord:
-        """Return a model as the app's arrays."""
-        apart = self.layout.apart_from_message(self._begun)
-        return self.layout.record_of(start.parameters, start.buffers, apart)
+    def _arrays(self, start: StartingPoint) -> ArrayRecord:
+        return self.layout.record_of(start, self.layout.apart_from_message(self._begun))

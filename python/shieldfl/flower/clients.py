@@ -18,7 +18,7 @@ import shieldfl
 from shieldfl import errors
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.round_key_check import digest_of_parts
-from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, ShieldError
 from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import (
     ASK,
@@ -26,14 +26,15 @@ from shieldfl.flower.wire import (
     MESSAGE,
     NO_SHIELD,
     Kind,
+    Number,
+    Position,
     ask,
     asked_of,
     bytes_in,
     message_in,
     model_parts,
-    number_in,
     packed,
-    position_in,
+    said,
 )
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.plan import FederationPlan
@@ -42,15 +43,13 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _TELLS_EVERY_SECONDS = 10.0
 _RANGE_ERROR = "RangeError: "
 _MessageOf = Callable[[int], RoleMessage]
+_Read = Callable[[int, Message], None]
 
 
 class Exchange:
     """Sends to nodes and waits for those that answer; looks more often than ``Grid.send_and_receive``, every 3 s.
 
-    Parameters
-    ----------
-    grid : of the run.
-    timeout_seconds : how long a message and its reply are waited for; after that it is not delivered any more.
+    ``timeout_seconds`` is how long a message and its reply are waited for; after that it is not delivered any more.
     """
 
     def __init__(self, grid: Grid, timeout_seconds: float) -> None:
@@ -92,10 +91,7 @@ class Exchange:
         return f"{up:,} bytes up, {down:,} bytes down"
 
     def nodes(self, count: int) -> list[int]:
-        """Return the nodes that are there, once there are so many; until then, log what is missing.
-
-        Raises TimeoutError.
-        """
+        """Return the nodes that are there, once there are so many; until then, log what is missing."""
         began, told = time.monotonic(), 0
         while len(found := list(self._grid.get_node_ids())) < count:
             waited = time.monotonic() - began
@@ -126,41 +122,34 @@ def _bytes_of(message: Message) -> int:
 
 @dataclass
 class Participant:
-    """A node that is a client of the run."""
-
     node: int
     samples: int | None = None
     """None until it says how many it has."""
     writes_model: bool = False
     """Whether it has a folder, and writes the model there at the end."""
-    position: tuple[int, int] = (0, 0)
+    position: Position = (0, 0)
     """How far its store is known to have come: an older copy of it is refused, by the node itself."""
     grant: RoleMessage | None = None
     """What lets it open sums, until it is known to have it."""
+    # Digests: of the model that it keeps, which it evaluated last or began with, and of that which it was sent last.
     held: bytes = b""
-    """The digest of the model that it keeps: what it evaluated last, or began with. Empty where nobody knows."""
     sent: bytes = b""
-    """That of the model which it was sent last."""
 
 
 @dataclass
 class Participants:
     """The clients of a run, by their numbers.
 
-    Parameters
-    ----------
-    exchange : reaches them.
-    session : of the public set-up, 16 bytes; empty before there is one.
-    store : the folder that simulated nodes keep their stores in; "" for none.
+    ``session`` is the public set-up's, empty before there is one; ``store`` the folder that simulated nodes keep their
+    stores in. Where a run is gone on with, ``nodes`` and ``reached`` say which node each client was, and how far its
+    store had come.
     """
 
     exchange: Exchange
     session: bytes = b""
     store: str = ""
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """Which node each client was, where a run is gone on with."""
-    reached: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """How far each client's store is known to have come by then."""
+    reached: Mapping[int, Position] = field(default_factory=dict)
     by_index: dict[int, Participant] = field(default_factory=dict)
     # Of the exchange that is prepared, by the identity of messages: themselves, and what is made of each once.
     _shorts: dict[int, tuple[RoleMessage, bytes, RoleMessage]] = field(default_factory=dict)
@@ -175,7 +164,8 @@ class Participants:
         """
         nodes = self.exchange.nodes(clients)
         content = RecordDict({ASK: ask(Kind.HELLO, session=self.session, store=self.store)})
-        told, refused, advice = {}, [], ""
+        told: dict[int, dict[str, Any]] = {}
+        refused, advice = [], ""
         for reply in self.exchange.ask(dict.fromkeys(nodes, content), "set-up"):
             node = reply.metadata.src_node_id
             if reply.has_error():
@@ -192,15 +182,11 @@ class Participants:
                 log(WARNING, "shieldfl: %s", reason)
             reasons = "; ".join(refused) or "others do not answer"
             raise PolicyError(f"{len(numbered)} of {clients} clients can take part: {reasons}{advice}")
-        self.by_index = {
-            index: Participant(
-                node,
-                None if told[node]["samples"] < 0 else told[node]["samples"],
-                told[node].get("writes-model") is True,
-                max(position_in(told[node]), self.reached.get(index, (0, 0))),
-            )
-            for index, node in sorted(numbered.items())
-        }
+        for index, node in sorted(numbered.items()):
+            one = told[node]
+            samples = None if one["samples"] < 0 else one["samples"]
+            position = max(one["position"], self.reached.get(index, (0, 0)))
+            self.by_index[index] = Participant(node, samples, one["writes-model"], position)
 
     def _numbered(self, told: Mapping[int, Mapping[str, Any]], clients: int) -> dict[int, int]:
         if self.session:
@@ -221,51 +207,32 @@ class Participants:
     def count(self, model: RoleMessage, layout: str, arrays: str, records: Mapping[int, RecordDict]) -> None:
         """Have those that do not say how many samples they have train from the first model, and say it.
 
-        Parameters
-        ----------
-        model, layout : the first one, with what is planned.
-        arrays : the name of its record for the app.
-        records : by node, what the app's strategy sends beside it in round 1; a node that is not in that round gets
-            what another one does.
-
-        Raises PolicyError where one does not say it.
+        ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy sends beside
+        it in round 1; a node that is not in that round gets what another one does. Raises PolicyError where one does
+        not say it.
         """
         silent = {index: one for index, one in self.by_index.items() if one.samples is None}
-        if not silent:
-            return
-        log(
-            INFO,
-            "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it",
-            len(silent),
-        )
+        advice = "ShieldMod(samples=...) saves it"
+        log(INFO, "shieldfl: %s clients train to count their samples: %s", len(silent), advice)
         others = next(iter(records.values()), RecordDict())
+        values = {"layout": layout, "arrays": arrays}
         contents = {
             index: self.content(
-                index,
-                Kind.COUNT,
-                model,
-                dict(records.get(one.node, others).items()),
-                index=index,
-                layout=layout,
-                arrays=arrays,
+                index, Kind.COUNT, model, dict(records.get(one.node, others).items()), index=index, **values
             )
             for index, one in silent.items()
         }
 
         def read(index: int, reply: Message) -> None:
-            silent[index].samples = number_in(asked_of(reply.content), "samples")
+            silent[index].samples = said(asked_of(reply.content), "samples", Number)
             silent[index].held = silent[index].sent
 
-        _, refused = self.ask(contents, "count of samples", read)
-        _refuse_without(refused)
+        self._ask_each(contents, "count of samples", read)
 
     def set_up(
         self, signed: RoleMessage, model: RoleMessage, layout: str, weights: list[int]
     ) -> dict[int, RoleMessage]:
-        """Have every client take the public set-up and the initial model; return what enrols each.
-
-        Raises PolicyError where one refuses or does not answer: a run begins with all of its clients, or not at all.
-        """
+        """Have every client take the public set-up and the initial model; return what enrols each."""
         brought = RoleMessage({**signed, **model})
         contents = {
             index: self.content(
@@ -280,9 +247,14 @@ class Participants:
             found[index] = message_in(reply.content) or RoleMessage()
             self.by_index[index].held = self.by_index[index].sent
 
-        _, refused = self.ask(contents, "set-up", read)
-        _refuse_without(refused)
+        self._ask_each(contents, "set-up", read)
         return found
+
+    def _ask_each(self, contents: Mapping[int, RecordDict], group: str, read: _Read) -> None:
+        _, reasons = self.ask(contents, group, read)
+        if reasons:
+            refused = "; ".join(f"client {index}: {why}" for index, why in sorted(reasons.items()))
+            raise PolicyError(f"the run does not begin: {refused}")
 
     def content(
         self,
@@ -293,7 +265,6 @@ class Participants:
         parts: Mapping[str, Any] | None = None,
         **values: Any,
     ) -> RecordDict:
-        """Return what a client is sent: a role's message, without a model that it has, and further records."""
         one = self.by_index[client]
         asked = ask(kind, session=self.session, position=list(one.position), store=self.store, **values)
         content = RecordDict({ASK: asked, **(parts or {})})
@@ -304,7 +275,6 @@ class Participants:
         return content
 
     def record_of(self, message: RoleMessage) -> Any:
-        """Pack a message, once for all clients that get the same in an exchange."""
         if id(message) not in self._records:
             self._records[id(message)] = message, packed(message)
         return self._records[id(message)][1]
@@ -322,11 +292,7 @@ class Participants:
         return short if one.held == one.sent else message
 
     def ask(
-        self,
-        contents: Mapping[int, RecordDict],
-        group: str,
-        read: Callable[[int, Message], None],
-        kind: str = MessageType.TRAIN,
+        self, contents: Mapping[int, RecordDict], group: str, read: _Read, kind: str = MessageType.TRAIN
     ) -> tuple[dict[int, Message], dict[int, str]]:
         """Send to clients and have each reply read; return those, and why others gave none that can be read."""
         self._shorts, self._records = {}, {}
@@ -334,34 +300,29 @@ class Participants:
         by_node = {self.by_index[index].node: content for index, content in contents.items()}
         for reply in self.exchange.ask(by_node, group, kind):
             index = index_of.get(reply.metadata.src_node_id, -1)
-            if index not in contents:
-                continue
-            if reply.has_error():
+            if index in contents and reply.has_error():
                 refused[index] = reply.error.reason or "it failed"
-                continue
-            try:
-                read(index, reply)
-                found[index] = reply
-            except (ShieldError, KeyError, TypeError, ValueError) as error:
-                refused[index] = f"its reply cannot be read ({error})"
+            elif index in contents:
+                try:
+                    read(index, reply)
+                    found[index] = reply
+                except (ShieldError, KeyError, TypeError, ValueError) as error:
+                    refused[index] = f"its reply cannot be read ({error})"
         silent = contents.keys() - found.keys() - refused.keys()
         return found, refused | dict.fromkeys(silent, "it has not answered in time")
 
     def note(self, index: int, reply: Message) -> None:
-        """Take note of what a client's reply tells: how far its store has come, and that it has its grant."""
         one, told = self.by_index[index], asked_of(reply.content)
-        one.position = max(one.position, position_in(told))
+        one.position = max(one.position, said(told, "position", Position))
         if told["kind"] != Kind.SET_UP:
             one.grant = None
 
     @property
     def by_node(self) -> dict[int, int]:
-        """By node, which client it is."""
         return {one.node: index for index, one in self.by_index.items()}
 
 
 def check_sample(nodes: int, plan: FederationPlan) -> None:
-    """Raise PolicyError where an app's strategy chooses so many nodes for a round that it cannot take place."""
     least, most = plan.min_clients, plan.most_participants
     if nodes < least:
         raise PolicyError(
@@ -375,39 +336,26 @@ def check_sample(nodes: int, plan: FederationPlan) -> None:
         )
 
 
-def _refuse_without(reasons: Mapping[int, str]) -> None:
-    said = [f"client {index}: {why}" for index, why in sorted(reasons.items())]
-    if said:
-        raise PolicyError(f"the run does not begin: {'; '.join(said)}")
-
-
-def _checked_hello(reply: Message) -> Mapping[str, Any]:
+def _checked_hello(reply: Message) -> dict[str, Any]:
     """Return what a node says of itself. Raises WireFormatError for what none says, PolicyError for another version."""
     told = asked_of(reply.content)
-    numbers = [told.get(name) for name in ("index", "partition-id", "samples")]
-    if not all(isinstance(one, int) for one in numbers) or told["samples"] < -1:
-        raise WireFormatError("its answer cannot be read")
-    position_in(told)
+    kinds = {"index": int, "partition-id": int, "samples": int, "position": Position, "writes-model": bool}
+    found = {name: said(told, name, kind) for name, kind in kinds.items()}
     if told.get("shieldfl") != shieldfl.__version__:
         raise PolicyError(
             f"the server has shieldfl {shieldfl.__version__}, and the node {str(told.get('shieldfl'))[:20]}: install "
             "the same everywhere"
         )
-    return told
+    return found
 
 
 class GridClients:
     """Sends a round's messages; what ends a round for a client travels with the next message to it.
 
     Every exchange takes seconds in a deployment, so the first message has the client train and make the first phase's.
-
-    Parameters
-    ----------
-    participants : the run's clients.
-    missed : returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
-        come, all that the client is not known to have.
-    told : takes what clients tell of privacy.
-    clients_open : whether clients open sums; else the next message with a model brings what a round came to.
+    ``missed`` returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
+    come, all that the client is not known to have. Where clients open no sums, the next message with a model brings
+    what a round came to.
     """
 
     def __init__(
@@ -418,10 +366,8 @@ class GridClients:
         *,
         clients_open: bool,
     ) -> None:
-        self._clients_open = clients_open
-        self.participants = participants
-        self.told = told
-        self._missed = missed
+        self._clients_open, self._missed = clients_open, missed
+        self.participants, self.told = participants, told
         self.app_records: Mapping[int, RecordDict] = {}
         """By client, what the app's own strategy sends beside arrays."""
         self.asked: dict[str, Any] = {}
@@ -440,7 +386,6 @@ class GridClients:
     def begin_round(
         self, clients: Sequence[int], round_number: int, participants: int, message_of: _MessageOf
     ) -> None:
-        """Keep the first messages: they are sent with the first phase."""
         self._round, self._participants = round_number, participants
         self._first = {index: message_of(index) for index in clients}
         self.trained, self.failures = {}, {}
@@ -470,16 +415,14 @@ class GridClients:
         log(INFO, "shieldfl: round %s: %s clients are asked for phase %r", self._round, len(contents), phase)
         replies = self.asked_all(contents, f"round {self._round}")
         for index in sorted(clients):
-            if index not in replies:
-                reason = self.failures.get(index, "")
-                if reason.startswith(_RANGE_ERROR):
-                    yield index, RangeError(reason.removeprefix(_RANGE_ERROR))
-                continue
-            reply = replies[index]
-            if message_of is None:
-                self.trained[index] = dict(reply.content.metric_records.items())
-            # Whoever reads it refuses what cannot be read, of this client alone.
-            yield index, bytes_in(reply.content) or b""
+            if index in replies:
+                content = replies[index].content
+                if message_of is None:
+                    self.trained[index] = dict(content.metric_records.items())
+                # Whoever reads it refuses what cannot be read, of this client alone.
+                yield index, bytes_in(content) or b""
+            elif (reason := self.failures.get(index, "")).startswith(_RANGE_ERROR):
+                yield index, RangeError(reason.removeprefix(_RANGE_ERROR))
 
     def end_round(self, clients: Sequence[int], message_of: _MessageOf) -> None:
         """Keep the round's end, for the next message to each client: the model of it, where clients open none, not."""
@@ -490,7 +433,6 @@ class GridClients:
             self.ends[index] = self._round, end
 
     def content(self, index: int, kind: Kind, message: RoleMessage | None, **values: Any) -> RecordDict:
-        """Return a message for a client with all that it is not known to have, and the app's own records."""
         parts: dict[str, Any] = dict(self.app_records.get(index, {}).items())
         ended, end = self.ends.get(index, (0, None))
         if end is not None:
@@ -506,14 +448,12 @@ class GridClients:
         return self.participants.content(index, kind, message, parts, events_known=known, **values)
 
     def hear_again(self) -> None:
-        """Send every client, with its next message, all that it is not known to have."""
         self._unsure = set(self.participants.by_index)
 
     def asked_all(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
     ) -> dict[int, Message]:
         """Send to clients; return their replies, and note who failed. Each failure is logged, with its reason."""
-        by_index = self.participants.by_index
         kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
         for index, one in kinds.items():
             if one in (Kind.TRAIN, Kind.PHASE):
@@ -526,6 +466,7 @@ class GridClients:
 
         found, failures = self.participants.ask(contents, group, read, kind)
         for index in contents:
+            client = self.participants.by_index[index]
             if index in failures:
                 reason = failures[index]
                 # ShieldMod brings the app its arrays.
@@ -533,11 +474,11 @@ class GridClients:
                     reason = f"{reason}. {NO_SHIELD}"
                 self.failures[index] = reason
                 self._unsure.add(index)
-                by_index[index].held = b""
+                client.held = b""
                 log(WARNING, "shieldfl: client %s left %s: %s", index, group, reason)
             elif kinds[index] != Kind.PHASE:
                 self._unsure.discard(index)
                 self.ends.pop(index, None)
                 if kinds[index] == Kind.MODEL:
-                    by_index[index].held = by_index[index].sent
+                    client.held = client.sent
         return found

@@ -24,13 +24,12 @@ from shieldfl.flower.wire import (
     ASK,
     HELD,
     Kind,
+    Number,
+    Position,
     ask,
     asked_of,
     message_in,
-    number_in,
-    position_in,
-    session_in,
-    text_in,
+    said,
     with_held,
 )
 from shieldfl.rounds.global_model import GlobalModel
@@ -58,11 +57,9 @@ class ShieldMod:
     def __init__(
         self, samples: Callable[[Context], int] | None = None, *, clear_metrics: bool = False
     ) -> None:
-        self._samples = samples
-        self._clear_metrics = clear_metrics
+        self._samples, self._clear_metrics = samples, clear_metrics
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Handle a message in the app's place, and have the app train or evaluate where it asks for that."""
         if PROTECTS.get() or message.metadata.message_type.startswith(MessageType.QUERY):
             return call_next(message, context)
         try:
@@ -82,24 +79,36 @@ class ShieldMod:
                 "this client's updates are protected, and the server asks for one as it is: wrap the server's strategy "
                 "in ShieldStrategy, and let it send no training of its own"
             )
-        asked = asked_of(message.content)
-        evaluates = message.metadata.message_type.startswith(MessageType.EVALUATE)
-        if evaluates != (asked["kind"] == Kind.MODEL):
+        asked, kind = asked_of(message.content), message.metadata.message_type
+        if kind.startswith(MessageType.EVALUATE) != (asked["kind"] == Kind.MODEL):
             raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         app = App(message, asked, context, call_next)
         memory = _memory(settings, asked, context, simulated=simulated)
+        session_id = said(asked, "session", bytes, b"")
         match asked["kind"]:
             case Kind.HELLO:
-                return self._told_who(asked, context, memory, settings)
+                position, kept = memory.read(session_id)
+                index, samples = ClientSession.index_in(kept), self._own_samples(context)
+                told = ask(
+                    Kind.HELLO,
+                    partition_id=int(context.node_config.get("partition-id", -1)),
+                    index=-1 if index is None else index,
+                    samples=-1 if samples is None else samples,
+                    shieldfl=shieldfl.__version__,
+                    position=list(position),
+                    writes_model=settings.store is not None,
+                )
+                return RecordDict({ASK: told})
             case Kind.COUNT:
                 model = message_in(message.content) or RoleMessage()
                 settings.check_planned(model["planned"], simulated=simulated)
                 return RecordDict({ASK: ask(Kind.COUNT, samples=app.count(model))})
             case Kind.SET_UP:
-                samples = self._own_samples(context)
-                return _begun(message, asked, settings, memory, app, samples, simulated)
-        session = ClientSession.load(memory, session_in(asked), settings.threads)
+                own = self._own_samples(context)
+                samples = app.samples if own is None else own
+                return _begun(message, asked, settings, memory, app.model, samples, simulated)
+        session = ClientSession.load(memory, session_id, settings.threads)
         session.hear(message.content, asked)
         session.clear_metrics = self._clear_metrics
         try:
@@ -111,24 +120,6 @@ class ShieldMod:
         if isinstance(answer, Error) and session.method.states_epsilon:
             return _untold(f"the app says: {answer.reason}")
         return answer
-
-    def _told_who(
-        self, asked: Mapping[str, Any], context: Context, memory: NodeMemory, settings: NodeSettings
-    ) -> RecordDict:
-        """Say which client this is, and, where the server goes on with a session, as which one it took part."""
-        samples = self._own_samples(context)
-        position, kept = memory.read(session_in(asked))
-        index = ClientSession.index_in(kept)
-        told = ask(
-            Kind.HELLO,
-            partition_id=int(context.node_config.get("partition-id", -1)),
-            index=-1 if index is None else index,
-            samples=-1 if samples is None else samples,
-            shieldfl=shieldfl.__version__,
-            position=list(position),
-            writes_model=settings.store is not None,
-        )
-        return RecordDict({ASK: told})
 
     def _own_samples(self, context: Context) -> int | None:
         if self._samples is None:
@@ -154,12 +145,12 @@ def _untold(reason: str, error: Exception | None = None) -> Error:
 def _memory(
     settings: NodeSettings, asked: Mapping[str, Any], context: Context, *, simulated: bool
 ) -> NodeMemory:
-    epoch, rows = position_in(asked) if "position" in asked else (0, 0)
+    at_least = said(asked, "position", Position, (0, 0))
     if settings.store is not None:
-        return DiskMemory(Path(settings.store), (epoch, rows), repeats=settings.repeats)
+        return DiskMemory(Path(settings.store), at_least, repeats=settings.repeats)
     if simulated and asked.get("store"):  # so that a simulation can be gone on with
         partition = str(context.node_config["partition-id"])
-        return DiskMemory(Path(text_in(asked, "store")) / partition, (epoch, rows))
+        return DiskMemory(Path(said(asked, "store", str)) / partition, at_least)
     if not simulated:
         raise PolicyError(
             "outside of a simulation a node keeps its secrets on its own disk: set shieldfl-store in its configuration"
@@ -172,25 +163,21 @@ def _begun(
     asked: Mapping[str, Any],
     settings: NodeSettings,
     memory: NodeMemory,
-    app: App,
+    trained_from: RoleMessage | None,
     samples: int | None,
     simulated: bool,
 ) -> RecordDict:
-    """Take a run's public set-up; return what enrols this client.
-
-    ``samples`` is what the app says of itself; else what was counted holds.
-    """
+    """Take a run's public set-up; return what enrols this client, which says or has counted that it has ``samples``."""
     brought = message_in(message.content)
     if brought is not None and HELD in brought:
-        brought = with_held(brought, app.model)
+        brought = with_held(brought, trained_from)
     if brought is None:
         raise PolicyError("the server's message brings no set-up, or no model with it")
     setup = settings.checked_setup(brought, simulated=simulated)
     # In a sum of one client that counts much and others that count little there is but the one's update.
-    index, weight = number_in(asked, "index"), number_in(asked, "weight")
-    own = app.samples if samples is None else samples
+    index, weight = said(asked, "index", Number), said(asked, "weight", Number)
     alike = weight == setup.plan.most_weight == 1
-    if not alike and (own is None or weight != max(own, 1)):
+    if not alike and (samples is None or weight != max(samples, 1)):
         raise PolicyError(
             "the server gives this client another weight than its number of samples, or has it count for itself alone: "
             "give the app ShieldMod(samples=...), or let its samples be counted"
@@ -203,7 +190,7 @@ def _begun(
         {
             "index": RoleMessage.from_number(index),
             "weight": RoleMessage.from_number(weight),
-            "layout": text_in(asked, "layout").encode(),
+            "layout": said(asked, "layout", str).encode(),
             **model,
         }
     )

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context
@@ -19,32 +19,10 @@ from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_pri
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.authority.step_store import UPDATE_OF_ANOTHER_ROUND, StepStore
 from shieldfl.errors import DataError, PolicyError
-
-Position = tuple[int, int]
+from shieldfl.flower.wire import Position
 
 _STATE_DOMAIN = b"shieldfl node state 1\0"
 _WAITS_SECONDS = 30.0
-
-
-class NodeMemory(Protocol):
-    """Keeps named contents by session, and tells what was kept since they were read."""
-
-    def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
-        """Return how far it has come, and what was kept last under each name."""
-
-    def keep(
-        self,
-        session: bytes,
-        contents: Mapping[str, bytes],
-        *,
-        since: Position,
-        round_number: int,
-        update: bytes | None,
-    ) -> Position:
-        """Keep contents as :meth:`StepStore.keep` does; return how far the memory has come."""
-
-    def state_key(self, session: bytes) -> bytes:
-        """Return what seals a role's state, 32 bytes; secret."""
 
 
 def is_simulated() -> bool:
@@ -54,12 +32,7 @@ def is_simulated() -> bool:
 
 
 class SimulatedMemory:
-    """The state that Flower keeps for each node of a simulation: it protects nobody, nor is there anybody to protect.
-
-    Parameters
-    ----------
-    context : of the node.
-    """
+    """The state that Flower keeps for each node of a simulation: it protects nobody."""
 
     def __init__(self, context: Context) -> None:
         if "shieldfl.memory" not in context.state:
@@ -67,19 +40,13 @@ class SimulatedMemory:
         self._record = context.state.config_records["shieldfl.memory"]
 
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
-        """Return how far it has come, and what was kept last under each name."""
         head = f"{session.hex()} "
         found = {
             name.removeprefix(head): value
             for name, value in self._record.items()
             if name.startswith(head) and isinstance(value, bytes)
         }
-        return (0, self._rows()), found
-
-    def _rows(self) -> int:
-        rows = self._record["rows"]
-        assert isinstance(rows, int)
-        return rows
+        return (0, int(str(self._record["rows"]))), found
 
     def keep(
         self,
@@ -90,7 +57,6 @@ class SimulatedMemory:
         round_number: int,
         update: bytes | None,
     ) -> Position:
-        """Keep contents; who comes second, and what other runs had, is not looked at: Flower keeps both apart."""
         if update is not None:
             at = f"{session.hex()} update {update.hex()}"
             if self._record.get(at, round_number) != round_number:
@@ -98,24 +64,20 @@ class SimulatedMemory:
             self._record[at] = round_number
         for name, content in contents.items():
             self._record[f"{session.hex()} {name}"] = content
-        self._record["rows"] = self._rows() + 1
-        return 0, self._rows()
+        rows = int(str(self._record["rows"])) + 1
+        self._record["rows"] = rows
+        return 0, rows
 
     def state_key(self, session: bytes) -> bytes:
-        """Return what seals a role's state: nothing that is secret, in a simulation."""
+        """Return what seals a role's state, 32 bytes: nothing that is secret, in a simulation."""
         return hashlib.sha256(_STATE_DOMAIN + session).digest()
 
 
 class DiskMemory:
     """A folder on the node's disk, of its owner alone: a store, and the key that it is sealed under.
 
-    Parameters
-    ----------
-    folder : its path; it is made where there is none.
-    at_least : a position that the store is known to have reached: an old copy of it is refused.
-    repeats : whether one update may be sent in several runs.
-
-    Raises DataError where the folder cannot be made or read.
+    ``at_least`` is a position that the store is known to have reached: an old copy of it is refused. ``repeats`` lets
+    one update be sent in several runs. Raises DataError where the folder cannot be made or read.
     """
 
     def __init__(self, folder: Path, at_least: Position = (0, 0), *, repeats: bool = False) -> None:
@@ -144,16 +106,14 @@ class DiskMemory:
         until = time.monotonic() + _WAITS_SECONDS
         while True:
             try:
-                if not self._path.exists():
-                    return StepStore.create(self._path, self._key)
-                return StepStore(self._path, self._key)
+                is_new = not self._path.exists()
+                return (StepStore.create if is_new else StepStore)(self._path, self._key)
             except PolicyError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)
 
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
-        """Return how far the store has come, and what was kept last under each name."""
         with self._opened() as store:
             return store.position, store.kept(session)
 
@@ -166,7 +126,6 @@ class DiskMemory:
         round_number: int,
         update: bytes | None,
     ) -> Position:
-        """Keep contents, on the disk once this returns."""
         with self._opened() as store:
             store.keep(
                 session,
@@ -179,7 +138,6 @@ class DiskMemory:
             return store.position
 
     def state_key(self, session: bytes) -> bytes:
-        """Return what seals a role's state."""
         return hmac.digest(self._key, _STATE_DOMAIN + session, "sha256")
 
     def begin_anew(self) -> None:
@@ -188,8 +146,10 @@ class DiskMemory:
             pass
 
 
+NodeMemory = SimulatedMemory | DiskMemory
+
+
 def write_model(folder: Path, arrays: ArrayRecord) -> None:
-    """Write a model beside a node's store. Raises DataError."""
     buffer = io.BytesIO()
     named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
     np.savez(buffer, **named)

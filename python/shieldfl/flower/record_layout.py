@@ -17,7 +17,7 @@ from numpy.lib import format as npy_format
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.learning.local_update import FloatVector, StartingPoint
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.rounds.global_model import GlobalModel
 
@@ -50,10 +50,6 @@ class RecordLayout:
 
     @classmethod
     def of(cls, record: ArrayRecord, buffers: str = BUFFERS) -> RecordLayout:
-        """Return the layout of a record; ``buffers`` are patterns of names, with commas between them.
-
-        Raises ParameterError for a record without floats, and for floats that NumPy does not know.
-        """
         patterns = [one.strip() for one in buffers.split(",")]
         places: dict[bool, list[_Place]] = {False: [], True: []}
         for name, array in record.items():
@@ -74,7 +70,6 @@ class RecordLayout:
 
     @property
     def layout(self) -> ParameterLayout:
-        """Of the vector of parameters."""
         return _laid_out(self.parameters)
 
     @property
@@ -91,12 +86,10 @@ class RecordLayout:
         return hashlib.sha256(own + apart.to_bytes()).hexdigest()
 
     def to_json(self) -> str:
-        """Encode."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> RecordLayout:
-        """Read what :meth:`to_json` wrote. Raises WireFormatError, also for a layout that no record has."""
         try:
             read = msgspec.json.decode(text, type=cls)
             places = (*read.parameters, *read.buffers)
@@ -115,7 +108,6 @@ class RecordLayout:
         return read
 
     def check(self, parameters: int, buffers: int, apart: Mapping[str, Array]) -> None:
-        """Raise WireFormatError unless vectors of these sizes, and what stays apart, are all of a record."""
         sizes = [_laid_out(places).size for places in (self.parameters, self.buffers)]
         names = [one.name for one in (*self.parameters, *self.buffers)]
         if sizes != [parameters, buffers] or sorted([*names, *apart]) != sorted(self.order):
@@ -124,10 +116,7 @@ class RecordLayout:
             )
 
     def model_of(self, record: ArrayRecord) -> GlobalModel:
-        """Return a record's floats as vectors, float32 (P,) and (B,).
-
-        Raises ParameterError for arrays that are missing, too many, or of other shapes; it names the first.
-        """
+        """Return a record's floats as vectors, float32 (P,) and (B,)."""
         if set(record) != set(self.order):
             other = sorted(set(record) ^ set(self.order))
             raise ParameterError(
@@ -137,13 +126,10 @@ class RecordLayout:
         return GlobalModel(self._vector(self.parameters, record), self._vector(self.buffers, record))
 
     def model_in(self, message: Message) -> GlobalModel:
-        """Return the model that a role's message brings. Raises WireFormatError for one of other sizes."""
         return GlobalModel.from_message(message, self.layout.size, _laid_out(self.buffers).size)
 
     def scores_of(self, record: ArrayRecord) -> FloatVector:
-        """Return one score for each parameter, float32 (P,). Raises as :meth:`model_of`."""
-        names = {one.name for one in self.parameters}
-        if set(record) != names:
+        if set(record) != {one.name for one in self.parameters}:
             raise ParameterError(
                 "scores are arrays under the names, and of the shapes, of the model's parameters"
             )
@@ -160,37 +146,27 @@ class RecordLayout:
                 )
             parts.append(np.ravel(array))
         with np.errstate(over="ignore"):  # whoever takes the vectors looks whether they are finite
-            return (
-                np.concatenate(parts, dtype=np.float32, casting="same_kind")
-                if parts
-                else np.empty(0, np.float32)
-            )
+            return np.concatenate([np.empty(0, np.float32), *parts], dtype=np.float32, casting="same_kind")
 
-    def record_of(
-        self, parameters: FloatVector, buffers: FloatVector, apart: Mapping[str, Array]
-    ) -> ArrayRecord:
-        """Return vectors as the arrays of an app, with those that stay apart."""
+    def record_of(self, model: GlobalModel | StartingPoint, apart: Mapping[str, Array]) -> ArrayRecord:
         found: dict[str, Array] = dict(apart)
-        for places, vector in ((self.parameters, parameters), (self.buffers, buffers)):
+        for places, vector in ((self.parameters, model.parameters), (self.buffers, model.buffers)):
             for place, (_, part) in zip(places, _laid_out(places).slices(), strict=True):
                 found[place.name] = Array(vector[part].reshape(place.shape).astype(place.dtype))
         return ArrayRecord({name: found[name] for name in self.order})
 
     def apart_of(self, record: ArrayRecord) -> dict[str, Array]:
-        """Return a record's arrays that stay apart."""
         known = {one.name for one in (*self.parameters, *self.buffers)}
         return {name: array for name, array in record.items() if name not in known}
 
     @staticmethod
     def apart_to_message(apart: Mapping[str, Array]) -> Message:
-        """Encode what stays apart."""
         heads: dict[str, Any] = {name: (one.dtype, list(one.shape), one.stype) for name, one in apart.items()}
         parts = {f"{_APART}{number}": apart[name].data for number, name in enumerate(heads)}
         return Message({"apart": msgspec.json.encode(heads), **parts})
 
     @staticmethod
     def apart_from_message(message: Message) -> dict[str, Array]:
-        """Read what :meth:`apart_to_message` wrote. Raises WireFormatError."""
         try:
             heads = msgspec.json.decode(message["apart"], type=dict[str, tuple[str, tuple[int, ...], str]])
             kinds = {np.dtype(dtype).kind for dtype, _, _ in heads.values()}

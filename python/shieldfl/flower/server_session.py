@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -12,47 +13,59 @@ from flwr.supercore import log
 
 from shieldfl.authority.message import Message
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
+from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
 from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
-from shieldfl.flower.run import BegunRun, Checkpoint, PlannedRun, Progress
+from shieldfl.flower.record_layout import RecordLayout
+from shieldfl.flower.run import Checkpoint, PlannedRun, Progress
 from shieldfl.flower.told_events import ToldEvents, in_words
 from shieldfl.flower.wire import Kind
+from shieldfl.methods.registry import method_of
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.rounds.account import AccountState
+from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.driver import RoundDriver, RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
+from shieldfl.rounds.public_setup import PublicSetup
 
 
 class ServerSession:
     """Aggregator, driver and clients of a run, and the key authority, here or where it is served.
 
-    Made by :meth:`begin` and :meth:`resume`.
+    Made by :meth:`begin` and :meth:`resume`. ``signed`` is the set-up as clients get it; clients that are ``idle`` have
+    no samples: they count for nothing, and so are in no round.
     """
 
     def __init__(
-        self, begun: BegunRun, participants: Participants, checkpoint: Checkpoint | None, threads: int | None
+        self,
+        planned: PlannedRun,
+        method: Method,
+        setup: PublicSetup,
+        signed: Message,
+        authority: AuthoritySteps | RemoteAuthority | None,
+        weights: list[int],
+        idle: list[int],
+        participants: Participants,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        self._begun = begun
-        self.method = begun.method
-        self.layout = begun.planned.layout
-        self.counts_samples, self.weighted_by = begun.planned.counts_samples, begun.weighted_by
-        self.participants = participants
-        self._checkpoint = checkpoint
-        self._account = begun.method.account()
-        if begun.method.synthetic_demand is not None:
+        self._planned, self._setup, self._signed, self._authority = planned, setup, signed, authority
+        self._weights, self._idle, self._checkpoint = weights, idle, checkpoint
+        self.method, self.participants, self.layout = method, participants, planned.layout
+        self.counts_samples = planned.counts_samples
+        self._account = method.account()
+        if method.synthetic_demand is not None:
             self._account.note_given_synthetic_data()
-        self._told = ToldEvents(self._account, begun.method.privacy_reading.unit, begun.method.plan.rounds)
-        initial = begun.planned.initial if begun.method.aggregator_has_model else None
-        self.aggregator = begun.method.aggregator_steps(
-            begun.setup, begun.weights, initial=initial, threads=threads
-        )
+        self._told = ToldEvents(self._account, method.privacy_reading.unit, method.plan.rounds)
+        initial = planned.initial if method.aggregator_has_model else None
+        threads = planned.settings.threads
+        self.aggregator = method.aggregator_steps(setup, weights, initial=initial, threads=threads)
         self.clients = GridClients(
             participants,
             lambda client, again: self.aggregator.missed(client, again=again),
             self._told,
-            clients_open=begun.method.clients_open,
+            clients_open=method.clients_open,
         )
         self.driver: RoundDriver
         """Runs rounds, once all have enrolled, or the aggregator has what it had."""
@@ -89,18 +102,36 @@ class ServerSession:
         participants.find(settings.clients)
         if planned.counts_samples and any(one.samples is None for one in participants.by_index.values()):
             count_samples(participants)
-        begun = BegunRun.made(
-            planned,
-            connection,
-            [participants.by_index[index].samples for index in range(settings.clients)],
-        )
-        participants.session = begun.setup.session
-        session = cls(begun, participants, checkpoint, settings.threads)
+        samples = [participants.by_index[index].samples for index in range(settings.clients)]
+        weights, idle = planned.weights(samples)
+        said = [one for one in samples if one is not None]
+        method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
+        authority: AuthoritySteps | RemoteAuthority | None
+        if connection is not None and method.purposes:
+            remote = connection.begin_session(SessionRequest(method, planned.initial))
+            setup, signed, authority = remote.setup, remote.signed_setup, remote
+        else:
+            authority, setup = method.authority_setup(planned.initial, threads=settings.threads)
+            signed = Message({"setup": setup.to_bytes()})
+        participants.session = setup.session
+        session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
         session._enrol()
         session._make_driver()
         session.keep()
         log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, exchange.bytes_moved())
         return session
+
+    def _enrol(self) -> None:
+        brought = Message({**self._planned.initial.to_message(), **self._planned.apart})
+        requests = self.participants.set_up(self._signed, brought, self.layout.to_json(), self._weights)
+        if self._authority is None:
+            return
+        asked = self.aggregator.enrolment()
+        if asked:
+            self.aggregator.enrolled(self._authority.grant(asked))
+        for index, request in sorted(requests.items()):
+            if request:
+                self.participants.by_index[index].grant = self._authority.enrol(index, request) or None
 
     @classmethod
     def resume(
@@ -109,108 +140,161 @@ class ServerSession:
         planned: PlannedRun,
         connection: AuthorityConnection | None,
     ) -> ServerSession:
-        """Go on from a checkpoint. Raises as :meth:`begin` does, DataError, and PolicyError for another plan."""
         settings = planned.settings
         assert settings.checkpoint is not None
         checkpoint = Checkpoint(Path(settings.checkpoint))
         progress, parts = checkpoint.kept()
-        begun = BegunRun.kept(planned, connection, progress, parts, checkpoint.key())
+        signed = Message.from_bytes(parts["signed"])
+        setup = PublicSetup.trusted(bytes(signed["setup"]))
+        method = planned.same_method(method_of(setup), progress)
+        first = Message.from_bytes(parts["initial"])
+        initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
+        authority: AuthoritySteps | RemoteAuthority | None = None
+        if method.purposes and progress.is_embedded:
+            authority = method.authority_steps(setup, initial, threads=settings.threads)
+            authority.restore(parts["authority"], checkpoint.key())
+        elif method.purposes:
+            if connection is None:
+                raise ParameterError(
+                    "the run began with a key authority that is served: set shieldfl.authority"
+                )
+            authority = connection.session(bytes(parts["authority"]))
+        layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
+        planned = replace(planned, layout=layout, initial=initial, apart=apart)
         participants = Participants(
             exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
         )
         participants.find(settings.clients)
-        session = cls(begun, participants, checkpoint, settings.threads)
-        aggregator = session.aggregator
-        aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
-        session.done, session.metrics = progress.round, progress.metrics
-        session._account.restore(AccountState.from_bytes(parts["account"]))
-        session._told.restore(progress.events, participants.by_index, session.done + 1)
-        if begun.method.states_epsilon and begun.method.purposes and session.done < begun.method.plan.rounds:
-            # It may have been opened before the run was cut off; run again, it is told once more.
-            session._account.book.add(OpenedSum(session.done + 1))
-        grants = Message.from_bytes(parts["grants"])
-        for index in participants.by_index:
-            if str(index) in grants:
-                participants.by_index[index].grant = Message.from_bytes(grants[str(index)])
-        ends = Message.from_bytes(parts["ends"])
-        for index, ended in progress.ended.items():
-            session.clients.ends[index] = ended, Message.from_bytes(ends[str(index)])
-        session.strategy_state = Message.from_bytes(parts["strategy"])
-        session.clients.hear_again()
+        weights, idle = progress.weights, progress.idle
+        session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
+        session._restore(progress, parts, checkpoint)
         session._make_driver()
         log(INFO, "shieldfl: the run goes on after round %s", session.done)
         return session
 
-    def _enrol(self) -> None:
-        begun = self._begun
-        requests = self.participants.set_up(
-            begun.signed,
-            Message({**begun.planned.initial.to_message(), **begun.planned.apart}),
-            self.layout.to_json(),
-            begun.weights,
-        )
-        if begun.authority is None:
-            return
-        asked = self.aggregator.enrolment()
-        if asked:
-            self.aggregator.enrolled(begun.authority.grant(asked))
-        for index, request in sorted(requests.items()):
-            if request:
-                granted = begun.authority.enrol(index, request)
-                self.participants.by_index[index].grant = granted if granted else None
+    def _restore(self, progress: Progress, parts: Message, checkpoint: Checkpoint) -> None:
+        aggregator, by_index = self.aggregator, self.participants.by_index
+        aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
+        self.done, self.metrics = progress.round, progress.metrics
+        self._account.restore(AccountState.from_bytes(parts["account"]))
+        self._told.restore(progress.events, by_index, self.done + 1)
+        if self.method.states_epsilon and self.method.purposes and self.done < self.method.plan.rounds:
+            # It may have been opened before the run was cut off; run again, it is told once more.
+            self._account.book.add(OpenedSum(self.done + 1))
+        for index, grant in Message.from_bytes(parts["grants"]).items():
+            by_index[int(index)].grant = Message.from_bytes(grant)
+        ends = Message.from_bytes(parts["ends"])
+        self.clients.ends = {
+            index: (ended, Message.from_bytes(ends[str(index)])) for index, ended in progress.ended.items()
+        }
+        self.strategy_state = Message.from_bytes(parts["strategy"])
+        self.clients.hear_again()
+
+    def keep(self, state: Message | None = None) -> None:
+        if self._checkpoint is not None:
+            key, planned, authority, ends = (
+                self._checkpoint.key(),
+                self._planned,
+                self._authority,
+                self.clients.ends,
+            )
+            by_index, is_served = self.participants.by_index, isinstance(authority, RemoteAuthority)
+            progress = Progress(
+                round=self.done,
+                session=self._setup.session,
+                weights=self._weights,
+                layout=self.layout.to_json(),
+                is_embedded=not is_served,
+                identity=planned.identity,
+                idle=self._idle,
+                metrics=self.metrics,
+                ended={index: ended for index, (ended, _) in ends.items()},
+                nodes={index: one.node for index, one in by_index.items()},
+                positions={index: one.position for index, one in by_index.items()},
+                events=self._told.taken,
+            )
+            grants = {str(index): one.grant.to_bytes() for index, one in by_index.items() if one.grant}
+            parts = {
+                "signed": self._signed.to_bytes(),
+                "initial": planned.initial.to_message().to_bytes(),
+                "apart": planned.apart.to_bytes(),
+                "aggregator": self.aggregator.state(key if self.aggregator.needs_sealing else None),
+                "grants": Message(grants).to_bytes(),
+                "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
+                "strategy": (state or Message()).to_bytes(),
+                "account": self._account.state().to_bytes(),
+            }
+            if isinstance(authority, RemoteAuthority):
+                parts["authority"] = authority.session_id
+            elif authority is not None:
+                parts["authority"] = authority.state(key)
+            self._checkpoint.keep(progress, parts)
+        self._told.keep()
 
     def _make_driver(self) -> None:
         self.driver = RoundDriver(
             self.method,
-            self._begun.authority,
+            self._authority,
             self.aggregator,
             self.clients,
             self._account,
             leaves_on=ShieldError,
         )
 
-    def run_round(self, number: int, nodes: Iterable[int]) -> RoundTraffic | None:
+    @property
+    def weighted_by(self) -> str:
+        method = self.method
+        if not self.counts_samples:
+            knows_none = f"{method.name} knows no weights"
+            why = knows_none if method.weighs_all_alike else "shieldfl.weighting is uniform"
+            return f"all clients count alike, since {why}"
+        counted = [one for index, one in enumerate(self._weights) if index not in self._idle]
+        words = f"clients count by their samples, {min(counted):,} to {max(counted):,}"
+        bits = getattr(method.purposes.get("update"), "value_bits", 0)
+        usual = method.own_settings.get("value_bits", bits)
+        if bits > usual:
+            words += f"; encrypted values have {bits} bits instead of {usual}, since these differ"
+        if self._idle:
+            who = ", ".join(map(str, self._idle))
+            words += f"; clients without samples, which count for nothing, are in no round: {who}"
+        return words
+
+    def run_round(self, number: int, nodes: Sequence[int]) -> RoundTraffic | None:
         """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
 
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
-        index_of, found = self.participants.by_node, list(nodes)
-        idle = self._begun.idle
-        chosen = sorted({index_of[node] for node in found if node in index_of}.difference(idle))
-        if len(chosen) + len(idle) < len(found):
+        index_of = self.participants.by_node
+        chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
+        late = len(nodes) - len(chosen) - len(self._idle)
+        if late > 0:
             log(
                 WARNING,
                 "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                len(found) - len(chosen) - len(idle),
-                len(found),
+                late,
+                len(nodes),
             )
+        reason = ""
         try:
             check_sample(len(chosen), self.method.plan)
             self._account.charge_draw(len(chosen))
             traffic = self.driver.run_round(number, chosen, self.method.plan.min_clients)
+            if not traffic.finished:
+                failures = [f"client {one}: {why}" for one, why in sorted(self.clients.failures.items())]
+                reason = "; ".join(failures) or "too few clients were left"
         except UnreachableError:
             raise
         except ShieldError as error:
-            log(WARNING, "shieldfl: round %s was given up: %s", number, error)
-            return None
+            reason = str(error)
         finally:
             self._account.take(self.aggregator.report())
-            if self._begun.authority is not None:
-                self._account.take(self._begun.authority.report())
-        if not traffic.finished:
-            failures = [f"client {one}: {why}" for one, why in sorted(self.clients.failures.items())]
-            reason = "; ".join(failures) or "too few clients were left"
+            if self._authority is not None:
+                self._account.take(self._authority.report())
+        if reason:
             log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
             return None
-        moved = self.participants.exchange.bytes_moved()
-        log(
-            INFO,
-            "shieldfl: round %s: %s of %s clients, %s",
-            number,
-            len(traffic.finished),
-            len(chosen),
-            moved,
-        )
+        moved, finished = self.participants.exchange.bytes_moved(), len(traffic.finished)
+        log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, finished, len(chosen), moved)
         return traffic
 
     def take_model(self, arrays: ArrayRecord) -> None:
@@ -219,9 +303,8 @@ class ServerSession:
         Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
         does.
         """
-        given = self.layout.model_of(arrays).kept()
-        newest = self._newest() if self.sees_model else self._begun.planned.initial
-        if given.to_message() == newest.to_message():
+        newest = self._newest() if self.sees_model else self._planned.initial
+        if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
         if not self.sees_model:
             raise ParameterError(
@@ -236,52 +319,41 @@ class ServerSession:
         self.replace_model(arrays)
 
     def replace_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with another model. Raises as :meth:`CollectingAggregator.replace_model` does."""
         self.aggregator.replace_model(self.layout.model_of(arrays))
         self.driver.model = self.aggregator.newest_model()
 
     @property
     def sees_model(self) -> bool:
-        """Whether the server sees the model."""
         return server_sees_model(self.method)
 
     def model(self) -> ArrayRecord | None:
-        """Return the newest model as the app's arrays; None where the server does not see one."""
         if not self.sees_model:
             return None
-        model = self._newest()
-        apart = self.layout.apart_from_message(self._begun.planned.apart)
-        return self.layout.record_of(model.parameters, model.buffers, apart)
+        apart = self.layout.apart_from_message(self._planned.apart)
+        return self.layout.record_of(self._newest(), apart)
 
     def _newest(self) -> GlobalModel:
-        return GlobalModel.from_message(
-            self.driver.model, self.method.plan.parameters, self.method.plan.buffers
-        )
+        plan = self.method.plan
+        return GlobalModel.from_message(self.driver.model, plan.parameters, plan.buffers)
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
         """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
         message = None
-        if not self.method.clients_open and (
-            kind == Kind.MODEL or self.participants.by_index[index].writes_model
-        ):
+        needs_model = kind == Kind.MODEL or self.participants.by_index[index].writes_model
+        if needs_model and not self.method.clients_open:
             message = self.method.message_for(index, self.driver.model)
         return self.clients.content(index, kind, message)
 
     @property
     def privacy_spent(self) -> PrivacySpent | None:
-        """What noise has cost, by what clients say that they have sent; None for a method without a delta.
-
-        A client that was asked and has not answered is taken to have sent what others have.
-        """
+        """What noise has cost, by what clients say that they have sent; None for a method without a delta."""
         return self._told.spent() if self.method.states_epsilon else None
 
     def privacy(self) -> str | None:
-        """Say what noise has cost, for whom and against whom; None for a method without a delta."""
         spent = self.privacy_spent
         return None if spent is None else in_words(spent, self.method)
 
     def finish(self) -> None:
-        """Bring every client what it lacks, after the last round."""
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
@@ -289,46 +361,6 @@ class ServerSession:
         log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
         whole = exchange.bytes_moved(since_asked=False)
         log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
-
-    def keep(self, state: Message | None = None) -> None:
-        """Write down what it takes to go on; ``state`` is the app's strategy's. Raises DataError."""
-        if self._checkpoint is None:
-            self._told.keep()
-            return
-        key, begun, ends = self._checkpoint.key(), self._begun, self.clients.ends
-        grants = {
-            str(index): one.grant.to_bytes()
-            for index, one in self.participants.by_index.items()
-            if one.grant is not None
-        }
-        by_index, settings = self.participants.by_index, begun.planned.settings
-        progress = Progress(
-            round=self.done,
-            session=begun.setup.session,
-            weights=begun.weights,
-            layout=self.layout.to_json(),
-            is_embedded=not isinstance(begun.authority, RemoteAuthority),
-            weighting=settings.weighting,
-            buffers=settings.buffers,
-            method_settings=begun.planned.text_of_settings,
-            opener=settings.opener,
-            idle=begun.idle,
-            metrics=self.metrics,
-            ended={index: ended for index, (ended, _) in ends.items()},
-            nodes={index: one.node for index, one in by_index.items()},
-            positions={index: one.position for index, one in by_index.items()},
-            events=self._told.taken(),
-        )
-        parts = {
-            **begun.parts(key),
-            "aggregator": self.aggregator.state(key if self.aggregator.needs_sealing else None),
-            "grants": Message(grants).to_bytes(),
-            "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
-            "strategy": (state or Message()).to_bytes(),
-            "account": self._account.state().to_bytes(),
-        }
-        self._checkpoint.keep(progress, parts)
-        self._told.keep()
 
 
 def server_sees_model(method: Method) -> bool:

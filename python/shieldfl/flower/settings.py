@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shieldfl.authority_service.authority_client import AuthorityConnection
 
 _PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
-_OF_METHOD = "settings."
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class FederationSettings(Settings):
     max_clients: Annotated[
         Count | None,
         about(
-            "Of a round: with more it is given up. Sums have room for so many: a smaller bound takes fewer bytes. Left "
-            "out, all.",
-            key="max-clients",
+            "Of a round, for which sums have room: fewer take fewer bytes. Left out, all.", key="max-clients"
         ),
     ] = None
     opener: Annotated[
@@ -55,11 +52,7 @@ class FederationSettings(Settings):
         ),
     ] = None
     weighting: Annotated[
-        Literal["uniform", "samples"],
-        about(
-            "samples: each client counts by its number of samples, as its ShieldMod(samples=...) says, or its training "
-            "before the run's keys are made. uniform: all count alike, as they do in methods that know no weights."
-        ),
+        Literal["uniform", "samples"], about("What clients count by: their numbers of samples, or all alike.")
     ] = "samples"
     most_weight: Annotated[
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
@@ -72,12 +65,10 @@ class FederationSettings(Settings):
     server_learning_rate: Annotated[Positive, about("1 is FedAvg.", key="server-learning-rate")] = 1.0
     buffers: Annotated[
         Text,
-        about(
-            "The arrays that are statistics and no parameters: patterns of names, with commas between them."
-        ),
+        about("Arrays that are statistics and no parameters: patterns of names, with commas between them."),
     ] = BUFFERS
     threads: Annotated[
-        int | None, about("Of the server, for its sums; as many as the work is worth where it is left out.")
+        int | None, about("Of the server, for its sums; left out, as many as the work is worth.")
     ] = None
     authority: Annotated[
         Text | None,
@@ -88,10 +79,7 @@ class FederationSettings(Settings):
     ] = None
     authority_key: Annotated[
         Text | None,
-        about(
-            "Its public key, 64 hexadecimal digits; of several in the order of their addresses, with commas.",
-            key="authority-key",
-        ),
+        about("Its public key, 64 hexadecimal digits; of several all, in their order.", key="authority-key"),
     ] = None
     authority_tls: Annotated[
         Text | None,
@@ -99,7 +87,6 @@ class FederationSettings(Settings):
             "The folder with the certificate that the authority knows the server by, and its CA's; of several one "
             "each, with commas.",
             key="authority-tls",
-            metavar="FOLDER",
         ),
     ] = None
     authority_name: Annotated[Text, about("The name of that certificate.", key="authority-name")] = (
@@ -107,10 +94,7 @@ class FederationSettings(Settings):
     )
     checkpoint: Annotated[
         Text | None,
-        about(
-            "A folder of the server, of this run alone: what it takes to go on is written there after each round.",
-            metavar="FOLDER",
-        ),
+        about("A folder of the server, of this run alone, for what it takes to go on after each round."),
     ] = None
     resume: Annotated[bool, about("Whether to go on from the checkpoint.")] = False
 
@@ -130,18 +114,10 @@ class FederationSettings(Settings):
 
         What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it must not be.
         """
-        known, values, of_method = settings_of(cls), {}, {}
-        for key, value in run_config.items():
-            name = key.removeprefix(_PREFIX)
-            if name == key or value == "":
-                continue
-            if name.startswith(_OF_METHOD):
-                of_method[name.removeprefix(_OF_METHOD)] = value
-            elif name in known:
-                values[known[name].name] = known[name].read(value, _PREFIX)
-            else:
-                allowed = ", ".join(f"{_PREFIX}{one}" for one in known)
-                raise ParameterError(f"there is no setting {key!r}: choose from {allowed}")
+        own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
+        head = f"{_PREFIX}settings."
+        of_method = {key.removeprefix(head): own.pop(key) for key in list(own) if key.startswith(head)}
+        values = _read(cls, own, _PREFIX)
         if "clients" not in values:
             raise ParameterError(f"the app's configuration lacks {_PREFIX}clients: how many nodes take part")
         settings = cls(**values)
@@ -182,8 +158,7 @@ class NodeSettings(Settings):
     """The settings of a SuperNode, each with ``shieldfl-`` before its name in ``--node-config``."""
 
     store: Annotated[
-        Text | None,
-        about("The folder, of this node alone, with its secrets and what it has sent.", metavar="FOLDER"),
+        Text | None, about("The folder, of this node alone, with its secrets and what it has sent.")
     ] = None
     authority_key: Annotated[
         Text | None,
@@ -195,11 +170,10 @@ class NodeSettings(Settings):
     ] = None
     client_key: Annotated[
         Text | None,
-        about("The private key by which the authority knows this node.", key="client-key", metavar="FILE"),
+        about("The private key by which the authority knows this node, a file.", key="client-key"),
     ] = None
     client_name: Annotated[
-        Text | None,
-        about("The name under which the authority's operator has enrolled that key.", key="client-name"),
+        Text | None, about("The name under which the authority has enrolled that key.", key="client-name")
     ] = None
     methods: Annotated[
         Text | None,
@@ -211,8 +185,7 @@ class NodeSettings(Settings):
     method_settings: Annotated[
         Text | None,
         about(
-            "Settings of the method that this node insists on, a table in JSON. What is not in it is the server's "
-            "choice.",
+            "Settings of the method that this node insists on, a table in JSON; all others are the server's choice.",
             key="method-settings",
         ),
     ] = None
@@ -230,29 +203,13 @@ class NodeSettings(Settings):
             "that has it summed with others in one, and not in the other, then learns it."
         ),
     ] = False
-    threads: Annotated[
-        int | None, about("For encryption; as many as the work is worth where it is left out.")
-    ] = None
+    threads: Annotated[int | None, about("For encryption; left out, as many as the work is worth.")] = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
-        """Read a node's configuration. Raises PolicyError for a setting that there is not, ParameterError."""
-        known = settings_of(cls)
-        values = {}
-        for key, value in node_config.items():
-            if not key.startswith(_NODE_PREFIX):
-                continue
-            name = key.removeprefix(_NODE_PREFIX)
-            if name not in known:
-                allowed = ", ".join(f"{_NODE_PREFIX}{one}" for one in known)
-                raise PolicyError(f"the node's configuration has no setting {key!r}: choose from {allowed}")
-            values[known[name].name] = known[name].read(value, _NODE_PREFIX)
-        return cls(**values)
-
-    @property
-    def is_deployed(self) -> bool:
-        """Whether an operator has set this node up for protected runs."""
-        return self.authority_key is not None or self.store is not None
+        """Read a node's configuration. Raises ParameterError as :meth:`FederationSettings.of` does."""
+        own = {key: value for key, value in node_config.items() if key.startswith(_NODE_PREFIX)}
+        return cls(**_read(cls, own, _NODE_PREFIX))
 
     def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
         """Return a public set-up that this node takes part in.
@@ -261,10 +218,9 @@ class NodeSettings(Settings):
         outside of a simulation, and for a method that the node's operator does not allow; both before anything is made
         of the set-up's numbers.
         """
-        content = bytes(message["setup"])
-        is_signed = self.authority_key is not None and "signature" in message
-        if self.authority_key is not None and is_signed:
-            content = signed_setup_of(message, self.authority_key)
+        content, is_signed = bytes(message["setup"]), False
+        if self.authority_key is not None and "signature" in message:
+            content, is_signed = signed_setup_of(message, self.authority_key), True
         setup = PublicSetup.trusted(content)
         needs_signature = self.authority_key is not None or not simulated
         self._allowed(setup, simulated=simulated, is_believed=is_signed or not needs_signature)
@@ -284,7 +240,8 @@ class NodeSettings(Settings):
 
     def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
         """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
-        is_restricted = self.is_deployed or not simulated
+        # An operator has set it up for protected runs.
+        is_restricted = self.authority_key is not None or self.store is not None or not simulated
         listed = None if self.methods is None else _listed(self.methods)
         if is_restricted and listed is not None and setup.method not in listed:
             raise PolicyError(
@@ -301,7 +258,6 @@ class NodeSettings(Settings):
         return method
 
     def _check_allowed(self, method: Method) -> None:
-        """Raise PolicyError for a method, an opener or settings that the operator has not allowed."""
         if self.methods is None and not (method.purposes and method.hides_all):
             raise PolicyError(
                 f"{method.name} does not encrypt all that it sends, and this node's operator has not allowed it: set "
@@ -335,3 +291,15 @@ class NodeSettings(Settings):
 
 def _listed(text: str) -> set[str]:
     return {one.strip() for one in text.split(",")}
+
+
+def _read(kind: type[Settings], given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    known = settings_of(kind)
+    values = {}
+    for key, value in given.items():
+        setting = known.get(key.removeprefix(prefix))
+        if setting is None:
+            allowed = ", ".join(f"{prefix}{one}" for one in known)
+            raise ParameterError(f"there is no setting {key!r}: choose from {allowed}")
+        values[setting.name] = setting.read(value, prefix)
+    return values

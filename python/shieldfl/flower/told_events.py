@@ -6,11 +6,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.flower.wire import said
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import (
     ClearUpload,
@@ -34,7 +35,6 @@ _MOST_OF_A_ROUND = 16
 """Of a client: each thing that left it, a few times where its process ended in between."""
 _MOST_NOISES = 4
 """Of a client, different ones: each is a computation of its own."""
-_LARGEST_COUNT = 2**32
 _NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
@@ -48,14 +48,10 @@ class UntoldEvents:
     """Each after the name of its kind, in their order."""
 
     def and_(self, events: Iterable[PrivacyEvent]) -> UntoldEvents:
-        """Return these and others."""
         return UntoldEvents(self.first, [*self.events, *AccountState.named(events)])
 
     def after(self, known: int) -> UntoldEvents:
-        """Return those after the first ``known`` of the run; a server that knows fewer than it did gets what is left.
-
-        Raises WireFormatError for more than there were.
-        """
+        """Return those after the first ``known`` of the run; one that knows fewer gets what is left."""
         if known > self.first + len(self.events):
             raise WireFormatError("the server knows of more than this client has sent")
         dropped = max(known - self.first, 0)
@@ -69,18 +65,13 @@ class UntoldEvents:
 class ToldEvents:
     """The server's side: takes each event of each client into the run's account once, in replies that come twice too.
 
-    Parameters
-    ----------
-    account : of the run.
-    unit : whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
-    rounds : of the plan.
+    ``unit`` is whose noise the method adds, ``"client"`` or ``"sample"``; None for a method without.
     """
 
     def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
-        self._account = account
-        self._unit = unit
-        self._rounds = rounds
-        self._taken: dict[int, int] = {}
+        self._account, self._unit, self._rounds = account, unit, rounds
+        self.taken: dict[int, int] = {}
+        """By client, how many of its events the account has."""
         self._kept: dict[int, int] = {}
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
         self._silent: dict[int, int] = {}
@@ -88,7 +79,7 @@ class ToldEvents:
 
     def restore(self, kept: Mapping[int, int], clients: Iterable[int], round_number: int) -> None:
         """Go on where the account has so many events of each client, which may have been asked in this round since."""
-        self._taken, self._kept = dict(kept), dict(kept)
+        self.taken, self._kept = dict(kept), dict(kept)
         for one in self._account.book.all:
             if isinstance(one, _Upload):
                 self._told[one.client].append(one)
@@ -100,14 +91,11 @@ class ToldEvents:
         self._silent[client] = round_number
 
     def take(self, client: int, told: Mapping[str, Any]) -> None:
-        """Take what a client's reply tells. Raises WireFormatError, and takes nothing, for what no client tells."""
-        first, data = told.get("events-from"), told.get("events")
-        if type(first) is not int or not isinstance(data, bytes) or not 0 <= first < _LARGEST_COUNT:
-            raise WireFormatError("it does not say what has left it")
-        events = _decoded(data)
+        first = said(told, "events-from", Annotated[int, msgspec.Meta(ge=0, lt=2**32)])
+        events = _decoded(said(told, "events", bytes))
         if any(one.client != client for one in events):
             raise WireFormatError("it tells of what another client has sent")
-        taken = self._taken.get(client, 0)
+        taken = self.taken.get(client, 0)
         new = events[max(taken - first, 0) :]
         self._check(client, new)
         if first > taken:
@@ -116,12 +104,11 @@ class ToldEvents:
         for one in new:
             self._account.book.add(one)
         self._told[client] += new
-        self._taken[client] = max(taken, first + len(events))
+        self.taken[client] = max(taken, first + len(events))
         if len(events) < _MOST_IN_A_REPLY:
             self._silent.pop(client, None)
 
     def _check(self, client: int, new: list[_Upload]) -> None:
-        """Raise WireFormatError for events that a client of this run's method cannot have."""
         every = [*self._told[client], *new]
         noises = {one.noise for one in every if not isinstance(one, ClearUpload)} - {None}
         of_round = Counter(one.round for one in every)
@@ -135,20 +122,14 @@ class ToldEvents:
             raise WireFormatError("what it says to have left it is nothing that this run's method sends")
 
     def spent(self) -> PrivacySpent:
-        """Return what noise has cost; clients that were asked and have not told are taken to have sent it all."""
-        assumed = [
-            one for client, number in sorted(self._silent.items()) for one in self._assumed(client, number)
-        ]
+        silent = sorted(self._silent.items())
+        assumed = [one for client, number in silent for one in self._assumed(client, number)]
         return PrivacyBook([*self._account.book.all, *assumed]).spent(self._account.delta)
 
     def _assumed(self, client: int, round_number: int) -> list[_Upload]:
         """Return what a silent client may have sent: all that any other one has told of the newest round before."""
-        uploads = [
-            one
-            for other, told in self._told.items()
-            for one in told
-            if one.round <= round_number and other != client
-        ]
+        others = [told for other, told in self._told.items() if other != client]
+        uploads = [one for told in others for one in told if one.round <= round_number]
         newest = max((one.round for one in uploads), default=0)
         alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}
         return sorted(alike, key=repr)
@@ -157,25 +138,16 @@ class ToldEvents:
         """Return how many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
         return self._kept.get(client, 0)
 
-    def taken(self) -> dict[int, int]:
-        """Return by client how many of its events the account has."""
-        return dict(self._taken)
-
     def keep(self) -> None:
-        """Take note that all of that was written down: clients need not tell it again."""
-        self._kept = dict(self._taken)
+        """Take note that all of :attr:`taken` was written down: clients need not tell it again."""
+        self._kept = dict(self.taken)
 
 
 def in_words(spent: PrivacySpent, method: Method) -> str:
-    """Say what noise has cost, for whom and against whom."""
-    reading = method.privacy_reading
-    parts = [
-        f"ε = {epsilon_text(spent.epsilon)} at δ = {spent.delta:g}, for a {reading.unit} ({reading.neighbours}), "
-        f"against {method.adversary}",
-        spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}",
-        reading.meaning,
-    ]
-    return "; ".join(parts)
+    reading, epsilon = method.privacy_reading, epsilon_text(spent.epsilon)
+    whom = f"for a {reading.unit} ({reading.neighbours}), against {method.adversary}"
+    why = spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}"
+    return f"ε = {epsilon} at δ = {spent.delta:g}, {whom}; {why}; {reading.meaning}"
 
 
 def _decoded(data: bytes) -> list[_Upload]:

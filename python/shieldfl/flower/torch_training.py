@@ -29,16 +29,8 @@ def train_as_asked(
 ) -> RecordDict:
     """Train from a message's arrays, and return the reply's content: arrays, metrics, and what else the round asks for.
 
-    Parameters
-    ----------
-    trainer : of this client's samples, on ``model``.
-    model : of which the arrays are the ``state_dict``; it is overwritten.
-    message : what the app's train function got.
-    seed : of the run; with the round and the client it makes training repeatable.
-    samples : how many there are, for the metric ``num-examples``.
-    arrays : the name of the record of arrays.
-
-    Raises as :meth:`LocalTrainer.train` does.
+    ``trainer`` has this client's samples, and ``model`` the arrays as its ``state_dict``, which is overwritten. The
+    run's ``seed``, with round and client, makes training repeatable; ``samples`` is the metric ``num-examples``.
     """
     model.load_state_dict(message.content.array_records[arrays].to_torch_state_dict())
     asked: Mapping[str, Any] = message.content.get(TRAINING, {})

@@ -18,7 +18,7 @@ from flwr.supercore import log
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, number_in, text_in
+from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, Number, said
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
 
 PROTECTS = ContextVar("protects", default=False)
@@ -59,13 +59,6 @@ class App:
 
     The training by which a node that does not say its number of samples counts them takes place before a run's keys
     are made. What else comes of it is kept in the app's state, and round 1 takes it where it asks for the same.
-
-    Parameters
-    ----------
-    message : that is handled.
-    asked : its record that says what it asks for.
-    context : of the node, with the app's state in this run.
-    call_next : Flower's, which has the app handle the message.
     """
 
     def __init__(
@@ -75,11 +68,7 @@ class App:
         self._state = context.state
 
     def trained(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord) -> Message:
-        """Have the app train; where it did so on just this when its samples were counted, return what came of that.
-
-        Its state is then what that training has left: a client whose training serves no round has not trained. Raises
-        PolicyError as :meth:`evaluated` does.
-        """
+        """Have the app train; where it did so on just this when its samples were counted, return what came of that."""
         content = self._content(arrays, training)
         if self._kept.get("given") != content.object_id:
             return self._called(content)
@@ -96,7 +85,7 @@ class App:
 
     def _content(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None) -> RecordDict:
         """Return what an unprotected server would send the app: arrays, and the records of its own beside."""
-        content = RecordDict({text_in(self._asked, "arrays"): arrays})
+        content = RecordDict({said(self._asked, "arrays", str): arrays})
         for name, record in self._message.content.items():
             if name.startswith(ASK):
                 continue
@@ -125,28 +114,23 @@ class App:
 
     @property
     def samples(self) -> int | None:
-        """How many samples the app has trained on; None where nothing was counted."""
-        found = self._kept.get("samples")
-        return found if isinstance(found, int) else None
+        return self._kept.get("samples")
 
     @property
     def model(self) -> RoleMessage | None:
-        """The model that it trained from, as parts of a role's message."""
         found = self._kept.get("model")
-        return RoleMessage.from_bytes(found) if isinstance(found, bytes) else None
+        return None if found is None else RoleMessage.from_bytes(found)
 
     def count(self, model: RoleMessage) -> int:
-        """Have the app train as its server's first round asks for it; return how many samples that was.
-
-        Raises PolicyError where it fails or does not say: its words stay here, since they may be of the data.
-        """
-        layout = RecordLayout.from_json(text_in(self._asked, "layout"))
+        """Have the app train as its server's first round asks for it; return how many samples that was."""
+        layout = RecordLayout.from_json(said(self._asked, "layout", str))
         numbers = layout.model_in(model)
         start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
         apart = layout.apart_from_message(model)
         layout.check(numbers.parameters.size, numbers.buffers.size, apart)
-        arrays = layout.record_of(numbers.parameters, numbers.buffers, apart)
-        content = self._content(arrays, asked_training(start, number_in(self._asked, "index")))
+        content = self._content(
+            layout.record_of(start, apart), asked_training(start, said(self._asked, "index", Number))
+        )
         given, before = content.object_id, copy.deepcopy(self._of_app)
         try:
             reply = self._called(content)
@@ -192,23 +176,22 @@ class App:
 
 
 def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
-    for record in metrics.values():
-        found = record.get(COUNTED_METRIC)
-        if isinstance(found, int | float) and 0 <= found < 2**32 and found == int(found):
-            return int(found)
-        if found is not None:
-            raise PolicyError(
-                f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how many "
-                "samples it has trained on, or give it ShieldMod(samples=...)"
-            )
-    raise PolicyError(
-        f"the app does not say how many samples it has trained on: return them as the metric {COUNTED_METRIC!r}, a "
-        "whole number, or give it ShieldMod(samples=...)"
-    )
+    said_so = [record[COUNTED_METRIC] for record in metrics.values() if COUNTED_METRIC in record]
+    if not said_so:
+        raise PolicyError(
+            "the app does not say how many samples it has trained on: return them as the metric "
+            f"{COUNTED_METRIC!r}, a whole number, or give it ShieldMod(samples=...)"
+        )
+    found = said_so[0]
+    if not isinstance(found, int | float) or not 0 <= found < 2**32 or found != int(found):
+        raise PolicyError(
+            f"the app's metric {COUNTED_METRIC!r} is no whole number, at least 0 and below 2^32: return how many "
+            "samples it has trained on, or give it ShieldMod(samples=...)"
+        )
+    return int(found)
 
 
 def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:
-    """Return what training did, for :func:`update_of`."""
     private = update.private_steps
     return ConfigRecord(
         {
@@ -223,42 +206,32 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
     """Return what an app's reply says that it has trained.
 
     Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say that it was
-    so: what an ordinary app trains would leave as if it had been. ParameterError for missing scores, for other arrays
-    than the model's, or several records of them.
+    so; ParameterError for missing scores, for other arrays than the model's, or several records of them.
     """
     models = [record for name, record in content.array_records.items() if name != SCORES]
     if len(models) != 1:
         raise ParameterError(
             f"the app's reply has {len(models)} records of arrays: return the trained model in one, and nothing else"
         )
-    model = layout.model_of(models[0])
-    told = dict(content.config_records.get(TRAINING, {}))
+    model, told = layout.model_of(models[0]), dict(content.config_records.get(TRAINING, {}))
     if start.synthetic and told.get("synthetic") is not True:
         raise PolicyError(
             "this round trains on synthetic data, and sends what it trains in the clear: the app has to say that it "
             f"did so, in the record {TRAINING!r}"
         )
-    steps = _private_steps(told)
-    if start.noise is not None and steps is None:
+    steps: Any = told.get("steps")
+    rate: Any = told.get("sample-rate", 0.0)
+    private = PrivateSteps(int(steps), float(rate)) if steps else None
+    if start.noise is not None and private is None:
         raise PolicyError(
             "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, in the "
             f"record {TRAINING!r}"
         )
-    scores = _scores(content.array_records.get(SCORES), start, layout)
-    return start.trained(model.parameters, model.buffers, scores, steps)
-
-
-def _private_steps(told: dict[str, Any]) -> PrivateSteps | None:
-    steps, rate = told.get("steps", 0), told.get("sample-rate", 0.0)
-    return PrivateSteps(int(steps), float(rate)) if steps else None
-
-
-def _scores(record: ArrayRecord | None, start: StartingPoint, layout: RecordLayout) -> Any:
-    if start.scores is None:
-        return None
-    if record is None:
+    scores = content.array_records.get(SCORES)
+    if start.scores is not None and scores is None:
         raise ParameterError(
             f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays under "
             "the names of the model's parameters"
         )
-    return layout.scores_of(record)
+    found = None if start.scores is None or scores is None else layout.scores_of(scores)
+    return start.trained(model.parameters, model.buffers, found, private)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from shieldfl.authority.message import Message
@@ -13,16 +14,13 @@ from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.errors import WireFormatError
 from shieldfl.rounds.global_model import GlobalModel
 
+# Names of records: what a message asks for or a reply is of, and the role's message.
 ASK = "shieldfl"
-"""The name of the record that says what a message asks for, or what a reply is of."""
 MESSAGE = "shieldfl.message"
-"""The name of the record with the role's message."""
-TRAINING = "shieldfl.learning"
-"""The name of the record that says what training a round asks for, and of the one that says what was done."""
+TRAINING = "shieldfl.learning"  # what training a round asks for, and what was done
 
 COUNTED_METRIC = "num-examples"
 """The one metric that a node counts its samples by: were the name the server's choice, it would learn about any."""
-
 HELD = "held model"
 """The part of a role's message that stands for a model which the node has: its digest."""
 
@@ -31,27 +29,23 @@ NO_SHIELD = (
     "and before every other mod"
 )
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Position = tuple[Number, Number]
+"""How far a node's store has come: its epoch, and rows."""
+
+_MISSING = object()
 _STYPE = "shieldfl.message 1"
 _VERSION = 4
 
 
 class Kind(StrEnum):
-    """What a message asks of a node."""
-
-    HELLO = "hello"
-    """Who it is."""
-    COUNT = "count"
-    """To train from the first model, and to say on how many samples."""
-    SET_UP = "set-up"
-    """To take a public set-up and to enrol."""
-    TRAIN = "train"
-    """To begin a round, to train, and to make the first phase's message."""
-    PHASE = "phase"
-    """To make a further phase's."""
-    MODEL = "model"
-    """To have the app evaluate the client's model."""
-    FINISH = "finish"
-    """To take what is left, after the last round."""
+    HELLO = "hello"  # who it is
+    COUNT = "count"  # to train from the first model, and to say on how many samples
+    SET_UP = "set-up"  # to take a public set-up and to enrol
+    TRAIN = "train"  # to begin a round, to train, and to make the first phase's message
+    PHASE = "phase"  # to make a further phase's
+    MODEL = "model"  # to have the app evaluate the client's model
+    FINISH = "finish"  # to take what is left, after the last round
 
 
 def packed(message: Message) -> ArrayRecord:
@@ -86,41 +80,11 @@ def ask(kind: Kind, **values: Any) -> ConfigRecord:
     return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
 
 
-def number_in(record: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a whole number that a message says, at least 0 and below 2**63. Raises WireFormatError."""
-    found = record.get(name, default)
-    if type(found) is not int or not 0 <= found < 2**63:
-        raise WireFormatError(f"the message does not say {name.replace('-', ' ')} as a number")
-    return found
-
-
-def text_in(record: Mapping[str, Any], name: str) -> str:
-    """Return a text that a message says. Raises WireFormatError."""
-    found = record.get(name)
-    if not isinstance(found, str):
-        raise WireFormatError(f"the message does not say {name.replace('-', ' ')} as text")
-    return found
-
-
-def session_in(record: Mapping[str, Any]) -> bytes:
-    """Return of which session a message is; empty before there is one. Raises WireFormatError."""
-    found = record.get("session", b"")
-    if not isinstance(found, bytes):
-        raise WireFormatError("the message does not say session as bytes")
-    return found
-
-
-def position_in(record: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how far a node's store has come, as a message says. Raises WireFormatError."""
-    position = record.get("position")
-    if (
-        not isinstance(position, list)
-        or len(position) != 2
-        or not all(type(one) is int and 0 <= one < 2**63 for one in position)
-    ):
-        raise WireFormatError("the message does not say how far a store has come")
-    epoch, rows = position
-    return epoch, rows
+def said(record: Mapping[str, Any], name: str, kind: Any, default: Any = _MISSING) -> Any:
+    try:
+        return msgspec.convert(record.get(name, default), kind)
+    except msgspec.ValidationError:
+        raise WireFormatError(f"the message does not say {name.replace('-', ' ')} as it has to") from None
 
 
 def asked_of(content: RecordDict) -> Mapping[str, Any]:
@@ -136,7 +100,6 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
 
 
 def model_parts(message: Message) -> Message | None:
-    """Return the model's own parts of a message; None for one without."""
     if not message.keys() >= GlobalModel.parts:
         return None
     return Message({name: message[name] for name in sorted(GlobalModel.parts)})

@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris
 from torch import nn
 
-SETS = {"digits": load_digits, "iris": load_iris, "cancer": load_breast_cancer}
+SETS = {"digits": load_digits, "iris": load_iris}
 
 
 def data_of(name):
