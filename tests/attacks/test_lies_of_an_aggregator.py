@@ -14,7 +14,7 @@ from methods.method_conformance import SteppedRun
 from methods.variants import CLIENTS, Variant, labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.errors import PolicyError
 from shieldfl.lab.audit.protocol.lies import FewTotal, LateTotal, LoneTotal, SecondTotal
-from shieldfl.lab.audit.protocol.lying_aggregator import LyingAggregator
+from shieldfl.lab.audit.protocol.protocol_attack import LyingAggregator
 
 READER = CLIENTS - 1
 ROUNDS = 3
@@ -52,7 +52,7 @@ def test_lies_about_sums_are_refused_and_change_nothing(variant: Variant):
     def changes():
         return {client: one.parameters - run.starts[client].parameters for client, one in run.updates.items()}
 
-    run.aggregator = LyingAggregator(run, READER, changes, tell)
+    LyingAggregator(run, READER, changes, tell)
     for _ in range(ROUNDS):
         run.run_round()
     assert refused == {
@@ -61,5 +61,4 @@ def test_lies_about_sums_are_refused_and_change_nothing(variant: Variant):
         "late-total": ROUNDS - 1,
         "second-total": ROUNDS,
     }
-    run.aggregator = run.aggregator.honest
     assert_same_model(run, honest_outcome(variant, ROUNDS), variant)

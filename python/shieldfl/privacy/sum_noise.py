@@ -77,9 +77,7 @@ class SumNoise:
 
     distribution: Distribution
     clip_norm: float
-    """L2, of an update."""
     dimension: int
-    """Values of an update."""
     honest_clients: int
     """The fewest of a sum, whose shares together are the noise that is charged."""
     share_variance: Fraction
@@ -103,7 +101,6 @@ class SumNoise:
 
     @property
     def most_rounded(self) -> int:
-        """The largest magnitude of a rounded value, in steps."""
         return most_rotated(self._norm, self.dimension)
 
     @property

@@ -12,10 +12,10 @@ import pytest
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import session
+from shieldfl.lab.audit.attack import AuditInterrupted
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.piece import Asked, Piece
-from shieldfl.lab.audit.schedule import Processes
-from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+from shieldfl.lab.audit.piece import Asked, Piece, Processes
+from shieldfl.lab.audit.session import run_audit
 from shieldfl.methods.settings import MethodSettings
 
 ATTACKS = ("ilrg", "robbing-the-fed", "lone-total")

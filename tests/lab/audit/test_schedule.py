@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from shieldfl.lab.audit.attacks.offered import usable_attacks
+from shieldfl.lab.audit.attack import usable_attacks
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Attacked, Piece
-from shieldfl.lab.audit.schedule import Schedule
+from shieldfl.lab.audit.session import Schedule
 
 METHODS = ("fedavg", "one", "two")
 ATTACKS = ("ilrg", "dlg", "curious-abandon-honesty", "membership")
@@ -93,15 +93,11 @@ def test_what_a_method_refuses_is_not_asked_again():
 
 def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
     made = schedule(attacks=("ilrg", "robbing-the-fed"))
-    begun = [made.next(1e6) for _ in METHODS]
-    assert all(one is not None and one.attacks == ("ilrg",) for one in begun)
-    assert made.next(1e6) is None
-    for one in begun:
-        assert one is not None
+    first = [begun(made) for _ in METHODS]
+    assert {one.attacks for one in (*first, begun(made))} == {("ilrg",)}
+    for one in first:
         made.take_in(ended(one, 1.0))
-    planted = made.next(1e6)
-    assert planted is not None
-    assert planted.attacks == ("robbing-the-fed",)
+    assert begun(made).attacks == ("robbing-the-fed",)
 
 
 def ended(piece: Piece, round_seconds: float | None = None) -> Attacked:
@@ -115,32 +111,16 @@ def begun(made: Schedule) -> Piece:
     return piece
 
 
-def all_that_can_begin(made: Schedule) -> list[Piece]:
-    """Do one piece after another until none can be begun now."""
-    pieces = []
-    while (piece := made.next(1e6)) is not None:
-        pieces.append(piece)
-        made.take_in(ended(piece, 1.0 if piece.attacks[0] in made.honest else None))
-    return pieces
-
-
 def test_others_go_on_while_the_first_federation_of_a_slow_method_runs():
     made = schedule(attacks=("ilrg", "robbing-the-fed"))
     first = {one.method: one for one in (begun(made) for _ in METHODS)}
     for name in ("fedavg", "one"):
         made.take_in(ended(first[name], 1.0))
-    meanwhile = all_that_can_begin(made)
-    assert {one.method for one in meanwhile} == {"fedavg", "one"}
-    assert len(meanwhile) == 2 * (
-        6 + 6 - 1
-    )  # all of their trials, of which the first with ilrg was begun before
-    assert [(one.method, one.trial) for one in meanwhile[:2]] == [("fedavg", 0), ("one", 0)]
+    assert [(one.method, one.trial) for one in (begun(made), begun(made))] == [("fedavg", 0), ("one", 0)]
+    assert begun(made).trial == 1  # of later stages, while what waits for the slow one waits
     made.take_in(ended(first["two"], 100.0))
-    # What had to wait comes first, before anything of the slow one has a second try.
-    after = all_that_can_begin(made)
-    assert (after[0].method, after[0].trial, after[0].attacks) == ("two", 0, ("robbing-the-fed",))
-    assert {one.method for one in after} == {"two"}
-    assert len({(one.method, one.trial, one.attacks) for one in [*meanwhile, *after]}) == 3 * (6 + 6) - 3
+    after = begun(made)
+    assert (after.method, after.trial, after.attacks) == ("two", 0, ("robbing-the-fed",))
 
 
 def test_where_nothing_waits_for_it_a_method_whose_time_is_not_known_has_its_further_tries_last():
@@ -155,19 +135,12 @@ def test_where_nothing_waits_for_it_a_method_whose_time_is_not_known_has_its_fur
     ]
 
 
-def test_slow_ones_have_no_second_try_while_something_waits():
-    made = schedule(attacks=("ilrg", "robbing-the-fed"), methods=(*METHODS, "slow"))
-    first = {one.method: one for one in (begun(made) for _ in (*METHODS, "slow"))}
-    for name, seconds in (("fedavg", 1.0), ("one", 1.0), ("slow", 100.0)):
-        made.take_in(ended(first[name], seconds))
-    meanwhile = all_that_can_begin(made)
-    assert {one.method for one in meanwhile if one.trial} == {"fedavg", "one"}
-    assert [one.attacks for one in meanwhile if one.method == "slow"] == [("robbing-the-fed",)]
-
-
 def test_an_attack_with_federations_of_its_own_tells_nothing_of_how_long_a_round_takes():
-    made = schedule(attacks=("ilrg", "robbing-the-fed", "membership"))
+    made = schedule(trials=1, attacks=("ilrg", "robbing-the-fed", "membership"))
     for _ in METHODS:
         begun(made)
-    # Nothing is planted yet.
-    assert [one.trial for one in all_that_can_begin(made)] == [OWN_FEDERATIONS] * 3
+    alone = [begun(made) for _ in METHODS]
+    assert {one.trial for one in alone} == {OWN_FEDERATIONS}
+    for one in alone:
+        made.take_in(ended(one))
+    assert made.next(1e6) is None  # nothing is planted yet

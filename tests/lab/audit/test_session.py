@@ -10,9 +10,9 @@ import pytest
 from lab.simulation.small_runs import quick_synthetic_data
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece, session
+from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult, Cell
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import AuditResult, Cell
-from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+from shieldfl.lab.audit.session import run_audit
 from shieldfl.lab.audit.views import view as views
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import AuditResult
-from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+from shieldfl.lab.audit.session import run_audit
 
 ATTACKS = ("ilrg", "robbing-the-fed", "lone-total")
 PARTIES = ("aggregator", "other-clients")

@@ -143,13 +143,14 @@ def _measure(
     Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
     """
     from shieldfl.cli.audit.output import AuditProgress, print_epsilons
-    from shieldfl.lab.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
+    from shieldfl.lab.audit.attack import AuditInterrupted
+    from shieldfl.lab.audit.epsilon import check_claims, measure_epsilons
 
-    stopped: EpsilonInterrupted | None = None
+    stopped: AuditInterrupted | None = None
     try:
         with AuditProgress(config.budget_minutes) as progress:
             result = measure_epsilons(config, measurement, methods, settings, progress)
-    except EpsilonInterrupted as error:
+    except AuditInterrupted as error:
         stopped, result = error, error.result
     write_json(result.to_json(), json_file)
     if not is_stdout(json_file):
@@ -170,9 +171,8 @@ def _run(
 ) -> None:
     # torch takes seconds to load, and --help does not need it.
     from shieldfl.cli.audit.output import AuditProgress, print_audit
-    from shieldfl.lab.audit.attacks.offered import usable_attacks
-    from shieldfl.lab.audit.result import NOT_TRIED
-    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.lab.audit.attack import NOT_TRIED, AuditInterrupted, usable_attacks
+    from shieldfl.lab.audit.session import run_audit
     from shieldfl.lab.audit.views.view import party_named
 
     for names, check, option in (

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from shieldfl.cli.result_console import result_console, result_table
 from shieldfl.cli.terminal_progress import TerminalProgress, progress_on_terminal
-from shieldfl.lab.audit.epsilon.claims import ClaimedEpsilon, EpsilonResult
-from shieldfl.lab.audit.result import AuditResult, Cell, Verdict
+from shieldfl.lab.audit.attack import AuditResult, Cell, Verdict
+from shieldfl.lab.audit.epsilon import ClaimedEpsilon, EpsilonResult
 from shieldfl.lab.report.audit_report import attack_tables, figure_text, notes_of
 
 _HEADS = ("method", "unit", "adversary", "claimed ε", "at δ", "measured ε ≥", "canaries")

@@ -201,8 +201,9 @@ def _ended_by(
 def _audited(config: RunConfig, methods: Sequence[str], settings: MethodSettings) -> dict[str, Any]:
     """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
     from shieldfl.cli.audit.output import AuditProgress
+    from shieldfl.lab.audit.attack import AuditInterrupted
     from shieldfl.lab.audit.audit_config import AuditConfig
-    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.lab.audit.session import run_audit
     from shieldfl.learning.networks import default_model
 
     audited = AuditConfig(
@@ -219,7 +220,8 @@ def _audited(config: RunConfig, methods: Sequence[str], settings: MethodSettings
         try:
             return run_audit(audited, methods, ("ilrg",), ("aggregator",), settings, progress).to_json()
         except AuditInterrupted as error:  # what it had not reached is marked as not attacked
-            return error.result.to_json()
+            facts: dict[str, Any] = error.result.to_json()
+            return facts
 
 
 def _listed(parts: Sequence[str]) -> str:

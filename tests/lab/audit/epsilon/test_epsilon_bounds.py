@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.epsilon.bounds import Guesses, bound_from_one_run, guess_presence, one_run_p_value
+from shieldfl.lab.audit.epsilon import Guesses, bound_from_one_run, count_guesses, one_run_p_value
 
 
 def randomised_response(generator: np.random.Generator, count: int, epsilon: float) -> int:
@@ -89,8 +89,5 @@ def test_what_cannot_have_been_is_refused():
 
 
 def test_the_strongest_evidence_is_guessed_first():
-    evidence = np.array([0.1, -3.0, 2.0, -0.2])
-    assert guess_presence(evidence, 2).tolist() == [0, -1, 1, 0]
-    assert guess_presence(evidence, 4).tolist() == [1, -1, 1, -1]
-    with pytest.raises(ParameterError):
-        guess_presence(evidence, 5)
+    evidence, included = np.array([0.1, -3.0, 2.0, -0.2]), np.array([False, False, True, True])
+    assert count_guesses(evidence, included, (0.5, 1.0)) == [Guesses(2, 2), Guesses(4, 2)]

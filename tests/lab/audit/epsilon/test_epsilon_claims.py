@@ -18,7 +18,7 @@ pytest.importorskip("dp_accounting")
 from privacy.seeded_draws import seed_noise
 from shieldfl.errors import DisprovedError
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
-from shieldfl.lab.audit.epsilon.claims import ClaimedEpsilon, check_claims, measure_epsilons
+from shieldfl.lab.audit.epsilon import ClaimedEpsilon, check_claims, measure_epsilons
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise

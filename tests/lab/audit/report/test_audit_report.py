@@ -21,11 +21,10 @@ from PIL import Image
 from lab.audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.attack import BUILT_IN, Cell, usable_attacks
 from shieldfl.lab.audit.attacks.labels import Ilrg
-from shieldfl.lab.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.lab.audit.attacks.searches import Dlg
 from shieldfl.lab.audit.figures import FIGURES
-from shieldfl.lab.audit.result import Cell
 from shieldfl.lab.report.audit_report import MEANINGS, findings, write_report
 
 FILES = ["audit.json", "cells.csv", "index.html"]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from lab.audit.report.made_up_audits import audit_of, audit_of_one_try, cell, small_audit
-from shieldfl.lab.audit.result import Cell
+from shieldfl.lab.audit.attack import Cell
 from shieldfl.lab.report.audit_report import LIMITS, findings
 
 

@@ -23,12 +23,10 @@ from sklearn.preprocessing import StandardScaler
 
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.lab.audit.attack import Cell, FederationAttack
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import Cell
-from shieldfl.lab.audit.views.recorded_federation import Delivery
 from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Party, View
+from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Delivery, Party, View
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
@@ -80,7 +78,6 @@ class PlayedClients:
     positions: NDArray[np.int64]
     """Of each one's samples in the data, (n, samples)."""
     distributions: Floats
-    """What share of each one's samples is of which class, (n, classes)."""
 
     @classmethod
     def drawn(
@@ -111,7 +108,6 @@ class LabelInference:
     """An attacker who has seen clients of its own."""
 
     guess: Floats
-    """The distribution that it would guess of a client of which it sees nothing, (classes,)."""
     regression: Pipeline
 
     @classmethod
@@ -142,7 +138,6 @@ class InferenceFigures:
     error: float
     """Mean absolute error of a class's share."""
     error_of_guess: float
-    """The same without a view."""
     gain: tuple[float, float, float]
     """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
     above 0."""
@@ -302,7 +297,6 @@ class LabelDistributionAudit(FederationAttack):
         """Federations of the attacker's own, and of those that are attacked."""
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
-        """Return a cell for each party: how what it sees of a method's clients goes together with their labels."""
         dataset = self._dataset
         public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
         own, own_truth = self._facts(method, public, self.played, 0, on_federation)

@@ -15,9 +15,8 @@ from sklearn.metrics import roc_curve
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import UNDEFENDED, Cell
 from shieldfl.lab.audit.views.trial import model_kind, recorded_run
 from shieldfl.lab.audit.views.view import Party, View
 from shieldfl.lab.simulation.data import Dataset
@@ -97,7 +96,6 @@ class Shadows:
         return means, np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
 
     def without(self, model: int) -> Shadows:
-        """Return all models but one, which can then be a target of which is known what it was trained on."""
         return Shadows(np.delete(self.scores, model, axis=0), np.delete(self.included, model, axis=0))
 
 
@@ -109,25 +107,10 @@ def train_shadows(
     seed: int,
     on_trained: Callable[[int], None] = lambda model: None,
 ) -> Shadows:
-    """Train shadow models, each on a random half of the candidates, so that each candidate is in for half of them.
+    """Train shadow models, each on a random half of the candidates (m, ...), each of which is in for half.
 
-    Parameters
-    ----------
-    train : callable
-        See :data:`TrainShadow`; what else the target was trained on, it may use too.
-    features, labels : tensors, shape (m, ...) and (m,)
-        The candidates.
-    models : int
-        Even, at least 4.
-    seed : int
-        Of the halves; model i is trained with the seed ``seed + i``.
-    on_trained : callable, optional
-        Told the number of each model that is done.
-
-    Raises
-    ------
-    ParameterError
-        For a number of models that is odd or too small.
+    Their number is even, at least 4; model i is trained with the seed ``seed + i``, and ``on_trained`` is
+    told of each. Raises ParameterError for another number.
     """
     if models < 4 or models % 2:
         raise ParameterError(f"shadow models are an even number, 4 or more, got {models}")
@@ -334,7 +317,6 @@ class MembershipAudit(FederationAttack):
         return self._known[method]
 
     def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
-        """Run a method on some of the candidates, dealt out to the clients, and return its last model."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)

@@ -32,10 +32,7 @@ _BY_ACCIDENT = 0.01
 def in_front(
     model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
 ) -> nn.Module:
-    """Return a copy of a model behind two linear layers with a ReLU between: samples to numbers, and to samples again.
-
-    ``planted`` is the name of the first one, by which :class:`RowGradients` finds it.
-    """
+    """Return a copy of a model behind two linear layers, the first named ``planted``, with a ReLU between."""
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     parts["flatten"] = nn.Flatten()
     parts[planted] = front
@@ -61,17 +58,13 @@ class RowGradients:
     """The gradients of a planted layer's rows, or sums and differences of such."""
 
     weights: torch.Tensor
-    """Float32 (rows, features)."""
+    """Float32 (rows, features), as errors are; (rows,) of biases. Known ones are told by bools."""
     weights_known: torch.Tensor
-    """Bool (rows, features)."""
     biases: torch.Tensor
-    """Float32 (rows,)."""
     biases_known: torch.Tensor
-    """Bool (rows,)."""
     weight_errors: torch.Tensor
-    """What each weight gradient may be off by, because of rounding or noise, float32 (rows, features)."""
+    """What each weight gradient may be off by, because of rounding or noise."""
     bias_errors: torch.Tensor
-    """Float32 (rows,)."""
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
@@ -149,7 +142,7 @@ class RowGradients:
 
 
 def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
-    """Return samples (m, features) as images; where there are none, say whether there is noise to hide them."""
+    """Return samples (m, features) as images; of none, say whether there is noise to hide them."""
     hidden = not len(found) and bool(observed.deviation[observed.known].any())
     return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
 
@@ -209,21 +202,15 @@ _BINS = "bins"
 class RobbingTheFed(ModelPlantingAttack):
     """All rows measure one thing of a sample, and each passes on the samples above its threshold.
 
-    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are quantiles of
-    the server's own samples, so that bins are filled alike. Exact after one local step; an approximation after several.
+    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are
+    quantiles of the server's own samples, so that ``bins``, 2 or more, are filled alike. Exact after one
+    local step; an approximation after several. ``measured`` is the "brightness", the mean of a sample's
+    features, or a "random" linear functional of them.
 
-    Parameters
-    ----------
-    bins : int
-        K, the rows of the planted layer, at least 2.
-    measured : "brightness" or "random"
-        The mean of a sample's features, or a random linear functional of them.
-    shrunk : float
-        In (0, 1]: how much smaller rows are than what they measure, and by how much what follows them is larger. The
-        model is the same. With small rows a change of float32 parameters tells the gradient of one step more precisely;
-        with large rows the thresholds stay where they are for more steps.
-
-    Raises ParameterError for other values.
+    ``shrunk``, in (0, 1], is how much smaller rows are than what they measure, and by how much what follows
+    them is larger. The model is the same. With small rows a change of float32 parameters tells the gradient
+    of one step more precisely; with large rows the thresholds stay where they are for more steps. Raises
+    ParameterError for other values.
     """
 
     name: ClassVar[str] = "robbing-the-fed"
@@ -280,15 +267,12 @@ class RobbingTheFed(ModelPlantingAttack):
         return in_front(model, _BINS, front, back, sample_shape)
 
     def with_rows(self, rows: int) -> RobbingTheFed:
-        """Return it with so many rows: it tells fewer samples apart."""
         return RobbingTheFed(rows, self._measured, self._shrunk)
 
     def lasting(self) -> RobbingTheFed:
-        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
         return RobbingTheFed(self.rows, self._measured, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _BINS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
@@ -303,7 +287,7 @@ class RobbingTheFed(ModelPlantingAttack):
 
 
 def expected_share(bins: int, samples: int) -> float:
-    """Return the share of samples that is expected to be alone in a bin, if all bins are equally likely."""
+    """Return the share of samples expected alone in a bin, if all bins are equally likely."""
     return (1 - 1 / bins) ** (samples - 1)
 
 
@@ -317,21 +301,12 @@ _SAME = 1e-3
 class CuriousAbandonHonesty(ModelPlantingAttack):
     """Each row weighs a random half of the features against the other, to its own disadvantage.
 
-    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one. Features are
-    scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
+    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one.
+    Features are scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
 
-    Parameters
-    ----------
-    rows : int
-        Of the planted layer, at least 1.
-    deviation : float
-        Sigma of the weights, positive.
-    scale : float
-        s: how much smaller positive weights are than negative ones, in (0, 1].
-    shrunk : float
-        In (0, 1]: rows are so much smaller, and what follows them as much larger, as of :class:`RobbingTheFed`.
-
-    Raises ParameterError for other values.
+    Of the planted layer's ``rows``, 1 or more, weights have the ``deviation`` sigma; positive ones are
+    smaller than negative ones by ``scale``, s in (0, 1]. ``shrunk`` is as of :class:`RobbingTheFed`. Raises
+    ParameterError for other values.
     """
 
     name: ClassVar[str] = "curious-abandon-honesty"
@@ -380,15 +355,12 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return in_front(model, _TRAPS, front, back, sample_shape)
 
     def with_rows(self, rows: int) -> CuriousAbandonHonesty:
-        """Return it with so many rows: it tells fewer samples apart."""
         return CuriousAbandonHonesty(rows, self._deviation, self._scale, self._shrunk)
 
     def lasting(self) -> CuriousAbandonHonesty:
-        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
         return CuriousAbandonHonesty(self.rows, self._deviation, self._scale, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _TRAPS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:

@@ -42,15 +42,12 @@ def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
 
 
 class SimulatedTraining:
-    """Repeats a client's SGD on samples of the attacker's choice.
+    """Repeats a client's SGD, on a copy of the model, on samples of the attacker's choice.
 
-    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020, section 6, for
-    federated averaging). In which order it drew its samples nobody else knows: here batches are taken as they stand,
-    the same in each epoch. Of BatchNorm the statistics are those of the batch, as in training.
-
-    Parameters
-    ----------
-    observed : what is attacked; its model is copied.
+    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020,
+    section 6, for federated averaging). In which order it drew its samples nobody else knows: here batches
+    are taken as they stand, the same in each epoch. Of BatchNorm the statistics are those of the batch, as in
+    training.
     """
 
     def __init__(self, observed: ObservedUpdate) -> None:
@@ -182,14 +179,11 @@ ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Least:
-    """Where the starts have come lowest."""
+    """Values (B,) and points (B, d) where the starts came lowest, in so many steps."""
 
     values: torch.Tensor
-    """(B,)."""
     points: torch.Tensor
-    """(B, d)."""
     steps: int
-    """How many were taken."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +191,6 @@ class Descent:
     """When it ends."""
 
     steps: int
-    """At most."""
     found: float
     """A value from which on a start has found what is looked for: others are left where they are."""
     exact: float
@@ -224,7 +217,6 @@ class _Curvature:
         self._begin = self._end = 0
 
     def keep(self, chosen: torch.Tensor) -> None:
-        """Go on with some of the starts alone."""
         self._s, self._y, self._sy, self._yy, self._scale = (
             one[chosen] for one in (self._s, self._y, self._sy, self._yy, self._scale)
         )
@@ -364,7 +356,6 @@ class _GradientMatching(UpdateAttack):
     samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Start from Gaussian noise by the seed; return the samples that came nearest, within the value range."""
         simulated = SimulatedTraining(observed)
         length = float(simulated.observed.square().sum())
         samples, classes = observed.samples, observed.classes
@@ -401,7 +392,6 @@ class _GradientMatching(UpdateAttack):
     _searches_labels: ClassVar[bool]
 
     def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
-        """Return the labels (m,), where they are not searched for."""
         raise NotImplementedError
 
 
@@ -427,7 +417,6 @@ class Idlg(_GradientMatching):
     _searches_labels: ClassVar[bool] = False
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say why it cannot be tried: its rule is for one sample and a last Linear."""
         if observed.samples != 1:
             return f"its rule finds the label of one sample, and the client has {observed.samples}"
         if last_layer(observed) is None:
@@ -462,7 +451,6 @@ class Inverting(UpdateAttack):
     """alpha, the weight of the total variation."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say why it cannot be tried: it needs images, and labels from the last layer."""
         if len(observed.sample_shape) != _IMAGE_RANK:
             return f"it searches for images of (channels, height, width), and a sample is {observed.sample_shape}"
         if observed.samples > 1:
@@ -472,7 +460,6 @@ class Inverting(UpdateAttack):
         return None
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Start from Gaussian noise by the seed; return the images of the least value."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             counts = self._label_counts(observed, seed)
