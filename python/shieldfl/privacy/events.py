@@ -248,6 +248,7 @@ PrivacyEvent = (
     | ClientsDrawn
     | DataRelease
 )
+"""What a ledger of privacy loss holds."""
 
 
 @dataclass(frozen=True)
