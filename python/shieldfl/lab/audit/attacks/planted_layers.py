@@ -55,16 +55,12 @@ def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
 
 @dataclass(frozen=True)
 class RowGradients:
-    """The gradients of a planted layer's rows, or sums and differences of such."""
+    """The gradients of a planted layer's rows, or sums and differences of such: (rows, features + 1), biases last."""
 
-    weights: torch.Tensor
-    """Float32 (rows, features), as errors are; (rows,) of biases. Known ones are told by bools."""
-    weights_known: torch.Tensor
-    biases: torch.Tensor
-    biases_known: torch.Tensor
-    weight_errors: torch.Tensor
-    """What each weight gradient may be off by, because of rounding or noise."""
-    bias_errors: torch.Tensor
+    values: torch.Tensor
+    known: torch.Tensor
+    errors: torch.Tensor
+    """What each may be off by, because of rounding or noise."""
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
@@ -73,6 +69,7 @@ class RowGradients:
         noise = observed.tensors(observed.gradient_deviation)
         before = dict(observed.model.named_parameters())
         rate = observed.training.learning_rate * observed.gradients_taken
+        weight, bias = f"{planted}.weight", f"{planted}.bias"
 
         def errors(name: str, deviations: float) -> torch.Tensor:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
@@ -81,64 +78,54 @@ class RowGradients:
             sums = float(values.abs().max()) if values.numel() else 0.0
             return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
 
-        weight, bias = f"{planted}.weight", f"{planted}.bias"
-        return cls(
-            gradients[weight],
-            known[weight],
-            gradients[bias],
-            known[bias],
-            errors(weight, _UNCERTAIN),
-            errors(bias, _farthest(len(gradients[bias]))),
-        )
+        def together(weights: torch.Tensor, biases: torch.Tensor) -> torch.Tensor:
+            return torch.cat([weights, biases[:, None]], dim=1)
+
+        off = errors(weight, _UNCERTAIN), errors(bias, _farthest(len(gradients[bias])))
+        values, there = (together(one[weight], one[bias]) for one in (gradients, known))
+        return cls(values, there, together(*off))
 
     def equal_rows_as_one(self) -> RowGradients:
         """Return each run of rows that do not differ where both are known as one: known where one of them is.
 
         Rows of which nothing is known in common are not taken for equal.
         """
-        both = self.weights_known[:-1] & self.weights_known[1:]
-        squares = torch.where(both, self.weights[:-1] - self.weights[1:], 0.0).square().sum(dim=1)
-        errors = torch.where(both, self.weight_errors[:-1] ** 2 + self.weight_errors[1:] ** 2, 0.0)
-        alike = both.any(dim=1) & (squares <= errors.sum(dim=1))
-        apart = (self.biases[:-1] - self.biases[1:]).abs() > _less_next_errors(self.bias_errors)[:-1]
-        alike &= ~(apart & self.biases_known[:-1] & self.biases_known[1:])
+        both = self.known[:-1] & self.known[1:]
+        apart = torch.where(both, self.values[:-1] - self.values[1:], 0.0)
+        errors = torch.where(both, self.errors[:-1] ** 2 + self.errors[1:] ** 2, 0.0)
+        alike = both[:, :-1].any(dim=1) & (apart[:, :-1].square().sum(dim=1) <= errors[:, :-1].sum(dim=1))
+        alike &= apart[:, -1].abs() <= errors[:, -1].sqrt()
         runs = torch.cat([torch.zeros(1, dtype=torch.long), (~alike).cumsum(dim=0)])
         count = int(runs[-1]) + 1
-        weights, weights_known = means_of_known(self.weights, self.weights_known, runs, count)
-        biases, biases_known = means_of_known(self.biases, self.biases_known, runs, count)
+        values, known = means_of_known(self.values, self.known, runs, count)
         # Errors of a mean are no larger than the mean error: roundings need not cancel.
-        weight_errors, _ = means_of_known(self.weight_errors, self.weights_known, runs, count)
-        bias_errors, _ = means_of_known(self.bias_errors, self.biases_known, runs, count)
-        return RowGradients(weights, weights_known, biases, biases_known, weight_errors, bias_errors)
+        return RowGradients(values, known, means_of_known(self.errors, self.known, runs, count)[0])
 
     def between_rows(self) -> RowGradients:
         """Return the difference of each row to the next, and the last row as it is."""
+        errors = (self.errors[:-1].square() + self.errors[1:].square()).sqrt()
         return RowGradients(
-            _less_next(self.weights),
-            _with_next(self.weights_known),
-            _less_next(self.biases),
-            _with_next(self.biases_known),
-            _less_next_errors(self.weight_errors),
-            _less_next_errors(self.bias_errors),
+            torch.cat([self.values[:-1] - self.values[1:], self.values[-1:]]),
+            torch.cat([self.known[:-1] & self.known[1:], self.known[-1:]]),
+            torch.cat([errors, self.errors[-1:]]),
         )
 
     def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a sample (m, features) of each row that some came through, within ``value_range``, and what is known.
+        """Return a sample (m, features) of each row that some came through, and what is known of it.
 
-        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its sample
-        alone: it is taken as long as the range allows.
+        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its
+        sample alone: it is taken as long as the range allows.
         """
-        weights = torch.where(self.weights_known, self.weights, 0.0)
-        by_bias = self.biases_known & (self.biases.abs() > self.bias_errors)
-        least = self.weight_errors * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
-        by_range = ~self.biases_known & (weights.abs() > least).any(dim=1)
-        used = (by_bias & self.weights_known.any(dim=1)) | by_range
-        factors = torch.where(self.biases_known, self.biases, torch.ones(()))
-        found = weights / factors[:, None]
+        known, biases, biases_known = self.known[:, :-1], self.values[:, -1], self.known[:, -1]
+        weights = torch.where(known, self.values[:, :-1], 0.0)
+        by_bias = biases_known & (biases.abs() > self.errors[:, -1])
+        least = self.errors[:, :-1] * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
+        by_range = ~biases_known & (weights.abs() > least).any(dim=1)
+        used = (by_bias & known.any(dim=1)) | by_range
+        found = weights / torch.where(biases_known, biases, torch.ones(()))[:, None]
         found[by_range] = _stretched(weights[by_range], value_range)
-        low, high = value_range
-        bounded = torch.where(self.weights_known, found.clamp(low, high), 0.0)
-        return bounded[used], self.weights_known[used]
+        bounded = torch.where(known, found.clamp(*value_range), 0.0)
+        return bounded[used], known[used]
 
 
 def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
@@ -166,19 +153,6 @@ def _farthest(count: int) -> float:
     return float(norm.isf(_BY_ACCIDENT / (2 * count)))
 
 
-def _less_next(rows: torch.Tensor) -> torch.Tensor:
-    return torch.cat([rows[:-1] - rows[1:], rows[-1:]])
-
-
-def _less_next_errors(errors: torch.Tensor) -> torch.Tensor:
-    """Return what differences of rows to the next may be off by, and the last row as it is."""
-    return torch.cat([(errors[:-1].square() + errors[1:].square()).sqrt(), errors[-1:]])
-
-
-def _with_next(known: torch.Tensor) -> torch.Tensor:
-    return torch.cat([known[:-1] & known[1:], known[-1:]])
-
-
 def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
     """Scale each row so that its largest value is the top of the range.
 
@@ -197,6 +171,16 @@ def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> to
 
 
 _BINS = "bins"
+
+
+def _checked_public(public: torch.Tensor, sample_shape: tuple[int, ...], fewest: int) -> torch.Tensor:
+    """Return public samples in rows (n, features). Raises ParameterError for too few, or of another shape."""
+    if len(public) < fewest or tuple(public.shape[1:]) != tuple(sample_shape):
+        raise ParameterError(
+            f"{fewest} public samples or more are needed of the shape {tuple(sample_shape)}, "
+            f"got {len(public)} of {tuple(public.shape[1:])}"
+        )
+    return public.flatten(1).float()
 
 
 class RobbingTheFed(ModelPlantingAttack):
@@ -240,17 +224,12 @@ class RobbingTheFed(ModelPlantingAttack):
 
         Raises ParameterError for fewer than 2 public samples, or samples of another shape.
         """
-        if len(public) < 2 or tuple(public.shape[1:]) != tuple(sample_shape):
-            raise ParameterError(
-                f"quantiles need 2 public samples or more of the shape {tuple(sample_shape)}, "
-                f"got {len(public)} of {tuple(public.shape[1:])}"
-            )
+        samples = _checked_public(public, sample_shape, 2)
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         row = torch.full((features,), 1 / features)
         if self._measured == "random":
             row = torch.randn(features, generator=generator) / math.sqrt(features)
-        samples = public.reshape(len(public), features).float()
         values = samples @ row
         thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
         thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
@@ -333,15 +312,13 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
 
         Raises ParameterError for public samples that are all one value, or of another shape.
         """
-        if len(public) < 1 or tuple(public.shape[1:]) != tuple(sample_shape):
-            raise ParameterError(f"give public samples of the shape {tuple(sample_shape)}")
+        samples = _checked_public(public, sample_shape, 1)
         low, high = float(public.min()), float(public.max())
         if not high > low:
             raise ParameterError("the public samples have one value alone: their range is not known by them")
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
-        samples = public.reshape(len(public), features).float()
         passed_on = (samples @ rows.T - low * rows.sum(dim=1)).clamp_min(0)
         mixture = torch.randn(features, self.rows, generator=generator)
         deviation = (passed_on @ mixture.T).std(correction=0).clamp_min(1e-6)
