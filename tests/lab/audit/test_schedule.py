@@ -123,6 +123,14 @@ def test_others_go_on_while_the_first_federation_of_a_slow_method_runs():
     assert (after.method, after.trial, after.attacks) == ("two", 0, ("robbing-the-fed",))
 
 
+def test_slow_methods_come_last_and_the_others_by_turns():
+    made = schedule(trials=3, attacks=("ilrg",), methods=("fedavg", "slow", "one", "two"))
+    told = [one.method for one in played(made, {}, 1e6, {"slow": 100.0})]
+    assert told[:4] == ["fedavg", "slow", "one", "two"]
+    assert told[4:10] == ["fedavg", "one", "two", "fedavg", "two", "one"]
+    assert told[10:] == ["slow", "slow"]  # once all others have theirs
+
+
 def test_where_nothing_waits_for_it_a_method_whose_time_is_not_known_has_its_further_tries_last():
     made = schedule(trials=2, attacks=("ilrg",))
     first = [begun(made) for _ in METHODS]

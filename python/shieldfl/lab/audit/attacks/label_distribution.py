@@ -48,21 +48,14 @@ def mask_view(
     if chosen.shape != (layout.size,):
         raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
     shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
-    weights = _last_weights(layout, classes)
+    weights = last_weights(layout, classes)
     if weights is None:
         return shares
     return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
 
 
-def last_weights(layout: ParameterLayout, classes: int) -> slice:
-    """Return where the last weight lies that has a row for each class. Raises ParameterError where none has."""
-    weights = _last_weights(layout, classes)
-    if weights is None:
-        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
-    return weights
-
-
-def _last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+    """Return where the last weight lies that has a row for each class; None where none has."""
     places = [
         where
         for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
@@ -312,10 +305,10 @@ class LabelDistributionAudit(FederationAttack):
         if not any(own):
             why = "it looks at what clients send and are sent, and none of that comes to this party"
             return Cell(name, self.name, party.name, "does not apply", why)
-        why = (
-            "beside values of updates, nothing that this party gets of clients differs from one to another, of "
-            f"{len(own)}"
+        beside = (
+            "beside values of updates, nothing that this party gets of clients differs from one to another"
         )
+        why = f"{beside}, of {len(own)}"
         return Cell(name, self.name, party.name, "nothing received", why)
 
     def _facts(
@@ -372,10 +365,7 @@ class LabelDistributionAudit(FederationAttack):
         )
         value, low, high = figures.correlation
         return Cell(
-            name,
-            self.name,
-            party.name,
-            "attacked",
+            *(name, self.name, party.name, "attacked"),
             measured_by=self.measured_by,
             figure=value,
             low=low,

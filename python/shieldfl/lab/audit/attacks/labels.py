@@ -38,8 +38,8 @@ class LastLayer:
     bias: str | None
     """Name of the bias, (classes,); None where it has none."""
 
-    def gradient(self, observed: ObservedUpdate, name: str) -> NDArray[np.float64]:
-        return observed.tensors(observed.gradient)[name].double().numpy()
+    def weight_gradient(self, observed: ObservedUpdate) -> NDArray[np.float64]:
+        return observed.tensors(observed.gradient)[self.weight].double().numpy()
 
     def only_label(self, observed: ObservedUpdate) -> int:
         """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient.
@@ -47,7 +47,7 @@ class LastLayer:
         A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class
         alone where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
         """
-        return int(self.gradient(observed, self.weight).sum(axis=1).argmin())
+        return int(self.weight_gradient(observed).sum(axis=1).argmin())
 
 
 def last_layer(observed: ObservedUpdate) -> LastLayer | None:
@@ -228,25 +228,18 @@ class Ilrg(UpdateAttack):
         module = observed.model.get_submodule(name)
         assert isinstance(module, nn.Linear)
         weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
-        bias_name, weight_gradient = self._gradient(observed)
-        bias_gradient = observed.tensors(observed.gradient)[bias_name].double().numpy()
-        noise = observed.tensors(observed.gradient_deviation)[bias_name].double().numpy()
+        layer = last_layer(observed) or computed_last_layer(observed)
+        assert layer is not None
+        assert layer.bias is not None
+        bias_gradient = observed.tensors(observed.gradient)[layer.bias].double().numpy()
+        noise = observed.tensors(observed.gradient_deviation)[layer.bias].double().numpy()
         telling = np.abs(bias_gradient) > _CLEAR * noise
-        features = self._class_features(weight_gradient, bias_gradient, telling)
+        features = self._class_features(layer.weight_gradient(observed), bias_gradient, telling)
         said = softmax(features @ weight.T + bias, axis=1)
         samples, classes = observed.samples, observed.classes
         coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
-
-    def _gradient(self, observed: ObservedUpdate) -> tuple[str, Floats]:
-        """Return the name of the bias, and the gradient of the weight, or what is told of it."""
-        layer = last_layer(observed)
-        if layer is not None and layer.bias is not None:
-            return layer.bias, layer.gradient(observed, layer.weight)
-        computed = computed_last_layer(observed)
-        assert computed is not None
-        return computed.bias, computed.weight_gradient(observed)
 
     def _class_features(
         self, weight_gradient: Floats, bias_gradient: Floats, telling: NDArray[np.bool_]

@@ -272,31 +272,20 @@ class MembershipAudit(FederationAttack):
         )
         figures = membership_figures(scores, shadows.included.ravel())
         rate = figures.true_positives_at[_FALSE_POSITIVES]
-        return [
-            Cell(
-                method,
-                self.name,
-                party.name,
-                "attacked",
-                measured_by=self.measured_by,
-                figure=rate.value,
-                low=rate.low,
-                high=rate.high,
-                chance=_FALSE_POSITIVES,
-                tries=len(scores),
-                form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
-                others={"AUC": figures.area.value, "advantage": figures.advantage.value},
-            )
-            if party.name in first.parties
-            else Cell(
-                method,
-                self.name,
-                party.name,
-                "does not apply",
-                "it is on the model of a round's end, which this party never has",
-            )
-            for party in self._parties
-        ]
+        got = Cell(
+            *(method, self.name, "", "attacked"),
+            measured_by=self.measured_by,
+            figure=rate.value,
+            low=rate.low,
+            high=rate.high,
+            chance=_FALSE_POSITIVES,
+            tries=len(scores),
+            form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
+            others={"AUC": figures.area.value, "advantage": figures.advantage.value},
+        )
+        why = "it is on the model of a round's end, which this party never has"
+        none = Cell(method, self.name, "", "does not apply", why)
+        return [replace(got if one.name in first.parties else none, party=one.name) for one in self._parties]
 
     def _first_half(self) -> torch.Tensor:
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
