@@ -41,8 +41,6 @@ from shieldfl.privacy.events import (
 
 _Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
-
-
 _UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
 
 
@@ -270,7 +268,7 @@ class PrivacyBook:
         found = {
             frozenset(
                 Counter(
-                    noise.added_by(count) if stated else noise
+                    noise.added_by(count) if stated and isinstance(noise, Noise) else noise
                     for noise, counts in one.items()
                     for count in counts
                 ).items()

@@ -113,10 +113,6 @@ class NoiseOfSum:
         """
         return 2 if self.unit == "sample" else 1
 
-    def added_by(self, clients: int) -> NoiseOfSum:
-        """Return itself: it is what all clients' noise comes to."""
-        return self
-
 
 @dataclass(frozen=True)
 class NoiseOfDrawnSum:

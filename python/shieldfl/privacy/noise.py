@@ -86,7 +86,6 @@ class AdaptiveClip(Stateful):
         return middle if middle >= _LEAST_NORM else self._initial_norm
 
     def observe(self, norm: float) -> None:
-        """Record an update's norm before clipping; ParameterError for what is no norm."""
         if not (math.isfinite(norm) and norm >= 0):
             raise ParameterError("an observed norm must be finite and not negative")
         self._norms = [*self._norms, float(norm)][-self._window :]

@@ -111,7 +111,7 @@ class AuditConfig(Settings):
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        """Return the configuration of one trial's federation: every client takes one step of plain SGD in a round."""
+        """Return one trial's federation: every client takes one step of plain SGD in a round."""
         alike = ("dataset", "data_dir", "model", "clients", "rounds", "min_clients", "learning_rate")
         given = {name: getattr(self, name) for name in (*alike, "opener", "threads")}
         return RunConfig(

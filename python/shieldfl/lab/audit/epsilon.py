@@ -54,14 +54,12 @@ class EpsilonBound:
     confidence: float
     """Of a mechanism that is private with such an epsilon, at most 1 - confidence of all audits say more."""
     unit: Literal["sample", "client"]
-    """Whose presence was guessed."""
     source: str
     claimed: float | None = None
     """What the mechanism's accountant says, for the same unit and delta; None where nobody says anything."""
 
     @property
     def contradicts_claim(self) -> bool:
-        """Whether the claim is among what is disproved."""
         return self.claimed is not None and self.at_least > self.claimed
 
 
@@ -135,6 +133,8 @@ def count_guesses(
 
     Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", algorithm 1.
     """
+    if not all(0 < share <= 1 for share in shares):
+        raise ParameterError("the shares of canaries to guess lie in (0, 1]")
     strongest = np.argsort(-np.abs(evidence), kind="stable")
     right = ((evidence > 0) == included)[strongest]
     counts = [max(1, round(share * len(evidence))) for share in shares]
@@ -227,7 +227,6 @@ class CanaryFederation:
         owners = audit.clients - self._has_witness
         count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
         self.included: BoolVector = coins.random(count) < 0.5
-        """Which canaries are in, (m,)."""
         # One after another to each client; those of a client of its own are one each.
         self._owners = np.arange(count) % owners
         parameters = max(count, audit.clients)
@@ -355,7 +354,6 @@ class ClaimedEpsilon:
     method: str
     status: Status
     reason: str = ""
-    """Why nothing was measured; empty where something was."""
     unit: str | None = None
     adversary: str | None = None
     """Against whom the claim is. The aggregator, for whom it is measured, is always among these; where it reads nothing

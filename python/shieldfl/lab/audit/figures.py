@@ -71,7 +71,6 @@ class Identified:
     """The share that images have which tell nothing: the client's share of the pool."""
     distance: str
     pool: int
-    """How many images there are to choose from, the client's among them."""
 
     @property
     def precision(self) -> float:
@@ -158,7 +157,6 @@ FIGURES = {"labels": "LnAcc", "images": "IIP"}
 """By what an attack recovers: the figure that it is judged by."""
 
 _SHOWN = 8
-"""Images of an example, at most."""
 _POOL = 100
 """Images among which the nearest to a recovered one is looked for, the client's among them."""
 

@@ -86,9 +86,7 @@ class Schedule:
         self._sizes: dict[str, int] = {}
         """By planting attack: of the models that it has altered, in full."""
         self._spent: defaultdict[str, float] = defaultdict(float)
-        """By attack."""
         self._begun: set[tuple[str, str, int]] = set()
-        """Methods, attacks and trials."""
         self._running: set[str] = set()
         """Methods whose first honest federation is under way: how long it takes is not known yet."""
         self._left_out: set[tuple[str, str]] = set()
@@ -118,7 +116,6 @@ class Schedule:
         return None
 
     def _stages(self) -> Iterator[list[Piece]]:
-        """Yield what is left of each stage: every attack once, the fewest tries, more of them."""
         together = [one for one in (self.honest, *((name,) for name in self.planting)) if one]
         slow, fewest = self._slow(), min(self._trials, FEWEST_TRIES)
         for numbers in (range(1), range(1, fewest), range(fewest, self._trials)):
@@ -199,7 +196,7 @@ def audit_identity(
     settings: MethodSettings,
     dataset: Dataset,
 ) -> dict[str, Any]:
-    """Return what makes an audit the same audit, as plain data, by what errors call it."""
+    """Return what makes an audit the same audit, by what errors call it."""
     data = (dataset.train_features, dataset.test_features, dataset.train_labels, dataset.test_labels)
     found = {
         **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
@@ -225,7 +222,6 @@ class WrittenAudit:
         self._folder = folder
         self._lines = LineFile(folder / _LINES)
         self.ended: list[Attacked] = []
-        """What earlier processes have ended."""
         settings = folder / _SETTINGS
         if resume and not settings.exists():
             raise DataError(f"there is no audit in {folder}: begin it without --resume (resume = true)")
@@ -287,7 +283,6 @@ class WrittenAudit:
                 self._lines.add(json.dumps(_plain(msgspec.to_builtins(one, enc_hook=_text)), allow_nan=False))
 
     def finish(self, result: AuditResult) -> None:
-        """Write down every figure, also of an audit that was interrupted."""
         with self._on_disk():
             write_whole(self._folder / _RESULT, json_text(result.to_json()))
 
@@ -393,9 +388,7 @@ class _Session:
             self._workers,
         )
         self._earlier = 0.0
-        """Seconds that earlier processes have spent."""
         self._ended: defaultdict[tuple[str, str], dict[int, Attacked]] = defaultdict(dict)
-        """By method and attack: what has ended, by trial."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
@@ -445,7 +438,6 @@ class _Session:
         self._ended[one.method, one.attack][one.trial] = one
 
     def finished(self) -> AuditResult:
-        """Return the result, with a cell for everything that was asked for."""
         result = self.result
         result.notes += self._notes_of_left_out()
         for attack in self._on_updates:

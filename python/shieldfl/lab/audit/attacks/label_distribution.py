@@ -69,7 +69,6 @@ class PlayedClients:
     """Clients of known label distributions, each with as many samples, drawn from the same data with others."""
 
     positions: NDArray[np.int64]
-    """Of each one's samples in the data, (n, samples)."""
     distributions: Floats
 
     @classmethod
@@ -116,7 +115,6 @@ class LabelInference:
         return cls(distributions.mean(axis=0), regression)
 
     def predicted(self, views: Floats) -> Floats:
-        """Return the distributions (n, classes) that views (n, d) tell of."""
         shares = np.maximum(self.regression.predict(views), 0.0)
         totals = shares.sum(axis=1, keepdims=True)
         predicted: Floats = np.where(totals > 0, shares / np.where(totals > 0, totals, 1.0), self.guess)
@@ -129,7 +127,6 @@ class InferenceFigures:
 
     clients: int
     error: float
-    """Mean absolute error of a class's share."""
     error_of_guess: float
     gain: tuple[float, float, float]
     """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
@@ -179,7 +176,6 @@ class InferenceFigures:
 
 
 _ALPHA = 0.5
-"""Dirichlet concentration of the clients' labels."""
 _SAMPLES = 32
 _FIRST = 5
 """Federations after which methods are left that show nobody anything that differs: a round may take seconds."""

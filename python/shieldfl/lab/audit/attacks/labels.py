@@ -34,9 +34,8 @@ class LastLayer:
     """A Linear whose outputs are the logits of the classes."""
 
     weight: str
-    """Name of the weight, (classes, d), in ``model.named_parameters()``."""
     bias: str | None
-    """Name of the bias, (classes,); None where it has none."""
+    """None where it has none."""
 
     def weight_gradient(self, observed: ObservedUpdate) -> NDArray[np.float64]:
         return observed.tensors(observed.gradient)[self.weight].double().numpy()
@@ -105,7 +104,6 @@ class ComputedLayer:
 
     @property
     def bias(self) -> str:
-        """Name of the bias, (classes,)."""
         return f"{self.name}.bias" if self.name else "bias"
 
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
@@ -379,7 +377,6 @@ def _decayed(observed: ObservedUpdate) -> float:
 
 
 _EXPECTED_OVER = 4
-"""Trainings on the attacker's own samples, of which the mean is taken."""
 
 
 def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:

@@ -85,7 +85,6 @@ class Shadows:
         return ratios
 
     def fit(self, chosen: NDArray[np.bool_]) -> tuple[Scores, Scores]:
-        """Return mean and deviation (m,) of the chosen models' scores."""
         counts = chosen.sum(axis=0)
         means = np.where(chosen, self.scores, 0.0).sum(axis=0) / counts
         squares = np.where(chosen, (self.scores - means) ** 2, 0.0)
@@ -205,7 +204,6 @@ class _Trained:
 
     model: nn.Module
     parties: frozenset[str]
-    """That have the model."""
 
 
 class MembershipAudit(FederationAttack):
@@ -324,7 +322,7 @@ class MembershipAudit(FederationAttack):
 
 
 def _apart(model: nn.Module, other: nn.Module) -> float | None:
-    """Return by how much two models' parameters differ at most; None where they are of different layouts."""
+    """Return by how much two models' parameters differ at most; None for other layouts."""
     pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
     if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
         return None

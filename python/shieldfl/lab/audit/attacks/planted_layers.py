@@ -44,7 +44,6 @@ def in_front(
 
 
 def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
-    """Say why nothing can be read off a planted layer; None where something can."""
     weight = f"{planted}.weight"
     if weight not in observed.layout.names:
         return "the client did not train from a model that this attack had planted a layer in"
@@ -64,7 +63,6 @@ class RowGradients:
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
-        """Read them off an update of a model from :func:`in_front`."""
         gradients, known = observed.tensors(observed.gradient), observed.tensors(observed.known)
         noise = observed.tensors(observed.gradient_deviation)
         before = dict(observed.model.named_parameters())
@@ -174,7 +172,7 @@ _BINS = "bins"
 
 
 def _checked_public(public: torch.Tensor, sample_shape: tuple[int, ...], fewest: int) -> torch.Tensor:
-    """Return public samples in rows (n, features). Raises ParameterError for too few, or of another shape."""
+    """Return public samples in rows (n, features). Raises ParameterError."""
     if len(public) < fewest or tuple(public.shape[1:]) != tuple(sample_shape):
         raise ParameterError(
             f"{fewest} public samples or more are needed of the shape {tuple(sample_shape)}, "

@@ -147,7 +147,6 @@ class SimulatedTraining:
         return self._seen(flat)
 
     def _seen(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return what of a gradient (P,) is compared."""
         known = flat if self._known is None else flat[self._known]
         return known if self._weights is None else known * self._weights
 
@@ -171,7 +170,6 @@ def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bo
 
 _HISTORY = 100
 _LEAST_CURVATURE = 1e-10
-"""Of a step's y·s, for it to be kept."""
 
 ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Takes points (B, d), returns values (B,) and gradients (B, d)."""
@@ -281,7 +279,6 @@ def _products(rows: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
 
 
 def _sums(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the sums of rows (B, m, d) by weights (B, m): (B, d)."""
     return torch.bmm(weights[:, None, :], rows)[:, 0]
 
 
@@ -333,7 +330,6 @@ _CONVERGED, _EXACT = 1e-4, 1e-8
 
 
 _STEPS = 20
-"""Of one call of L-BFGS, as torch has it."""
 _SHARED_MEMORY = 2**24
 """Numbers of one gradient, of all starts that are worked out at once."""
 
@@ -444,7 +440,6 @@ class Inverting(UpdateAttack):
     recovers: ClassVar[Literal["labels", "images"]] = "images"
     source: ClassVar[str] = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
     iterations: int = 1000
-    """Steps of Adam; the paper takes 4,800 and more."""
     step_size: float = 0.1
     """Of a sample's values; a tenth of it from 3/8 of the iterations on, and again from 5/8 and 7/8."""
     smoothness: float = 0.1

@@ -80,7 +80,6 @@ class LateTotal(ProtocolAttack):
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector | None:
-        """Ask what was prepared in the round before, and prepare the same of this one."""
         earlier = dict(liar.kept)
         for client in liar.sent:
             others = {index: message for index, message in liar.sent.items() if index != client}
@@ -105,7 +104,6 @@ class InventedClients(ProtocolAttack):
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
-        """Ask for a sum of which the victim has sent one part, and the liar all others."""
         messages = dict(liar.sent)
         own: list[FloatVector] = []
         for index in messages:
@@ -159,7 +157,6 @@ class TamperedCiphertext(ProtocolAttack):
 
     @classmethod
     def size_for(cls, federation: PlayedFederation) -> int:
-        """Take a model with room for a whole secret key beside its sums."""
         parameters = federation.method.purposes["update"]
         return parameters.ring_degree if isinstance(parameters, ckks.Parameters) else cls.parameters
 
@@ -210,7 +207,6 @@ _CASTAGNOLI = 0x82F63B78
 
 @functools.cache
 def _checksums() -> tuple[int, ...]:
-    """Return CRC-32C's table."""
     table = []
     for value in range(256):
         checksum = value
@@ -269,7 +265,6 @@ class BatchFrame:
         ]
 
     def with_half(self, block: int, wanted: int, coefficients: list[int]) -> bytes:
-        """Return the frame with another c0 or c1, and a checksum that fits."""
         dropped = self.facts["dropped_bits"][wanted]
         fields = [drop_low_bits(to_digits(x, self.primes), dropped) for x in coefficients]
         offset = self._start + block * sum(self._row_bytes())

@@ -35,11 +35,9 @@ from shieldfl.rounds.reports import Note, Reporter
 from shieldfl.rounds.training_client import TrainingClient
 
 _SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
-"""Where the model's three layers end."""
 _SHARED = bytes(range(32))
 """Of clients and key authority, in methods in which these share a secret."""
 _ROUNDS = 100
-"""Of the plan: more than are ever played."""
 
 
 class PlayedFederation(EmbeddedRoles):
@@ -98,7 +96,7 @@ class PlayedFederation(EmbeddedRoles):
         return "the roles of this method are none of this package's, for which lies are written"
 
     def run_round(self) -> ShieldError | None:
-        """Run the next round with all clients; return what ended it, where something did."""
+        """Run the next round with all clients; return what ended it."""
         self.round += 1
         driver = RoundDriver(self.method, self.authority, self.aggregator, self, self._account)
         try:
@@ -142,7 +140,6 @@ class PlayedFederation(EmbeddedRoles):
             self.clients[index].end_round(message_of(index))
 
     def encrypts(self, client: int) -> Any:
-        """Return which parameters (P,) the client has encrypted in the round that runs."""
         return self.clients[client].disclosure.encrypted.to_bool()
 
 
@@ -165,7 +162,6 @@ class Question:
     closed: Message
     asked: Message
     model: Message
-    """The global model that the round has begun with."""
     aggregator: CollectingAggregator
     """That closed the phase: where the aggregator opens, it alone opens the answer."""
     reader: TrainingClient
@@ -201,7 +197,6 @@ class LyingAggregator:
         self.first = Message()
         """What the clients of the round were sent first; nothing where there is no key authority."""
         self.sent: dict[int, Message] = {}
-        """By client: its message of the phase, as it was sent."""
         self.answers: dict[str, Message | None] = {}
         """By phase of the round: what clients got for the one before."""
         self._taken: dict[int, Message] = {}
@@ -217,7 +212,6 @@ class LyingAggregator:
 
     @property
     def own_change(self) -> FloatVector:
-        """What the reader's own training has changed, (P,)."""
         return self._changes()[self.reader]
 
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
@@ -229,7 +223,6 @@ class LyingAggregator:
         self.sent, self._taken, self.refused = {}, {}, None
 
     def receive(self, phase: str, client: int, message: Message) -> None:
-        """Take a message, or another one in its place."""
         taken = self._alter(self, phase, client, message)
         try:
             self._receive(phase, client, taken)
@@ -241,7 +234,6 @@ class LyingAggregator:
         self.sent[client], self._taken[client] = message, taken
 
     def close(self, phase: str) -> Message:
-        """Close a phase; tell the lie where it is the last."""
         result: Message = self._close(phase)
         if phase == self.roles.method.phases[-1].name:
             self._lie(self, phase)
@@ -324,7 +316,6 @@ class LyingAggregator:
 
 
 def _copied(role: Role, new: Role) -> Role:
-    """Return ``new``, which stands where the other one does."""
     key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
     new.restore(role.state(key), key)
     return new
@@ -360,16 +351,14 @@ class _Try:
     """What one lie came to."""
 
     told: float
-    """Share of the victim's encrypted values."""
     told_honestly: float
     """The same share by the mean of all clients, which an honest round tells."""
     victim: int
     refusal: str = ""
-    """What the roles refused with; empty where the lie was answered."""
 
 
 def _mean(changes: Mapping[int, FloatVector]) -> FloatVector:
-    """Return what an honest round tells: the mean of all changes, (P,)."""
+    """Return what an honest round tells, (P,)."""
     return cast(FloatVector, np.mean(list(changes.values()), axis=0))
 
 
@@ -415,7 +404,6 @@ class ProtocolAttack(FederationAttack):
         return cls.parameters
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
-        """Return a cell for each party. Raises ParameterError for a method without keys."""
         if not method_class(method).schemes and method != UNDEFENDED:
             raise ParameterError("the method has no keys: there is nothing that a lie could have opened")
 

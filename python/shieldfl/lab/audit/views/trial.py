@@ -46,7 +46,6 @@ class Truth:
     features: torch.Tensor
     """(n, *feature_shape)."""
     labels: torch.Tensor
-    """(n,) int64."""
 
     def label_counts(self, classes: int) -> NDArray[np.int64]:
         return np.bincount(self.labels.numpy(), minlength=classes).astype(np.int64)
@@ -211,12 +210,10 @@ class Trial:
         return View(self.record, self.method, party, victim).changes()
 
     def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
-        """Yield what a party can attack of a client: every update, or sum, of which it knows a value."""
         for known in self.changes(party, victim):
             yield known, self.as_update(known)
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
-        """Return what is known of a change, with what is public of the training, for attacks."""
         # Who chose the first model and has no later one knows best what it chose: training moves it by little.
         start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)

@@ -83,7 +83,6 @@ class Delivery:
 
     receiver: str
     step: str
-    """Which of the role's steps took it, such as ``receive``."""
     details: tuple[int | str, ...]
     """What came with it outside of the bytes: phase, client, round, in the step's order."""
     round: int
@@ -111,13 +110,11 @@ class Record:
     """By client and round: what its part of a sum with noise comes to in the mean (P,), where it adds a share of that
     to what it encrypts: clipped and with the share, which that client alone has."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
-    """By client and round: what the client says has left it."""
     deviations: dict[tuple[int, int], float] = field(default_factory=dict)
     """By client and round: of the noise on what it discloses as noised, as settings that everybody knows tell it."""
     participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By round: clients that went through the whole of it."""
     round: int = 0
-    """That runs."""
 
 
 class RecordedFederation(EmbeddedFederation):
@@ -235,7 +232,6 @@ class Party:
     reads_channel: bool = False
     """Whether it has every message to and from clients, as it would be without TLS."""
     has_last_model: bool = False
-    """Whether it gets the model behind the last round, and nothing else."""
 
     def clients(self, victim: int, clients: int) -> tuple[int, ...]:
         """Return which clients are of the party, where ``victim`` is one of ``clients``.
@@ -269,7 +265,6 @@ PARTIES = (
 
 
 def party_named(name: str) -> Party:
-    """Return a party. Raises ParameterError for a name that there is not."""
     for party in PARTIES:
         if party.name == name:
             return party
@@ -277,7 +272,6 @@ def party_named(name: str) -> Party:
 
 
 PARTS_OF_VALUES = ("values", "update")
-"""The parts of a client's message that may hold numbers of its update as they are."""
 
 
 @dataclass(frozen=True)
@@ -290,11 +284,9 @@ class KnownChange:
     change: FloatVector
     """(P,); 0 where nothing is known."""
     known: NDArray[np.bool_]
-    """(P,)."""
     start: FloatVector | None
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
-    """How the party has it: ``message`` or ``sum``."""
     synthetic: bool
     """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
     deviation: FloatVector
@@ -314,7 +306,6 @@ class View:
         self.victim = victim
         clients = method.plan.clients
         self.clients = party.clients(victim, clients)
-        """That are of the party."""
         self._roles = frozenset(party.roles(victim, clients))
 
     @cached_property
@@ -468,7 +459,6 @@ class View:
         return ~self._record.disclosures[client, number].kept.to_bool()
 
     def _sent(self, client: int, number: int, before: FloatVector) -> NDArray[np.float64]:
-        """Return what a client of the party has added to a sum (P,), with the noise that it knows of."""
         if (client, number) in self._record.own_shares:
             return self._record.own_shares[client, number].copy()
         sent = self._record.own_updates[client, number].parameters.astype(np.float64) - before
@@ -480,7 +470,6 @@ class View:
 
 
 def _is_of(delivery: Delivery, client: int) -> bool:
-    """Say whether a message is one that this client has sent."""
     step, details = delivery.step, delivery.details
     return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
 
