@@ -27,7 +27,7 @@ from shieldfl.lab.audit.attack import ModelPlantingAttack
 from shieldfl.lab.audit.attacks.label_distribution import mask_view
 from shieldfl.lab.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
 from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
-from shieldfl.lab.audit.epsilon.bounds import Guesses, bound_from_one_run
+from shieldfl.lab.audit.epsilon import Guesses, bound_from_one_run
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.learning.networks import build_model

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.piece import Asked
-from shieldfl.lab.audit.schedule import Processes
+from shieldfl.lab.audit.piece import Asked, Processes
 from shieldfl.methods.settings import MethodSettings
 
 EXECUTED = "executed"

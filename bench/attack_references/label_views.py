@@ -30,10 +30,11 @@ The sizes in bytes of a client's messages are such numbers as they are."""
 def update_view(observed: ObservedUpdate) -> Floats:
     """Describe an update by its last layer: each class's mean change of the weights that are known, and its bias's.
 
-    Returns (2 * classes,), 0 where nothing is known. Raises ParameterError as :func:`mask_view`.
+    Returns (2 * classes,), 0 where nothing is known.
     """
     layout, classes = observed.layout, observed.classes
     weights = last_weights(layout, classes)
+    assert weights is not None  # of models with a linear layer at their end
     known = observed.known[weights].reshape(classes, -1)
     change = np.where(known, observed.change[weights].reshape(classes, -1), 0.0)
     means = change.sum(axis=1) / np.maximum(known.sum(axis=1), 1)

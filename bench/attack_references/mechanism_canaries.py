@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.epsilon.bounds import SHARES, EpsilonBound, bound_from_one_run, count_guesses
+from shieldfl.lab.audit.epsilon import SHARES, EpsilonBound, bound_from_one_run, count_guesses
 
 __all__ = ["DiracCanaries", "SumMechanism", "UploadMechanism", "audit_sum", "audit_uploads"]
 
@@ -92,7 +92,7 @@ def audit_sum(
     canaries : DiracCanaries
         Of the norm that the mechanism clips to.
     delta, unit, claimed, confidence
-        As for :func:`shieldfl.lab.audit.epsilon.bounds.bound_from_one_run`.
+        As for :func:`shieldfl.lab.audit.epsilon.bound_from_one_run`.
     shares : sequence of float
         Of the canaries to guess, each in (0, 1]: few where a mechanism shows little, all where it shows all. They are
         settled before the run.

@@ -7,9 +7,12 @@ import random
 from functools import partial
 from typing import Any
 
+import pytest
+
+pytest.importorskip("torch")
+
 import gmpy2
 import numpy as np
-import pytest
 
 import shieldfl as sf
 from attacks.linear_clients import MeanEstimation, origin, variant_of
@@ -19,11 +22,20 @@ from methods.dict_pfl.dict_pfl_run import run_of
 from methods.honest_outcome import assert_same_model, honest_outcome, recorded
 from methods.method_conformance import SteppedRun, contraction
 from methods.selective_shield.selective_shield_twin import SIZE, shield, values_of, zeros
-from methods.variants import CLIENTS, every_variant
+from methods.variants import (
+    CLIENTS,
+    Variant,
+    every_variant,
+    labelled,
+    opened_by_aggregator,
+    opened_by_clients,
+)
 from reference import paillier as reference_paillier
 from shieldfl import _testing
 from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
+from shieldfl.lab.audit.protocol.lies import FewTotal, LateTotal, LoneTotal, SecondTotal
+from shieldfl.lab.audit.protocol.protocol_attack import LyingAggregator
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.rounds.training_client import TrainingClient
@@ -327,3 +339,51 @@ def test_the_size_of_a_dict_pfl_round_follows_from_the_data_and_is_disclosed() -
         assert all("count" in client.disclosure.parts for client in run.clients)
     # The aggregator is told this number in the clear. Nothing but what the clients trained differs.
     assert counts[0] != counts[1]
+
+
+READER = CLIENTS - 1
+ROUNDS = 3
+BY_AUTHORITY = ["full-he/ckks", "fedml-he", "selective-shield/encrypted", "batch-crypt", "dict-pfl"]
+BY_CLIENTS = ["full-he", "fedml-he", "selective-shield/encrypted", "dict-pfl"]
+VARIANTS = [
+    *map(labelled, BY_AUTHORITY),
+    *opened_by_clients([labelled(label) for label in BY_CLIENTS]),
+    *opened_by_aggregator([labelled("full-he"), labelled("fedml-he")]),
+]
+
+
+@pytest.mark.every_run(
+    "selective-shield/encrypted/opened by clients by clients",
+    "dict-pfl by authority",
+    "full-he/opened by the aggregator by aggregator",
+    "full-he/ckks by authority",
+)
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: f"{variant.label} by {variant.opener}")
+def test_lies_about_sums_are_refused_and_change_nothing(variant: Variant):
+    run = SteppedRun(variant, min_clients=3)
+    refused: dict[str, int] = {}
+
+    def tell(liar: LyingAggregator, phase: str) -> None:
+        for attack in (LoneTotal, FewTotal, LateTotal, SecondTotal):
+            victim = (liar.round + 1) % READER
+            try:
+                told = attack.obtain(liar, phase, victim)
+            except PolicyError:
+                refused[attack.name] = refused.get(attack.name, 0) + 1
+            else:
+                assert told is None  # of the first round, which a later one comes back to
+                assert attack is LateTotal
+
+    def changes():
+        return {client: one.parameters - run.starts[client].parameters for client, one in run.updates.items()}
+
+    LyingAggregator(run, READER, changes, tell)
+    for _ in range(ROUNDS):
+        run.run_round()
+    assert refused == {
+        "lone-total": ROUNDS,
+        "few-total": ROUNDS,
+        "late-total": ROUNDS - 1,
+        "second-total": ROUNDS,
+    }
+    assert_same_model(run, honest_outcome(variant, ROUNDS), variant)

@@ -23,6 +23,7 @@ from shieldfl.errors import (
 )
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_update import MixedUpload
+from shieldfl.stateful import encode_record
 
 
 def noised(label: str, **changes):
@@ -287,3 +288,32 @@ def test_a_tally_of_a_refused_message_is_not_told(monkeypatch):
             assert run.clients[0].report().notes == ()
 
     run.run_round(intrude=fail_first)
+
+
+OTHERS = ("cluster", "mask", "negotiate", "ranges", "ranking", "scores", "count", "update2", "")
+
+
+@every_variant
+def test_the_authority_answers_the_phases_alone_that_are_its_own(variant):
+    """Refused before anything changes: what it opens under another name would not count as the round's answer."""
+    run = SteppedRun(variant)
+    if run.authority is None:
+        return
+    answered = {phase.name for phase in run.method.phases if phase.answered_by_authority}
+    answer, asked = run.authority.answer, []
+
+    def ask_under_other_names(phase, message):
+        before = encode_record(run.authority.changed(), {})
+        for other in sorted(set(OTHERS) - answered):
+            with pytest.raises(ParameterError, match="phase"):
+                answer(other, message)
+            asked.append(other)
+        assert encode_record(run.authority.changed(), {}) == before
+        return answer(phase, message)
+
+    run.authority.answer = ask_under_other_names
+    run.run_round()
+    run.run_round()
+    assert {"cluster", "update2"} <= set(asked)
+    key = bytes(32)
+    run.new_authority().restore(run.authority.state(key), key)

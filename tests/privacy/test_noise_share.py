@@ -1,4 +1,4 @@
-"""Shares of distributed noise: their total opens to the mean, with the noise of its distribution."""
+"""Shares of distributed noise: tables against the distributions themselves, and totals that open to the mean."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
 import shieldfl._core as _core
+from privacy.moments import assert_normal
+from reference.distributed_noise import AliasTable
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
-from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share
+from shieldfl.privacy.noise_share import NoiseTable, _tail, _Weights, mean_of_total, noise_share
 
 SEED = bytes(range(32))
-# A standard score beyond 6 comes once in 5e8 honest runs.
-SCORE_LIMIT = 6.0
-
 BOUNDS: dict[str, Any] = {
     "clip_norm": 10.0,
     "steps_per_unit": 500.0,
@@ -49,9 +49,7 @@ def test_the_mean_of_a_total_has_the_noise_of_its_shares(make: Any) -> None:
     residual = (mean - np.mean(updates, axis=0, dtype=np.float64)) * 500.0 * clients
     # Rounding adds between 0 and 1/4 of variance a value: 1/6 where fractions are spread evenly.
     deviation = math.sqrt(clients * (float(variance) + 1 / 6))
-    assert abs(residual.mean()) * math.sqrt(size) / deviation < SCORE_LIMIT
-    assert abs((residual**2).mean() / deviation**2 - 1) * math.sqrt(size / 2) < SCORE_LIMIT
-    assert abs((residual**4).mean() / deviation**4 - 3) * math.sqrt(size / 96) < SCORE_LIMIT
+    assert_normal(residual / deviation)
 
 
 def test_long_updates_are_clipped_and_kept() -> None:
@@ -124,3 +122,77 @@ def test_bad_updates_are_refused() -> None:
         mean_of_total(np.ones(4, np.float32), clients=1, steps_per_unit=1.0, rotation_seed=SEED)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="clients must be at least 1"):
         mean_of_total(np.ones(4), clients=0, steps_per_unit=1.0, rotation_seed=SEED)
+
+
+VARIANCES = [Fraction(1, 128), Fraction(1, 100), Fraction(7, 9), Fraction(25), Fraction(1000, 3)]
+
+
+def magnitudes(table: NoiseTable) -> list[Fraction]:
+    thresholds = [int(high) << 64 | int(low) for high, low in zip(table.high, table.low, strict=True)]
+    return AliasTable(thresholds, table.others.tolist()).probabilities()
+
+
+def true_magnitudes(distribution: str, variance: Fraction, most: int) -> list[Any]:
+    """The probabilities of 0 to ``most``, of both signs, in 60 digits."""
+    v = mpmath.mpf(variance.numerator) / variance.denominator
+    if distribution == "skellam":
+        one_sided = [mpmath.exp(-v) * mpmath.besseli(m, v) for m in range(most + 1)]
+    else:
+        # The sum over all integers is Jacobi's theta function.
+        whole = mpmath.jtheta(3, 0, mpmath.exp(-1 / (2 * v)))
+        one_sided = [mpmath.exp(-(mpmath.mpf(m) ** 2) / (2 * v)) / whole for m in range(most + 1)]
+    return [one_sided[0], *(2 * p for p in one_sided[1:])]
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("distribution", ["discrete-gaussian", "skellam"])
+def test_a_table_is_as_near_as_it_says(distribution: Any, variance: Fraction) -> None:
+    table = NoiseTable(distribution, variance)
+    found = magnitudes(table)
+    assert sum(found) == 1
+    assert not any(found[table.most + 1 :])
+    with mpmath.workdps(60):
+        expected = true_magnitudes(distribution, variance, table.most)
+        differences = [
+            mpmath.mpf(p.numerator) / p.denominator - q for p, q in zip(found, expected, strict=False)
+        ]
+        distance = (mpmath.fsum(map(abs, differences)) + 1 - mpmath.fsum(expected)) / 2
+        # Not below what it is, and not far above: cutting one value more of the tail would be too much.
+        assert distance <= mpmath.mpf(2) ** table.log2_distance <= mpmath.mpf(2) ** -110
+        assert mpmath.mpf(2) ** table.log2_distance <= 16 * distance + mpmath.mpf(2) ** -127
+
+
+@pytest.mark.parametrize(
+    ("distribution", "variance"), [("discrete-gaussian", 2**20), ("skellam", 2**20), ("skellam", 2**28)]
+)
+def test_wide_tables_have_the_right_moments(distribution: Any, variance: int) -> None:
+    """At deviations where every probability would take another library too long."""
+    table = NoiseTable(distribution, Fraction(variance))
+    own = table.high / 2.0**64 / table.high.size
+    weights = own.copy()
+    np.add.at(weights, table.others, 1 / table.high.size - own)
+    squares = np.arange(weights.size, dtype=np.float64) ** 2
+    assert weights @ squares == pytest.approx(variance, rel=1e-9)
+    assert weights @ squares**2 == pytest.approx(
+        3 * variance**2 + (distribution == "skellam") * variance, rel=1e-9
+    )
+    assert table.log2_distance < -120
+
+
+def test_weights_that_are_too_inexact_cut_nothing() -> None:
+    assert _tail(_Weights([800, 400, 100], 10), 1) == Fraction(2 * 110 * 390, 280 * (1600 - 30))
+    assert _tail(_Weights([800, 400, 100], 150), 1) == 1
+
+
+def test_a_table_of_the_same_distribution_is_made_once() -> None:
+    table = NoiseTable.skellam(Fraction(5))
+    assert NoiseTable.skellam(Fraction(5)) is table
+    with pytest.raises(ValueError, match="read-only"):
+        table.high[0] = 0
+    assert NoiseTable.skellam(Fraction(5, 2)).most == 34
+
+
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(1, 129), Fraction(2**28 + 1), 3.0])
+def test_variances_out_of_bounds_are_refused(variance: Any) -> None:
+    with pytest.raises(ParameterError, match="variance"):
+        NoiseTable.discrete_gaussian(variance)

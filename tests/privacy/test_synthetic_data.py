@@ -14,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeError
+from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.learning.networks import build_model
+from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.privacy import synthetic_data
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.synthetic_data import (
@@ -22,6 +25,7 @@ from shieldfl.privacy.synthetic_data import (
     fit_synthetic_data,
     load_labelled_samples,
 )
+from shieldfl.settings import TrainingSettings
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
@@ -328,3 +332,57 @@ def test_a_damaged_archive_is_refused_or_read(
         return
     assert features.dtype == torch.float32
     assert labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("place", [0, 1500, 199_999])
+def test_the_sensitivity_is_the_same_among_very_many_samples(place: int) -> None:
+    """Sums of about 140,000, where float32 has steps of 2^-6."""
+    generator = torch.Generator().manual_seed(place)
+    features = torch.randn(200_000, 2, generator=generator)
+    frequencies = torch.randn(2, 2, generator=generator) / 8
+    labels = torch.zeros(len(features), dtype=torch.int64)
+    grid = synthetic_data._Grid.choose(4.0, 2)
+    with_it = synthetic_data._class_sums(features, labels, 1, frequencies, grid)
+    rest = torch.cat([features[:place], features[place + 1 :]])
+    moved = with_it - synthetic_data._class_sums(rest, labels[1:], 1, frequencies, grid)
+    assert with_it.abs().max() == len(features) * 2**grid.fraction_bits
+    norm = math.sqrt(int(moved.square().sum())) * 2.0**-grid.fraction_bits
+    assert norm == pytest.approx(math.sqrt(2), rel=1e-5)
+    assert norm <= grid.sensitivity
+
+
+def test_the_grid_follows_from_public_numbers_and_a_contribution_that_is_too_long_is_left_out() -> None:
+    grid = synthetic_data._Grid.choose(4.0, 100)
+    assert grid.fraction_bits == 20
+    longest = torch.zeros(2, 101, dtype=torch.float64)
+    longest[0, :2] = 1.0
+    longest[1, :2] = 1.001
+    rounded = grid.round(longest)
+    assert rounded[0, :2].tolist() == [2**20, 2**20]
+    assert not bool(rounded[1].any())
+    # Noise of a wider deviation has wider steps, so that it can be drawn.
+    wide = synthetic_data._Grid.choose(400.0, 100)
+    assert 2**22 < 400.0 * wide.sensitivity * 2**wide.fraction_bits <= 2**24
+    assert wide.sensitivity > grid.sensitivity
+    with pytest.raises(ParameterError, match="larger one"):
+        synthetic_data._Grid.choose(1e8, 100)
+
+
+@pytest.mark.slow
+def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> None:
+    dataset = load_dataset("mnist", data_dir)
+    made = fit_synthetic_data(
+        dataset.train_features[:20000],
+        dataset.train_labels[:20000],
+        10,
+        feature_range=dataset.feature_range,
+        epsilon=1.0,
+        delta=1e-5,
+        samples=2000,
+        seed=0,
+        steps=100,
+    )
+    check_labelled_samples(made.features, made.labels, dataset.feature_shape, 10)
+    model = build_model("mlp", dataset.feature_shape, 10, 0)
+    train_locally(model, made.features, made.labels, TrainingSettings(5, 64, 0.05, momentum=0.0), 0)
+    assert evaluate(model, dataset.test_features, dataset.test_labels) > 0.6

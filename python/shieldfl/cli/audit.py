@@ -29,8 +29,8 @@ from shieldfl.settings import Settings, Text, about, settings_of
 
 if TYPE_CHECKING:
     # torch takes seconds to load, and --help does not need it.
-    from shieldfl.lab.audit.epsilon.claims import EpsilonResult
-    from shieldfl.lab.audit.result import AuditResult, Cell
+    from shieldfl.lab.audit.attack import AuditResult, Cell
+    from shieldfl.lab.audit.epsilon import EpsilonResult
 
 _COLOURS = {
     "all": "bold red",
@@ -170,13 +170,14 @@ def _measure(
 
     Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
     """
-    from shieldfl.lab.audit.epsilon.claims import EpsilonInterrupted, check_claims, measure_epsilons
+    from shieldfl.lab.audit.attack import AuditInterrupted
+    from shieldfl.lab.audit.epsilon import check_claims, measure_epsilons
 
-    stopped: EpsilonInterrupted | None = None
+    stopped: AuditInterrupted | None = None
     with audit_progress(config.budget_minutes) as tell:
         try:
             result = measure_epsilons(config, measurement, methods, settings, tell)
-        except EpsilonInterrupted as error:
+        except AuditInterrupted as error:
             stopped, result = error, error.result
     write_json(result.to_json(), json_file)
     if not is_stdout(json_file):
@@ -195,9 +196,8 @@ def _attack(
     report: Path | None,
 ) -> None:
     """Attack, print and write what came of it, also of an audit that is interrupted."""
-    from shieldfl.lab.audit.attacks.offered import usable_attacks
-    from shieldfl.lab.audit.result import NOT_TRIED
-    from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+    from shieldfl.lab.audit.attack import NOT_TRIED, AuditInterrupted, usable_attacks
+    from shieldfl.lab.audit.session import run_audit
     from shieldfl.lab.audit.views.view import party_named
 
     with refused_as("--attack"):

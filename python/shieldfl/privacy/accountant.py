@@ -169,7 +169,6 @@ ORDERS = (
 at the end one far below 1: without them none would show under ln(1/delta) / 62."""
 
 Charge = Noise | NoiseOfSum | NoiseOfDrawnSum
-"""What a release is charged."""
 
 _MOST_MULTIPLIER = 1e6
 _SHARE_OF_DISTANCE = 2.0**-10

@@ -41,10 +41,7 @@ from shieldfl.privacy.events import (
 
 _Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
-
-
 _UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
-"""What clients tell."""
 
 
 @dataclass(frozen=True)
@@ -213,10 +210,7 @@ class PrivacyBook:
     def spent(self, delta: float) -> PrivacySpent:
         """Return what holds, and what the noise was charged. Raises ParameterError for noise without a delta."""
         charged = self._charged()
-        own, together = (
-            self._largest(charged, delta, stated=False),
-            self._largest(charged, delta, stated=True),
-        )
+        own, together = (self._largest(charged, delta, stated=stated) for stated in (False, True))
         # Encryption gets no figure, nor does noise on a part of what was encrypted.
         has_figure = self._has_readable_noise or self._hidden_noise - self._without_noise
         epsilon, reason = own if has_figure else math.nan, self.reason
@@ -240,15 +234,14 @@ class PrivacyBook:
         """Return the figure for who does not see which clients take part; NaN for anything that it is not proved of."""
         draws = [event for event in self._events if isinstance(event, ClientsDrawn)]
         uploads = [event for event in self._events if isinstance(event, NoiseShareUpload)]
-        others = {type(event) for event in self._events} - {
-            ClientsDrawn,
-            NoiseShareUpload,
-            OpenedSum,
-            ReadSum,
-        }
+        covered = (ClientsDrawn, NoiseShareUpload, OpenedSum, ReadSum)
         noises = {event.noise for event in uploads}
         populations = {draw.drawn_from for draw in draws}
-        if others or len(noises) != 1 or len(populations) != 1:
+        if (
+            not all(isinstance(event, covered) for event in self._events)
+            or len(noises) != 1
+            or len(populations) != 1
+        ):
             return math.nan
         (noise,), (population,) = noises, populations
         if noise.unit != "client":
@@ -275,7 +268,7 @@ class PrivacyBook:
         found = {
             frozenset(
                 Counter(
-                    noise.added_by(count) if stated else noise
+                    noise.added_by(count) if stated and isinstance(noise, Noise) else noise
                     for noise, counts in one.items()
                     for count in counts
                 ).items()

@@ -32,6 +32,8 @@ from shieldfl.models.sample_gradients import (
 from shieldfl.privacy.noise import check_norm, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
+_DIVERGED = "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
+
 
 @dataclass(frozen=True)
 class PrivateTraining:
@@ -122,7 +124,7 @@ def train_privately(
             drawn += len(batch)
             optimizer.step()
     if not all(bool(torch.isfinite(parameter).all()) for parameter in trained.parameters()):
-        raise _diverged()
+        raise RangeError(_DIVERGED)
     if drawn == 0:
         with torch.no_grad():
             loss_sum, drawn = float(separate_loss(loss, trained(features), labels)), 1
@@ -172,14 +174,8 @@ def _leave_gradients(
         parameter.grad_sample = found[name]  # type: ignore[attr-defined]
     loss_sum = float(losses.sum())
     if not math.isfinite(loss_sum):
-        raise _diverged()
+        raise RangeError(_DIVERGED)
     return loss_sum
-
-
-def _diverged() -> RangeError:
-    return RangeError(
-        "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
-    )
 
 
 def check_layers(model: nn.Module) -> None:

@@ -11,13 +11,10 @@ import hashlib
 import shieldfl._core as _core
 
 add_gaussian = _core.add_gaussian
-"""Continuous noise on float32 values, in place."""
+"""In place, on float32 values; the others clip, and return new ones."""
 clip_and_add_gaussian = _core.clip_and_add_gaussian
-"""The same on clipped values, which are new."""
 clip_and_add_discrete_gaussian_vartime = _core.clip_and_add_discrete_gaussian_vartime
-"""Discrete noise on clipped values of a grid."""
 noise_share_vartime = _core.noise_share_vartime
-"""A share of a sum's noise on an update that is clipped, rotated and rounded."""
 
 
 def rotation_seed(session: bytes, round_number: int) -> bytes:

@@ -44,12 +44,10 @@ class Noise:
     multiplier: float
     """sigma: its standard deviation over the norm that one of the unit is clipped to; above 0, finite."""
     unit: Literal["client", "sample"]
-    """Whose contribution is clipped to that norm."""
     sample_rate: float = 1.0
     """Probability of each sample to be in a step, independently, in (0, 1]; 1 if others can know which are in it, as
     they always can of clients."""
     steps: int = 1
-    """How often noise was drawn, at least 1."""
 
     def __post_init__(self) -> None:
         if not 0.0 < as_real(self.multiplier, "the noise multiplier") < math.inf or self.unit not in (
@@ -85,7 +83,6 @@ class NoiseOfSum:
     norm_bound_squared: int
     """The largest squared L2 norm of what one client contributes, in squared steps; at least 1."""
     dimension: int
-    """Values of a vector, at least 1."""
     log2_distance: float
     """Of the honest clients' draws of one sum, together, from the true distribution: log2 of the total variation; below
     0, finite."""
@@ -116,10 +113,6 @@ class NoiseOfSum:
         """
         return 2 if self.unit == "sample" else 1
 
-    def added_by(self, clients: int) -> NoiseOfSum:
-        """Return itself: it is what all clients' noise comes to."""
-        return self
-
 
 @dataclass(frozen=True)
 class NoiseOfDrawnSum:
@@ -130,7 +123,6 @@ class NoiseOfDrawnSum:
 
     noise: NoiseOfSum
     drawn: int
-    """How many take part, at least 1."""
     clients: int
     """Of whom they are drawn, all sets alike; at least ``drawn``."""
     steps: ClassVar[int] = 1
@@ -269,7 +261,6 @@ class PrivacyReading:
     neighbours: str | None
     """Which two runs cannot be told apart: the relation that is proved."""
     meaning: str
-    """A sentence for the reader."""
     if_participation_hidden: str | None = None
     """How the figure is to be read that holds where nobody sees who takes part; None for a method without one."""
 

@@ -1,15 +1,14 @@
 """Clipping and Gaussian noise, continuous and discrete: what is done to a vector before it leaves a client.
 
 Source: SelectiveShield, eq. 20 and 21. The noise comes from the core's cryptographic generator, never from a
-seeded one. Like every float implementation of the Gaussian mechanism it carries the caveat of Mironov (2012):
-the low-order bits of a float are not the real number that the proof speaks of. The mechanism in
-:mod:`shieldfl.privacy.noise` has no such gap, and takes some forty times as long.
+seeded one. Like every float implementation of the Gaussian mechanism the continuous one carries the caveat of Mironov
+(2012): the low-order bits of a float are not the real number that the proof speaks of. The discrete one has no such
+gap, and takes some forty times as long.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import median
@@ -75,28 +74,20 @@ class AdaptiveClip:
         if not (math.isfinite(initial_norm) and initial_norm > 0):
             raise ParameterError("the initial clipping norm must be positive and finite")
         self._initial_norm = float(initial_norm)
-        self._recent: deque[float] = deque(maxlen=as_count(window, "window"))
-
-    @property
-    def _norms(self) -> list[float]:
-        return list(self._recent)
-
-    @_norms.setter
-    def _norms(self, norms: list[float]) -> None:
-        self._recent = deque(norms, maxlen=self._recent.maxlen)
+        self._window = as_count(window, "window")
+        self._norms: list[float] = []
 
     def check_changed(self) -> None:
-        refuse_unless(all(0.0 <= norm < math.inf for norm in self._recent))
+        refuse_unless(all(0.0 <= norm < math.inf for norm in self._norms))
 
     def norm(self) -> float:
-        middle = median(self._recent) if self._recent else 0.0
+        middle = median(self._norms[-self._window :]) if self._norms else 0.0
         return middle if middle >= _LEAST_NORM else self._initial_norm
 
     def observe(self, norm: float) -> None:
-        """Record an update's norm before clipping; ``ParameterError`` if it is negative, NaN or infinite."""
         if not (math.isfinite(norm) and norm >= 0):
             raise ParameterError("an observed norm must be finite and not negative")
-        self._recent.append(float(norm))
+        self._norms = [*self._norms, float(norm)][-self._window :]
 
 
 def gaussian_noise(
@@ -154,11 +145,9 @@ class ClipRule:
     """From the norm of the first round to that of each later one."""
 
     first_norm: float
-    """C_0, above 0."""
+    """C_0, above 0; quantile is gamma, the share of clients to be within C, and learning_rate eta."""
     quantile: float
-    """gamma: the share of the clients that is to be within C."""
     learning_rate: float
-    """eta, above 0: by how much C moves."""
 
     def norm_at(self, exponent: int) -> float:
         octaves, part = divmod(exponent, STEPS_PER_OCTAVE)
@@ -170,7 +159,7 @@ class ClipRule:
         return math.ldexp(self.first_norm * factor, octaves)
 
     def moved(self, exponent: int, share_within: float) -> int:
-        """Return the exponent after a round in which this share of the clients was within C, as its sum says."""
+        """Return the exponent after a round of whose clients this share was within C, as its sum says."""
         share = min(max(share_within, 0.0), 1.0)
         steps = self.learning_rate * (share - self.quantile) * _LOG2_E * STEPS_PER_OCTAVE
         lower = round(min(max(steps, -2.0 * MOST_EXPONENT), 2.0 * MOST_EXPONENT))

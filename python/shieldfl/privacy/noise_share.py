@@ -158,10 +158,7 @@ def _skellam_weights(variance: Fraction) -> _Weights:
 
 
 def _far_out(variance: float) -> int:
-    """Return a k that the Skellam distribution exceeds with probability 2^-340 at most (Chernoff's bound).
-
-    It need not be exact: how far out is far enough shows in the error.
-    """
+    """Return a k that the Skellam distribution exceeds with probability 2^-340 at most (Chernoff's bound)."""
     reach = 8
     while reach * math.asinh(reach / variance) - math.hypot(reach, variance) + variance < 340 * math.log(2):
         reach += reach // 8
@@ -174,7 +171,6 @@ def _ratio_far_out(variance: float, k: int) -> float:
 
 
 def _sum(values: list[int]) -> int:
-    """Return the sum of the weights of both signs."""
     return 2 * sum(values) - values[0]
 
 

@@ -77,9 +77,7 @@ class SumNoise:
 
     distribution: Distribution
     clip_norm: float
-    """L2, of an update."""
     dimension: int
-    """Values of an update."""
     honest_clients: int
     """The fewest of a sum, whose shares together are the noise that is charged."""
     share_variance: Fraction
@@ -103,7 +101,6 @@ class SumNoise:
 
     @property
     def most_rounded(self) -> int:
-        """The largest magnitude of a rounded value, in steps."""
         return most_rotated(self._norm, self.dimension)
 
     @property
@@ -229,7 +226,6 @@ _LEAST_VARIANCE = 4
 """Of a share, in squared steps: from here on a sum of discrete Gaussians is as good as one, and rounding is not all."""
 _MOST_VARIANCE = 2**28
 _MOST_NORM = 2.0**28
-"""What tables and rounding take, in squared steps and in steps."""
 _MOST_INFLATION = 0.03
 """What rounding may add to the squared norm of an update, relative to it: 1.5 % of noise.
 
@@ -238,13 +234,10 @@ A bit more of each sum, some 6 % of what is sent, quarters it. As much noise is 
 _LOG2_TOO_LARGE = -40.0
 """Of a sum of all values: the chance that one of them does not fit its bits, and opens wrongly. It costs no privacy."""
 _LEAST_CLIP_NORM, _MOST_CLIP_NORM = 2.0**-100, 2.0**100
-"""What clients can clip to."""
 _LEAST_TRIED, _MOST_TRIED = 1e-30, 1e30
-"""Noise multipliers beyond these fit no grid."""
 _LEAST_LEFT = 2.0**-8
 """Of what a target epsilon allows, for updates beside their count: they then have 16 times the noise."""
 _PRECISION = 1e-5
-"""Of a noise multiplier that is found for an epsilon."""
 
 
 def fewest_honest(min_clients: int, colluders: int) -> int:

@@ -197,7 +197,9 @@ def fit_synthetic_data(
         frequencies = torch.randn(size, fourier_features // 2) / length
         sums = _class_sums(features.flatten(1), labels, classes, frequencies, grid)
         deviation = multiplier * grid.sensitivity
-        released = torch.ldexp((sums + _noise(sums.shape, deviation, grid)).double(), -grid.bits).float()
+        released = torch.ldexp(
+            (sums + _noise(sums.shape, deviation, grid)).double(), torch.tensor(-grid.fraction_bits)
+        ).float()
         counts = released[:, -1]
         present = torch.nonzero(counts > _PRESENT_DEVIATIONS * deviation).flatten()
         if len(present) == 0:
@@ -236,11 +238,6 @@ class _Grid:
         return cls(bits, fourier_features)
 
     @property
-    def bits(self) -> torch.Tensor:
-        """The fraction bits, as torch's ldexp takes them."""
-        return torch.tensor(self.fraction_bits)
-
-    @property
     def sensitivity(self) -> float:
         """L2, in the unit of the sums: rounding moves each number of φ by half a step at most, the 1 by nothing."""
         return _NORM + math.sqrt(self.fourier_features) * 2.0 ** -(self.fraction_bits + 1)
@@ -250,7 +247,7 @@ class _Grid:
         # Before they become integers, which hold neither NaN nor what is far too long.
         fits = (contributions.abs() <= self.sensitivity).all(dim=1, keepdim=True)
         kept = torch.where(fits, contributions, torch.zeros_like(contributions))
-        steps = torch.ldexp(kept, self.bits).round().long()
+        steps = torch.ldexp(kept, torch.tensor(self.fraction_bits)).round().long()
         most = math.floor((self.sensitivity * 2.0**self.fraction_bits) ** 2)
         return steps * (steps.square().sum(dim=1, keepdim=True) <= most)
 
@@ -261,7 +258,7 @@ def _noise(shape: torch.Size, deviation: float, grid: _Grid) -> torch.Tensor:
     # Zeros are not clipped: the norm has only to be in the range that the sampler takes.
     norm = max(math.sqrt(zeros.size), 1.0)
     drawn, _, _ = discrete_gaussian_noise(zeros, norm, deviation, grid.fraction_bits)
-    return torch.ldexp(torch.from_numpy(drawn), grid.bits).long().view(shape)
+    return torch.ldexp(torch.from_numpy(drawn), torch.tensor(grid.fraction_bits)).long().view(shape)
 
 
 class _ClassGenerator(nn.Module):

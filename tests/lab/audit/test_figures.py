@@ -74,8 +74,6 @@ def test_nothing_tried_has_no_precision():
     found = identified(images(0), images(5), torch.tensor([1]))
     assert found.tried == 0
     assert math.isnan(found.precision)
-    with pytest.raises(ParameterError, match="distance"):
-        identified(images(1), images(5), torch.tensor([1]), "taste")
 
 
 def test_shares_of_classes_are_counted():

@@ -12,12 +12,10 @@ import torch
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece
-from shieldfl.lab.audit.attack import Recovered, UpdateAttack
+from shieldfl.lab.audit.attack import Outcome, Recovered, UpdateAttack, usable_attacks
 from shieldfl.lab.audit.attacks.labels import Ilrg
-from shieldfl.lab.audit.attacks.offered import usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import Asked, AttackedTrial, Piece, PieceWorker
-from shieldfl.lab.audit.result import Outcome
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.trial import Trial
 from shieldfl.lab.audit.views.view import party_named

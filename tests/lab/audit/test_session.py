@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from lab.simulation.small_runs import quick_synthetic_data
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece, session
+from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult, Cell, usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import AuditResult, Cell
-from shieldfl.lab.audit.session import AuditInterrupted, run_audit
+from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Attacked, Piece
+from shieldfl.lab.audit.session import Schedule, run_audit
 from shieldfl.lab.audit.views import view as views
 from shieldfl.methods.discovery import method_names
 from shieldfl.methods.settings import MethodSettings
@@ -42,6 +45,7 @@ def test_plain_averaging_goes_along_and_shows_all(counted):
 
 
 def test_an_aggregator_without_values_has_received_nothing(counted):
+    assert cell(counted, "fedavg", "outsider").status == "nothing received"  # the last model alone
     for party in ("aggregator", "authority", "network"):
         found = cell(counted, "full-he", party)
         assert found.status == "nothing received"
@@ -60,20 +64,11 @@ def test_a_part_in_the_clear_tells_more_than_noise(counted):
     assert "hidden" not in masked.form
 
 
-def test_who_gets_the_last_model_alone_has_no_update_to_attack(counted):
-    assert cell(counted, "fedavg", "outsider").status == "nothing received"
-
-
 def test_figures_are_plain_json(counted):
     facts = json.loads(json.dumps(counted.to_json(), allow_nan=False))
     assert len(facts["cells"]) == 5 * len(PARTIES)
     assert {one["verdict"] for one in facts["cells"]} <= {"chance", "some", "all", "too few trials"}
     assert facts["cells"][0]["figure"] == cell(counted, "fedavg", "aggregator").figure
-
-
-def test_the_same_seed_gives_the_same_figures(small, counted):
-    again = run_audit(replace(small, trials=3), ["full-he"], ["ilrg"], ["aggregator"])
-    assert cell(again, "fedavg", "aggregator") == cell(counted, "fedavg", "aggregator")
 
 
 def test_labels_are_counted_of_a_last_layer_that_is_computed_of_factors(small):
@@ -125,14 +120,11 @@ def test_a_federation_that_several_attacks_are_on_is_told_of_once(small):
     assert sorted(told) == sorted([("fedavg", 0), ("full-he", 0), ("fedavg", 1), ("full-he", 1)] * 2)
 
 
-def test_one_try_has_no_verdict():
+def test_one_try_and_what_was_not_attacked_are_never_called_chance():
     one = Cell("m", "ilrg", "aggregator", "attacked", figure=1.0, chance=0.1, tries=1)
     assert one.verdict(None) == "too few trials"
-
-
-@pytest.mark.parametrize("status", ["does not apply", "not attacked"])
-def test_what_was_not_attacked_is_never_called_chance(status):
-    assert Cell("m", "ilrg", "aggregator", status, "why").verdict(None) == "not attacked"
+    for status in ("does not apply", "not attacked"):
+        assert Cell("m", "ilrg", "aggregator", status, "why").verdict(None) == "not attacked"
 
 
 def test_a_server_that_plants_a_layer_is_tried_in_federations_of_its_own(small):
@@ -189,28 +181,6 @@ def test_time_that_is_over_leaves_what_was_not_attacked_marked(small):
     assert {one.status for one in result.cells if one.method == "full-he"} == {"not attacked"}
     assert "attacked" not in {one.status for one in result.cells}
     assert len(result.cells) == 2 * 2 * len(PARTIES)
-
-
-def test_slow_methods_come_last_and_the_others_by_turns(small, monkeypatch):
-    real, told = piece.Trial, []
-
-    def slow(name, *others):
-        trial = real(name, *others)
-        trial.round_seconds = 100.0 if name == "full-he" else 1.0
-        return trial
-
-    monkeypatch.setattr(piece, "Trial", slow)
-    run_audit(
-        replace(small, trials=3, rounds=1),
-        ["full-he", "mask-crypt", "top-2"],
-        ["ilrg"],
-        ["aggregator"],
-        on_trial=lambda name, number: told.append(name),
-    )
-    assert told[:4] == ["fedavg", "full-he", "mask-crypt", "top-2"]
-    assert told[4:7] == ["fedavg", "mask-crypt", "top-2"]
-    assert told[7:10] == ["fedavg", "top-2", "mask-crypt"]
-    assert told[10:] == ["full-he", "full-he"]  # once all others have theirs
 
 
 def test_a_federation_that_several_attacks_share_is_charged_to_all_of_them(small, monkeypatch):
@@ -289,12 +259,151 @@ def test_names_that_there_are_not_are_refused_before_anything_runs(small, attack
         run_audit(small, ["full-he"], attacks, parties)
 
 
-def test_more_samples_than_there_are_is_refused_with_the_numbers(small):
-    result = run_audit(replace(small, samples=1000), ["full-he"], ["ilrg"], ["aggregator"])
-    assert "need 4,000" in result.notes[0]
-    assert {one.status for one in result.cells} == {"not attacked"}
-
-
 def test_too_few_clients_for_a_round_are_refused():
     with pytest.raises(ParameterError, match="no round can start"):
         AuditConfig(clients=2, min_clients=3)
+
+
+METHODS = ("fedavg", "one", "two")
+ATTACKS = ("ilrg", "dlg", "curious-abandon-honesty", "membership")
+
+
+def schedule(
+    trials: int = 6,
+    seconds: float = 1e6,
+    attacks: tuple[str, ...] = ATTACKS,
+    methods: tuple[str, ...] = METHODS,
+) -> Schedule:
+    usable = usable_attacks(attacks)
+    return Schedule(methods, usable.on_updates, [one.name for one in usable.on_methods], trials, seconds)
+
+
+def played(
+    made: Schedule, takes: Mapping[str, float], seconds: float, rounds: Mapping[str, float] | None = None
+) -> list[Piece]:
+    """Do pieces one after another, each attack taking so long, until nothing is left or the time is over."""
+    pieces = []
+    while (piece := made.next(seconds)) is not None:
+        pieces.append(piece)
+        is_honest = piece.attacks[0] in made.honest
+        for attack in piece.attacks:
+            one = Attacked(piece.method, attack, piece.trial, takes.get(attack, 0.0))
+            one.round_seconds = (rounds or {}).get(piece.method, 1.0) if is_honest else None
+            one.parameters = None if piece.rows is not None else 100 if is_honest else 10_000
+            seconds -= one.seconds
+            made.take_in(one)
+    return pieces
+
+
+def tried(pieces: list[Piece]) -> Counter[tuple[str, str]]:
+    return Counter((piece.method, attack) for piece in pieces for attack in piece.attacks)
+
+
+def test_all_is_done_once_where_there_is_time():
+    pieces = played(schedule(), {}, 1e6)
+    assert len(pieces) == len({(one.method, one.trial, one.attacks) for one in pieces}) == 3 * (6 + 6 + 1)
+    assert all(count == (1 if name == "membership" else 6) for (_, name), count in tried(pieces).items())
+    first = [one.trial for one in pieces[:9]]
+    assert first == [0] * 6 + [OWN_FEDERATIONS] * 3  # every cell once, before any has a second try
+    assert [one.trial for one in pieces[9:]] == sorted(one.trial for one in pieces[9:])
+
+
+def test_an_attack_that_takes_long_does_not_keep_others_from_their_tries():
+    takes = {"dlg": 40.0, "ilrg": 0.1, "curious-abandon-honesty": 1.0, "membership": 10.0}
+    counted = tried(played(schedule(), takes, 300.0))
+    assert all(counted[name, attack] >= 1 for name in METHODS for attack in ATTACKS)
+    # What the others left is its own: a fourth of the time is 75 s.
+    assert sum(counted[name, "dlg"] for name in METHODS) >= 5
+    assert all(counted[name, "ilrg"] == 5 for name in METHODS)  # more than those while dlg has not as many
+
+
+def test_time_that_is_over_is_over():
+    made = schedule()
+    assert made.next(0.0) is None
+    assert len(played(made, {"dlg": 10.0}, 5.0)) == 1
+
+
+def test_a_planted_layer_has_fewer_rows_where_each_parameter_takes_long():
+    """A round of 100 parameters takes 2 s under one method: of 10,000, where 10 s are a tenth of the time, 200 s."""
+    pieces = played(schedule(1, 100.0), {}, 100.0, {"two": 2.0, "one": 0.01})
+    planted = {one.method: one for one in pieces if one.attacks == ("curious-abandon-honesty",)}
+    assert planted["fedavg"].rows is planted["one"].rows is None
+    assert planted["two"].rows == 32  # of 1,000, 50 would take 10 s
+
+
+def test_a_federation_that_takes_longer_than_what_is_left_is_not_begun():
+    made = schedule(1, 100.0)
+    pieces = played(made, {"membership": 0.0}, 100.0, {"two": 100.0})
+    assert ("two", "curious-abandon-honesty") not in tried(pieces)
+    assert made.too_long == {("two", "curious-abandon-honesty")}
+
+
+def test_what_a_method_refuses_is_not_asked_again():
+    made = schedule()
+    made.take_in(Attacked("one", "dlg", 0, left_out="no"))
+    counted = tried(played(made, {}, 1e6))
+    assert counted["one", "dlg"] == counted["one", "ilrg"] == 0  # of one federation
+    assert counted["one", "curious-abandon-honesty"] == counted["two", "dlg"] == 6
+
+
+def test_nothing_is_planted_before_it_is_known_how_long_a_method_takes():
+    made = schedule(attacks=("ilrg", "robbing-the-fed"))
+    first = [begun(made) for _ in METHODS]
+    assert {one.attacks for one in (*first, begun(made))} == {("ilrg",)}
+    for one in first:
+        made.take_in(ended(one, 1.0))
+    assert begun(made).attacks == ("robbing-the-fed",)
+
+
+def ended(piece: Piece, round_seconds: float | None = None) -> Attacked:
+    (attack,) = piece.attacks
+    return Attacked(piece.method, attack, piece.trial, round_seconds=round_seconds, parameters=100)
+
+
+def begun(made: Schedule) -> Piece:
+    piece = made.next(1e6)
+    assert piece is not None
+    return piece
+
+
+def test_others_go_on_while_the_first_federation_of_a_slow_method_runs():
+    made = schedule(attacks=("ilrg", "robbing-the-fed"))
+    first = {one.method: one for one in (begun(made) for _ in METHODS)}
+    for name in ("fedavg", "one"):
+        made.take_in(ended(first[name], 1.0))
+    assert [(one.method, one.trial) for one in (begun(made), begun(made))] == [("fedavg", 0), ("one", 0)]
+    assert begun(made).trial == 1  # of later stages, while what waits for the slow one waits
+    made.take_in(ended(first["two"], 100.0))
+    after = begun(made)
+    assert (after.method, after.trial, after.attacks) == ("two", 0, ("robbing-the-fed",))
+
+
+def test_slow_methods_come_last_and_the_others_by_turns():
+    made = schedule(trials=3, attacks=("ilrg",), methods=("fedavg", "slow", "one", "two"))
+    told = [one.method for one in played(made, {}, 1e6, {"slow": 100.0})]
+    assert told[:4] == ["fedavg", "slow", "one", "two"]
+    assert told[4:10] == ["fedavg", "one", "two", "fedavg", "two", "one"]
+    assert told[10:] == ["slow", "slow"]  # once all others have theirs
+
+
+def test_where_nothing_waits_for_it_a_method_whose_time_is_not_known_has_its_further_tries_last():
+    made = schedule(trials=2, attacks=("ilrg",))
+    first = [begun(made) for _ in METHODS]
+    made.take_in(ended(first[0], 1.0))
+    made.take_in(ended(first[2], 1.0))
+    assert [(one.method, one.trial) for one in (begun(made) for _ in METHODS)] == [
+        ("fedavg", 1),
+        ("two", 1),
+        ("one", 1),
+    ]
+
+
+def test_an_attack_with_federations_of_its_own_tells_nothing_of_how_long_a_round_takes():
+    made = schedule(trials=1, attacks=("ilrg", "robbing-the-fed", "membership"))
+    for _ in METHODS:
+        begun(made)
+    alone = [begun(made) for _ in METHODS]
+    assert {one.trial for one in alone} == {OWN_FEDERATIONS}
+    for one in alone:
+        made.take_in(ended(one))
+    assert made.next(1e6) is None  # nothing is planted yet

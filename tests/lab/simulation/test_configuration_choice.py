@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shieldfl.errors import DataError, ParameterError
-from shieldfl.lab.audit.result import AuditResult, Cell
+from shieldfl.lab.audit.attack import AuditResult, Cell
 from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.papers import (
     COSTS,

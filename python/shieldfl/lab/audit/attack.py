@@ -1,25 +1,188 @@
-"""What an attack is: on one update, or on a method by federations of its own; and what it hands back."""
+"""What an attack is, on one update or on a method; which attacks there are; and what comes of them: cells, a result.
+
+A package offers an attack of its own by an entry point of the group ``shieldfl.attacks``: the attack's name, and where
+its class is. That of an attack on updates is called without arguments; that of others is a FederationAttack.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import Cell
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import Party
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.settings import MethodSettings
 
 __all__ = ["FederationAttack", "ModelPlantingAttack", "Recovered", "UpdateAttack"]
+
+UNDEFENDED = "fedavg"
+"""Plain averaging: what every audit runs beside the methods that it is asked for."""
+
+FEWEST_TRIES = 5
+"""Below which no interval is believed: the bootstrap draws from nothing but the tries that there are."""
+
+Status = Literal["attacked", "nothing received", "does not apply", "not attacked"]
+NOT_TRIED = ("does not apply", "not attacked")
+
+Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Images that an attack recovered, each beside the client's that it is paired with and its nearest other one.
+
+    Three float32 tensors (k, *sample_shape) of one value range.
+    """
+
+    recovered: torch.Tensor
+    true: torch.Tensor
+    neighbour: torch.Tensor
+    """Of the public images the nearest to the true one: no success, for who does not know it."""
+    value_range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figure that an attack is judged by, and others beside it."""
+
+    figure: float
+    """In [0, 1]."""
+    chance: float
+    """The same figure for who guesses without the update."""
+    others: dict[str, float] = field(default_factory=dict)
+    example: Example | None = None
+    """What there is to look at; None where no image was recovered."""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one attack got of one method's clients for one party, at its strongest.
+
+    An attack is tried on every round, message and sum, and with every guess for what is hidden; the form with the
+    highest mean is the cell's. So its figure is a maximum, and lies above chance by chance as well.
+    """
+
+    method: str
+    attack: str
+    party: str
+    status: Status
+    reason: str = ""
+    measured_by: str = ""
+    figure: float = math.nan
+    """Mean over the tries."""
+    low: float = -math.inf
+    high: float = math.inf
+    """Of the mean, 95 %, by bootstrap over tries."""
+    chance: float = math.nan
+    """What a guess without the update has, mean over the same tries."""
+    tries: int = 0
+    form: str = ""
+    """What the strongest attack was on: the round, the message or sum, the guess for hidden positions."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    example: Example | None = None
+    """Images of the first try of that form, where there are any; they are not part of the JSON."""
+
+    def verdict(self, undefended: Cell | None) -> Verdict:
+        """Say what was got, beside the same attack on an undefended update; ``chance`` is never ``safe``.
+
+        ``all``: no less than of the undefended one, by intervals that overlap. A status without a figure is read alike
+        for whoever looks at colours: a party that received nothing has what chance has.
+        """
+        if self.status == "nothing received":
+            return "chance"
+        if self.status != "attacked":
+            return "not attacked"
+        if self.tries < FEWEST_TRIES:
+            return "too few trials"
+        if self.low <= self.chance:
+            return "chance"
+        if undefended is not None and self.high >= undefended.low:
+            return "all"
+        return "some"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types: numbers that are none are null."""
+        facts = asdict(replace(self, example=None))
+        del facts["example"]
+        plain: dict[str, Any] = _without_infinities(facts)
+        return plain
+
+
+def _without_infinities(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_infinities(one) for name, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass
+class AuditResult:
+    """All cells of an audit, and what it was run on."""
+
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    dataset: str
+    model: str
+    cells: list[Cell] = field(default_factory=list)
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know: methods of which no trial was had, and why."""
+
+    def undefended(self, attack: str) -> Cell | None:
+        """Return the cell of an attack on plain averaging for the aggregator; None where it was not tried."""
+        which = UNDEFENDED, attack, "aggregator", "attacked"
+        return next(
+            (one for one in self.cells if (one.method, one.attack, one.party, one.status) == which), None
+        )
+
+    def verdict(self, cell: Cell) -> Verdict:
+        return cell.verdict(self.undefended(cell.attack))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "config": self.config,
+            "environment": self.environment,
+            "dataset": self.dataset,
+            "model": self.model,
+            "seconds": self.seconds,
+            "notes": self.notes,
+            "cells": [cell.to_json() | {"verdict": self.verdict(cell)} for cell in self.cells],
+        }
+
+
+class AuditInterrupted(KeyboardInterrupt):
+    """Ctrl-C during an audit, or a measurement: what it came to by then is in ``result``."""
+
+    def __init__(self, what: str, result: Any) -> None:
+        super().__init__(f"the {what} was interrupted")
+        self.result = result
+
+
+def in_words(cells: Sequence[Cell]) -> list[str]:
+    """Say what attacks came to: what is the same of several methods once."""
+    methods: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        if cell.status == "attacked":
+            methods.setdefault((cell.attack, cell.form, cell.party), []).append(cell.method)
+    parties: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (attack, form, party), names in methods.items():
+        parties.setdefault((attack, form, tuple(names)), []).append(party)
+    return [
+        f"{attack} on {', '.join(names)}, for {' and '.join(who)}: {form}"
+        for (attack, form, names), who in parties.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -116,3 +279,76 @@ class FederationAttack(ABC):
 
         Raises ParameterError where the attack does not apply to the method, and what the method refuses.
         """
+
+
+GROUP = "shieldfl.attacks"
+BUILT_IN = {
+    "ilrg": "shieldfl.lab.audit.attacks.labels:Ilrg",
+    "dlg": "shieldfl.lab.audit.attacks.searches:Dlg",
+    "idlg": "shieldfl.lab.audit.attacks.searches:Idlg",
+    "inverting": "shieldfl.lab.audit.attacks.searches:Inverting",
+    "robbing-the-fed": "shieldfl.lab.audit.attacks.planted_layers:RobbingTheFed",
+    "curious-abandon-honesty": "shieldfl.lab.audit.attacks.planted_layers:CuriousAbandonHonesty",
+    "label-distribution": "shieldfl.lab.audit.attacks.label_distribution:LabelDistributionAudit",
+    "membership": "shieldfl.lab.audit.attacks.membership:MembershipAudit",
+    "lone-total": "shieldfl.lab.audit.protocol.lies:LoneTotal",
+    "few-total": "shieldfl.lab.audit.protocol.lies:FewTotal",
+    "second-total": "shieldfl.lab.audit.protocol.lies:SecondTotal",
+    "late-total": "shieldfl.lab.audit.protocol.lies:LateTotal",
+    "invented-clients": "shieldfl.lab.audit.protocol.lies:InventedClients",
+    "tampered-ciphertext": "shieldfl.lab.audit.protocol.lies:TamperedCiphertext",
+}
+
+
+class UsableAttacks(NamedTuple):
+    on_updates: tuple[UpdateAttack, ...]
+    on_methods: tuple[type[FederationAttack], ...]
+    left_out: tuple[str, ...]
+    """A line for each that cannot be made: which, and why."""
+
+
+def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[FederationAttack]:
+    """Make an attack. Raises ParameterError where there are several of that name, or the one cannot be made."""
+    if len(offers) > 1:
+        places = " and ".join(one.value for one in offers)
+        raise ParameterError(f"there is more than one attack {name!r}, {places}: uninstall all but one")
+    whose = f"the attack {name!r}, {offers[0].value},"
+    try:
+        kind = offers[0].load()
+        if isinstance(kind, type) and issubclass(kind, FederationAttack):
+            return kind
+        attack = kind()
+    except Exception as error:
+        raise ParameterError(f"{whose} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(attack, UpdateAttack):
+        raise ParameterError(f"{whose} is neither an UpdateAttack nor a FederationAttack")
+    return attack
+
+
+def usable_attacks(names: Iterable[str]) -> UsableAttacks:
+    """Make attacks by their names, and say which of them cannot be made.
+
+    What is not asked for is not looked at. Raises ParameterError for none that can be made, for an unknown name, and
+    for one that is given twice.
+    """
+    offers: dict[str, list[EntryPoint]] = {}
+    for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
+        offers.setdefault(one.name, []).append(one)
+    made: list[UpdateAttack | type[FederationAttack]] = []
+    left_out: list[str] = []
+    for name in names:
+        if name not in offers:
+            raise ParameterError(f"unknown attack {name!r}: choose from {', '.join(offers)}")
+        try:
+            made.append(_made(name, offers[name]))
+        except ParameterError as error:
+            left_out.append(f"left out: {error}")
+    if not made and left_out:
+        raise ParameterError("; ".join(left_out))
+    if not made or len({attack.name for attack in made}) < len(made):
+        raise ParameterError(f"name one attack or several, each once: {', '.join(offers)}")
+    return UsableAttacks(
+        tuple(one for one in made if isinstance(one, UpdateAttack)),
+        tuple(one for one in made if isinstance(one, type)),
+        tuple(left_out),
+    )

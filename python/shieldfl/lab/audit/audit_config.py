@@ -111,21 +111,11 @@ class AuditConfig(Settings):
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        """Return the configuration of one trial's federation: every client takes one step of plain SGD in a round."""
+        """Return one trial's federation: every client takes one step of plain SGD in a round."""
+        alike = ("dataset", "data_dir", "model", "clients", "rounds", "min_clients", "learning_rate")
+        given = {name: getattr(self, name) for name in (*alike, "opener", "threads")}
         return RunConfig(
-            dataset=self.dataset,
-            data_dir=self.data_dir,
-            model=self.model,
-            clients=self.clients,
-            rounds=self.rounds,
-            min_clients=self.min_clients,
-            local_epochs=1,
-            batch_size=self.samples,
-            learning_rate=self.learning_rate,
-            momentum=0.0,
-            opener=self.opener,
-            seed=self.seed + trial,
-            threads=self.threads,
+            **given, local_epochs=1, batch_size=self.samples, momentum=0.0, seed=self.seed + trial
         )
 
 

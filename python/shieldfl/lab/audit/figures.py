@@ -14,8 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import bootstrap
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attack import Recovered
-from shieldfl.lab.audit.result import Example, Outcome
+from shieldfl.lab.audit.attack import Example, Outcome, Recovered
 from shieldfl.lab.audit.views.trial import Truth
 
 
@@ -24,7 +23,10 @@ def psnr(images: torch.Tensor, true: torch.Tensor, value_range: tuple[float, flo
 
     The peak is the width of the value range.
     """
-    _check_shapes(images, true)
+    if images.shape != true.shape:
+        raise ParameterError(
+            f"images and true ones differ in shape: {tuple(images.shape)}, {tuple(true.shape)}"
+        )
     error = (images - true).double().square().flatten(1).mean(dim=1)
     return 10 * torch.log10((value_range[1] - value_range[0]) ** 2 / error)
 
@@ -69,7 +71,6 @@ class Identified:
     """The share that images have which tell nothing: the client's share of the pool."""
     distance: str
     pool: int
-    """How many images there are to choose from, the client's among them."""
 
     @property
     def precision(self) -> float:
@@ -82,11 +83,9 @@ def identified(
 ) -> Identified:
     """Look for the nearest of a pool (n, ...) to each recovered image (m, ...).
 
-    ``true_positions`` say which of the pool are the client's. Of equally near ones the first counts, so that the pool
-    has to be in an order that says nothing. Raises ParameterError for an unknown distance.
+    ``true_positions`` say which of the pool are the client's. Of equally near ones the first counts, so that
+    the pool has to be in an order that says nothing.
     """
-    if distance not in DISTANCES:
-        raise ParameterError(f"unknown distance {distance!r}: choose one of {', '.join(DISTANCES)}")
     nearest = (
         DISTANCES[distance](images, pool).argmin(dim=1) if len(images) else torch.empty(0, dtype=torch.int64)
     )
@@ -97,13 +96,6 @@ def identified(
         distance=distance,
         pool=len(pool),
     )
-
-
-def _check_shapes(images: torch.Tensor, true: torch.Tensor) -> None:
-    if images.shape != true.shape:
-        raise ParameterError(
-            f"images and true ones differ in shape: {tuple(images.shape)}, {tuple(true.shape)}"
-        )
 
 
 Counts = NDArray[np.int64]
@@ -165,7 +157,6 @@ FIGURES = {"labels": "LnAcc", "images": "IIP"}
 """By what an attack recovers: the figure that it is judged by."""
 
 _SHOWN = 8
-"""Images of an example, at most."""
 _POOL = 100
 """Images among which the nearest to a recovered one is looked for, the client's among them."""
 

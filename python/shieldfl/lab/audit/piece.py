@@ -1,26 +1,48 @@
-"""Pieces of an audit's work, which any process can do: a federation under attack, or all those of one attack."""
+"""Pieces of an audit's work, a federation under attack or all those of one attack, and the processes that do them.
+
+What a piece comes to does not depend on how many processes there are.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
+import os
+import pickle
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from multiprocessing import get_context
+from threading import Thread
+from types import ModuleType
 
 import numpy as np
+import torch
 
-from shieldfl.errors import ShieldError
-from shieldfl.lab.audit.attack import FederationAttack, ModelPlantingAttack, UpdateAttack
+from shieldfl.errors import ParameterError, ShieldError
+from shieldfl.lab.audit.attack import (
+    UNDEFENDED,
+    Cell,
+    FederationAttack,
+    ModelPlantingAttack,
+    Outcome,
+    UpdateAttack,
+    usable_attacks,
+)
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
-from shieldfl.lab.audit.attacks.offered import usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.figures import image_outcome, label_outcome
-from shieldfl.lab.audit.result import UNDEFENDED, Cell, Outcome
 from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.lab.audit.views.trial import Trial, model_kind
 from shieldfl.lab.audit.views.view import KnownChange, Party, party_named
-from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.training_processes import end_with_parent
 from shieldfl.learning.networks import build_model
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.torch_bridge import flatten
@@ -42,7 +64,7 @@ _SYNTHETIC = "what this party has of a client's update is of rounds on synthetic
 
 @dataclass(frozen=True)
 class Asked:
-    """What an audit was asked for: a process has all that it needs by it."""
+    """What an audit was asked for: all that a process needs."""
 
     config: AuditConfig
     attacks: tuple[str, ...]
@@ -52,8 +74,6 @@ class Asked:
 
 @dataclass(frozen=True)
 class Piece:
-    """What is to be done."""
-
     method: str
     trial: int
     """Its number, or :data:`OWN_FEDERATIONS`."""
@@ -72,9 +92,8 @@ class Found:
     received: bool = False
     """Whether the party knows a value of the client's update, or of a sum with it."""
     reason: str = ""
-    """Why the attack does not apply, where it does not."""
     outcomes: list[tuple[str, Outcome]] = field(default_factory=list)
-    """With their forms, in the order in which they came."""
+    """With their forms, as they came."""
 
 
 @dataclass
@@ -88,7 +107,7 @@ class Attacked:
     """Without those that went into the federation, where several attacks share it."""
     shared_seconds: float = 0.0
     left_out: str | None = None
-    """Why the method is left out from this trial on; None where it is not."""
+    """Why the method is left out from this trial on."""
     found: dict[str, Found] = field(default_factory=dict)
     """By party, of a trial."""
     cells: list[Cell] = field(default_factory=list)
@@ -102,16 +121,13 @@ class Attacked:
 class AttackedTrial:
     """One trial, attacked: what is the same to several parties is attacked once.
 
-    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a party's
-    messages and of its sums on the first each. On sums over several clients those alone are tried that plant a layer.
+    Attacks on images take minutes where those on labels take milliseconds: they are tried on one client, of a
+    party's messages and of its sums on the first each. On sums over several clients those alone are tried
+    that plant a layer.
 
-    Parameters
-    ----------
-    trial : a method's.
-    seed : of the attacks.
-    plain : the same trial of what defends nothing. An update that is that one's up to rounding is attacked as it is
-        there, without what was rounded, and so once for all methods. None attacks each by itself.
-    known : what came of updates of this trial before, also of other methods'; more is added.
+    ``plain`` is the same trial of what defends nothing. An update that is that one's up to rounding is
+    attacked as it is there, without what was rounded, and so once for all methods; None attacks each by
+    itself. ``known`` is what came of updates of this trial before, also of other methods'; more is added.
     """
 
     def __init__(
@@ -127,7 +143,7 @@ class AttackedTrial:
         self._known = {} if known is None else known
 
     def found(self, party: Party, attack: UpdateAttack, ends: float, how: str = "") -> Found:
-        """Return what an attack came to for a party until the clock's ``ends``; ``how`` is noted in every form."""
+        """Return what an attack came to until the clock's ``ends``; ``how`` is noted in every form."""
         changes = (one for victim in self._victims(attack) for one in self._trial.changes(party, victim))
         found = Found(received=next(changes, None) is not None)
         for form, outcome in self.outcomes(party, attack, ends):
@@ -232,7 +248,6 @@ def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
 
 
 def _place(known: KnownChange) -> str:
-    """Say of what, and of which round, a change is known."""
     what = "update" if known.source == "message" else f"sum of {len(known.clients)}"
     return f"{what}, round {known.round}"
 
@@ -271,29 +286,11 @@ def planted_trial(
     return trial
 
 
-@dataclass
-class _Shared:
-    """What federations of all methods have in common that have one number."""
-
-    number: int
-    plain: Trial | None = None
-    """That of what defends nothing."""
-    is_refused: bool = False
-    """Whether there is none."""
-    known: dict[bytes, Outcome | str] = field(default_factory=dict)
-    """What came of searches for images."""
-
-
 class PieceWorker:
     """Does pieces, one after another, in this process.
 
-    Parameters
-    ----------
-    asked : of the audit.
-    dataset : that it names.
-    on_federation : told, as they begin, of the federations of an attack that has its own: method and number.
-
-    Raises ParameterError for names that there are not.
+    ``on_federation`` is told, as they begin, of the federations of an attack that has its own: method and
+    number. Raises ParameterError for names that there are not.
     """
 
     def __init__(
@@ -308,10 +305,13 @@ class PieceWorker:
         self._kinds = {kind.name: kind for kind in usable.on_methods}
         self._on_methods: dict[str, FederationAttack] = {}
         self._parties = tuple(party_named(name) for name in asked.parties)
-        self._shared = _Shared(OWN_FEDERATIONS)
+        self._plain: dict[int, Trial | None] = {}
+        """Of the last number whose images were searched for: what defends nothing, None where it is refused."""
+        self._known: dict[bytes, Outcome | str] = {}
+        """What came of searches for images in federations of that number, of all methods."""
 
     def do(self, piece: Piece) -> list[Attacked]:
-        """Do a piece; return what came of each attack. What a method refuses is written into that."""
+        """Do a piece; what a method refuses is written into what came of each attack."""
         if piece.trial == OWN_FEDERATIONS:
             return [self._own_federations(piece.method, name) for name in piece.attacks]
         began = time.monotonic()
@@ -333,8 +333,8 @@ class PieceWorker:
         # What several attacks share is not charged to the first alone; of a planted model the attack has it all.
         made = 0.0 if planting is not None else time.monotonic() - began
         searches = planting is None and any(one.recovers == "images" for one in attacks)
-        shared = self._of_all(piece.trial, piece.method, trial) if searches else _Shared(piece.trial)
-        attacked = AttackedTrial(trial, self._asked.config.seed + piece.trial, shared.plain, shared.known)
+        shared = (self._plain_of(piece, trial), self._known) if searches else ()
+        attacked = AttackedTrial(trial, self._asked.config.seed + piece.trial, *shared)
         with_rows = f"with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
         for one, attack in zip(ended, attacks, strict=True):
             ends = began + made + piece.seconds.get(attack.name, math.inf)
@@ -349,20 +349,14 @@ class PieceWorker:
             one.parameters = trial.layout.size if piece.rows is None else None
         return ended
 
-    def _of_all(self, number: int, name: str, trial: Trial) -> _Shared:
-        """Return what searches for images share of a trial: what defends nothing, and what came of updates so far."""
-        if self._shared.number != number:
-            self._shared = _Shared(number)
-        shared = self._shared
-        if name == UNDEFENDED:
-            shared.plain = trial
-        elif shared.plain is None and not shared.is_refused:
+    def _plain_of(self, piece: Piece, trial: Trial) -> Trial | None:
+        number = piece.trial
+        if number not in self._plain:
             how = self._asked.settings, self._asked.config, self._dataset, number
-            try:
-                shared.plain = Trial(UNDEFENDED, *how)
-            except ShieldError:
-                shared.is_refused = True
-        return shared
+            self._plain, self._known = {number: None}, {}
+            with suppress(ShieldError):
+                self._plain[number] = trial if piece.method == UNDEFENDED else Trial(UNDEFENDED, *how)
+        return self._plain[number]
 
     def _own_federations(self, method: str, name: str) -> Attacked:
         asked, began = self._asked, time.monotonic()
@@ -378,3 +372,109 @@ class PieceWorker:
             ended.cells = [Cell(method, name, party, "does not apply", why) for party in asked.parties]
         ended.seconds = time.monotonic() - began
         return ended
+
+
+_ENDED = "the process that attacked it ended by itself: is there enough memory?"
+
+
+class _Process:
+    """One fresh process: a pool of its own, so that the others go on where it ends."""
+
+    def __init__(self) -> None:
+        with _no_script():
+            # No copies of this one, whose libraries have threads.
+            self.pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
+            self.there = self.pool.submit(os.getpid)
+
+    def stop(self) -> None:
+        for process in list((self.pool._processes or {}).values()):
+            process.kill()
+        self.pool.shutdown()
+
+
+class Processes:
+    """So many fresh processes, each with one piece at a time.
+
+    Ctrl-C is for the process that began them: it stops them. One that ends by itself, as where memory runs
+    out, leaves its piece undone, which what came of it says; another one takes its place.
+    """
+
+    def __init__(self, count: int, asked: Asked) -> None:
+        self._asked = asked
+        # Plain pickles: torch would have tensors passed on by open files.
+        self._frame = pickle.dumps(asked)
+        self.idle = [_Process() for _ in range(count)]
+        self.running: dict[Future[bytes], tuple[_Process, Piece]] = {}
+
+    def begin(self, piece: Piece) -> None:
+        process = self.idle.pop()
+        self.running[process.pool.submit(_do, self._frame, piece)] = process, piece
+
+    def wait(self) -> list[Attacked]:
+        """Wait until a piece has ended, and return what came of those that have.
+
+        Raises ParameterError where processes cannot be begun, and whatever a defect in one raises.
+        """
+        ended: list[Attacked] = []
+        for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+            process, piece = self.running.pop(future)
+            try:
+                ended += pickle.loads(future.result())  # of a process of our own making
+            except BrokenProcessPool:
+                if process.there.exception() is not None:
+                    raise ParameterError(
+                        "another process could not be begun here: do all in one, by workers = 1 (--workers 1)"
+                    ) from None
+                ended += _undone(piece, self._asked.parties)
+                process.stop()
+                process = _Process()
+            self.idle.append(process)
+        return ended
+
+    def stop(self) -> None:
+        for process in (*self.idle, *(process for process, _ in self.running.values())):
+            process.stop()
+
+
+def _undone(piece: Piece, parties: tuple[str, ...]) -> Iterator[Attacked]:
+    for attack in piece.attacks:
+        if piece.trial == OWN_FEDERATIONS:
+            cells = [Cell(piece.method, attack, party, "not attacked", _ENDED) for party in parties]
+            yield Attacked(piece.method, attack, piece.trial, cells=cells)
+        else:
+            yield Attacked(piece.method, attack, piece.trial, left_out=_ENDED)
+
+
+@contextmanager
+def _no_script() -> Iterator[None]:
+    """Have processes that begin within not run the script that began this one: it may have no guard against that.
+
+    Nor do they take modules from the folder that they are called in, before they are told this one's path.
+    """
+    script, safe_path = sys.modules["__main__"], os.environ.get("PYTHONSAFEPATH")
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        if safe_path is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = safe_path
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=end_with_parent, daemon=True).start()
+
+
+@functools.cache
+def _worker(frame: bytes) -> PieceWorker:
+    asked: Asked = pickle.loads(frame)
+    torch.set_num_threads(asked.config.threads or 1)
+    return PieceWorker(asked, load_dataset(asked.config.dataset, asked.config.data_dir))
+
+
+def _do(frame: bytes, piece: Piece) -> bytes:
+    return pickle.dumps(_worker(frame).do(piece))

@@ -1,45 +1,316 @@
-"""Runs an audit: what each party gets of each method's federations is attacked with every attack."""
+"""Runs an audit: what is done next, what has ended, in a folder or not, and the cells that it comes to."""
 
 from __future__ import annotations
 
+import base64
+import json
+import math
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
+import torch
 
-from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attack import UpdateAttack
-from shieldfl.lab.audit.attacks.offered import usable_attacks
+from shieldfl.build_info import machine_facts
+from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
+from shieldfl.lab.audit.attack import (
+    FEWEST_TRIES,
+    UNDEFENDED,
+    AuditInterrupted,
+    AuditResult,
+    Cell,
+    ModelPlantingAttack,
+    Outcome,
+    UpdateAttack,
+    in_words,
+    usable_attacks,
+)
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.figures import FIGURES, bootstrap_interval
-from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker
-from shieldfl.lab.audit.result import UNDEFENDED, AuditResult, Cell, Outcome, in_words
-from shieldfl.lab.audit.schedule import Processes, Schedule
+from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker, Processes
 from shieldfl.lab.audit.views.trial import model_kind
 from shieldfl.lab.audit.views.view import party_named
-from shieldfl.lab.audit.written_audit import WrittenAudit, audit_identity
-from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.report.output_files import LineFile, write_whole
+from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_device import torch_threads
+from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_text
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.settings import plain_settings
+
+_SLOW = 10.0
+"""So many times as long as the usual round of a method."""
+_FEWEST_ROWS = 16
+_LONGEST = 0.1
+"""Of the whole time: what one federation with a planted layer may take, before the layer has fewer rows."""
+
+
+class Schedule:
+    """What is to be done next.
+
+    First every attack is tried on every method: on one trial, or with the federations that it has of its own.
+    Then trials follow up to the fewest that an interval is believed of, and with what time is left then, more
+    of them. In each of these stages attacks have equal shares of the time, and what one does not need is
+    shared out again among those that do. What cannot be begun before a method's first federation has ended
+    holds up nobody: others go on with later stages meanwhile.
+
+    ``methods`` begin with the undefended one, ``on_methods`` are names of attacks with federations of their
+    own, and ``seconds`` are those of all ``processes`` together: a piece is done by one of them.
+    """
+
+    def __init__(
+        self,
+        methods: Sequence[str],
+        on_updates: Sequence[UpdateAttack],
+        on_methods: Sequence[str],
+        trials: int,
+        seconds: float,
+        processes: int = 1,
+    ) -> None:
+        self._methods, self._on_methods, self._trials = tuple(methods), tuple(on_methods), trials
+        self._seconds, self._processes = seconds / processes, processes
+        self.honest = tuple(one.name for one in on_updates if not isinstance(one, ModelPlantingAttack))
+        """Of attacks that share the federations whose model nobody has altered."""
+        self.planting = {one.name: one for one in on_updates if isinstance(one, ModelPlantingAttack)}
+        """With federations of their own, of which each is one trial."""
+        self._rounds: dict[str, tuple[float, int]] = {}
+        """By method: seconds of a round with a model that nobody has altered, and this one's parameters."""
+        self._sizes: dict[str, int] = {}
+        """By planting attack: of the models that it has altered, in full."""
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._begun: set[tuple[str, str, int]] = set()
+        self._running: set[str] = set()
+        """Methods whose first honest federation is under way: how long it takes is not known yet."""
+        self._left_out: set[tuple[str, str]] = set()
+        self.too_long: set[tuple[str, str]] = set()
+        """Methods and attacks of which a federation would have taken more than what was left of the time."""
+
+    def next(self, seconds_left: float) -> Piece | None:
+        """Return the next piece to begin, with so many seconds left of all processes; None for none now."""
+        if seconds_left <= 0:
+            return None
+        waiting: set[str] = set()
+        """Attacks with a piece that will be begun once it is known how long its method takes."""
+        for pieces in self._stages():
+            wanting = waiting.union(*(piece.attacks for piece in pieces))
+            waiting.update(one.attacks[0] for one in pieces if self._waits(one))
+            # Each attack that still wants time may come up to the level that all of them can have.
+            level = (seconds_left + sum(self._spent[one] for one in wanting)) / max(1, len(wanting))
+            for most in (level,) if waiting else (level, math.inf):
+                for piece in pieces:
+                    own = tuple(one for one in piece.attacks if self._spent[one] < most)
+                    fitting = self._fitting(piece, own, seconds_left / self._processes, level)
+                    if fitting is not None:
+                        self._begun |= {(piece.method, one, piece.trial) for one in own}
+                        if own[0] in self.honest and piece.method not in self._rounds:
+                            self._running.add(piece.method)
+                        return fitting
+        return None
+
+    def _stages(self) -> Iterator[list[Piece]]:
+        together = [one for one in (self.honest, *((name,) for name in self.planting)) if one]
+        slow, fewest = self._slow(), min(self._trials, FEWEST_TRIES)
+        for numbers in (range(1), range(1, fewest), range(fewest, self._trials)):
+            tries = [(number, attacks) for number in numbers for attacks in together]
+            if not numbers.start:
+                tries += [(OWN_FEDERATIONS, (name,)) for name in self._on_methods]
+            pieces = [
+                Piece(method, number, left)
+                for number, attacks in tries
+                for method in self._by_turns(max(number, 0))
+                if (left := tuple(one for one in attacks if self._is_left(method, one, number)))
+            ]
+            # Every cell once, then slow methods last.
+            yield sorted(pieces, key=lambda one: numbers.start > 0 and one.method in slow)
+
+    def _is_left(self, method: str, attack: str, number: int) -> bool:
+        return (method, attack, number) not in self._begun and (method, attack) not in self._left_out
+
+    def _waits(self, piece: Piece) -> bool:
+        return piece.attacks[0] in self.planting and piece.method in self._running
+
+    def _fitting(self, piece: Piece, attacks: tuple[str, ...], left: float, level: float) -> Piece | None:
+        """Return a piece for these attacks of it; None for no attacks, where it waits, or is too long."""
+        if not attacks or self._waits(piece):
+            return None
+        shares = {one: level - self._spent[one] for one in attacks}
+        seconds = {one: min(left, share) if share > 0 else left for one, share in shares.items()}
+        name, fewer = attacks[0], None
+        if name in self.planting and piece.method in self._rounds and name in self._sizes:
+            # What takes long is to encrypt every parameter, so that it is guessed by how many there are.
+            round_seconds, parameters = self._rounds[piece.method]
+            expected, rows = round_seconds * self._sizes[name] / parameters, self.planting[name].rows
+            longest = _LONGEST * self._seconds
+            if expected > longest and rows > _FEWEST_ROWS:
+                fewer = max(_FEWEST_ROWS, 2 ** int(math.log2(max(rows * longest / expected, 1.0))))
+                expected *= fewer / rows
+            if expected > left:
+                self.too_long.add((piece.method, name))
+                return None
+        return Piece(piece.method, piece.trial, attacks, seconds, fewer)
+
+    def _slow(self) -> set[str]:
+        """Return methods whose rounds take many times the usual, and those of which that is not known yet."""
+        usual = float(np.median([one for one, _ in self._rounds.values()] or [math.inf]))
+        return self._running.union(name for name, (one, _) in self._rounds.items() if one > _SLOW * usual)
+
+    def _by_turns(self, number: int) -> list[str]:
+        """Return what defends nothing, then another one first in each trial, since time may end amid one."""
+        turn = 1 + number % max(1, len(self._methods) - 1)
+        return [UNDEFENDED, *self._methods[turn:], *self._methods[1:turn]]
+
+    def take_in(self, one: Attacked) -> None:
+        """Learn from what has ended how long things take, and what a method refuses: that is not asked again."""
+        self._begun.add((one.method, one.attack, one.trial))
+        self._spent[one.attack] += one.seconds + one.shared_seconds
+        sharing = self.honest if one.attack in self.honest else (one.attack,)
+        if one.left_out is not None:
+            self._left_out |= {(one.method, attack) for attack in sharing}
+        if one.attack in self.honest:
+            self._running.discard(one.method)
+        if one.round_seconds is not None and one.parameters is not None:
+            self._rounds.setdefault(one.method, (one.round_seconds, one.parameters))
+        elif one.parameters is not None:
+            self._sizes[one.attack] = one.parameters
+
+
+_SETTINGS, _LINES, _RESULT = "settings.json", "attacked.jsonl", "result.json"
+_FORMAT = "shieldfl audit 2"
+# Where and how an audit is run, not what it is: data count by what they are.
+_PLACES = ("data_dir", "folder", "resume", "workers")
+
+
+def audit_identity(
+    config: AuditConfig,
+    methods: Sequence[str],
+    attacks: Sequence[str],
+    parties: Sequence[str],
+    settings: MethodSettings,
+    dataset: Dataset,
+) -> dict[str, Any]:
+    """Return what makes an audit the same audit, by what errors call it."""
+    data = (dataset.train_features, dataset.test_features, dataset.train_labels, dataset.test_labels)
+    found = {
+        **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
+        "method": list(methods),
+        "attack": list(attacks),
+        "party": list(parties),
+        **{f"the settings of {name}": plain_settings(settings.of(name)) for name in methods},
+        "the data": digest_of(*data),
+    }
+    read: dict[str, Any] = json.loads(json.dumps(found))  # as it is read again
+    return read
+
+
+class WrittenAudit:
+    """``settings.json``, ``attacked.jsonl`` and ``result.json`` of one audit, to begin or to go on with.
+
+    Raises PolicyError for a folder whose audit is not to be gone on with, or is another one than the
+    ``identity`` says; DataError where there is none to go on with, or the folder cannot be read or written;
+    WireFormatError, with its name, for a damaged file.
+    """
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
+        self._folder = folder
+        self._lines = LineFile(folder / _LINES)
+        self.ended: list[Attacked] = []
+        settings = folder / _SETTINGS
+        if resume and not settings.exists():
+            raise DataError(f"there is no audit in {folder}: begin it without --resume (resume = true)")
+        if settings.exists() and not resume:
+            raise PolicyError(
+                f"there is an audit in {folder}, or a run: go on with an audit by --resume (resume = true), or name "
+                "another folder"
+            )
+        with self._on_disk():
+            self._begin(settings, identity, resume)
+
+    @contextmanager
+    def _on_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"the audit's folder {self._folder} cannot be read or written: free some space, or name another"
+            ) from error
+
+    def _begin(self, settings: Path, identity: Mapping[str, Any], resume: bool) -> None:
+        if resume:
+            self._check(settings, identity)
+            self.ended = [self._read(*line) for line in enumerate(self._lines.whole_lines(), start=1)]
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        facts = {"environment": describe_environment(), "machine": machine_facts(), **commit_facts()}
+        write_whole(settings, json_text({"format": _FORMAT, "audit": dict(identity), **facts}))
+
+    def _check(self, path: Path, identity: Mapping[str, Any]) -> None:
+        try:
+            read = json.loads(path.read_bytes())
+            if read["format"] != _FORMAT:
+                raise ValueError
+            began: dict[str, Any] = dict(read["audit"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WireFormatError(
+                f"{path} is damaged, or of no audit of this version: begin the audit anew in another folder"
+            ) from error
+        other = [name for name in dict.fromkeys((*began, *identity)) if began.get(name) != identity.get(name)]
+        if other:
+            raise PolicyError(
+                f"the audit in {self._folder} differs in {', '.join(other)}: an audit goes on with what it began with; "
+                "name another folder for another audit"
+            )
+
+    def _read(self, number: int, line: bytes) -> Attacked:
+        try:
+            # Not strict: numbers that JSON has not are strings.
+            return msgspec.convert(json.loads(line), Attacked, strict=False, dec_hook=_tensor)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise WireFormatError(
+                f"line {number} of {self._lines.path} is damaged: take it out, and what it tells is attacked again"
+            ) from error
+
+    def add(self, ended: Sequence[Attacked]) -> None:
+        with self._on_disk():
+            for one in ended:
+                self._lines.add(json.dumps(_plain(msgspec.to_builtins(one, enc_hook=_text)), allow_nan=False))
+
+    def finish(self, result: AuditResult) -> None:
+        with self._on_disk():
+            write_whole(self._folder / _RESULT, json_text(result.to_json()))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _text(images: torch.Tensor) -> tuple[list[int], str]:
+    """Return a shape, and float32 values, little-endian, in base 64."""
+    array = np.ascontiguousarray(images.numpy(), dtype="<f4")
+    return list(array.shape), base64.b64encode(array.tobytes()).decode()
+
+
+def _tensor(kind: type, text: Any) -> torch.Tensor:
+    shape, values = msgspec.convert(text, tuple[list[int], str])
+    array = np.frombuffer(base64.b64decode(values, validate=True), "<f4").reshape(shape)
+    return torch.from_numpy(array.astype(np.float32))
+
 
 _ALONE = 10.0
 """Seconds after which an audit is worth other processes, which take some to begin."""
 _MOST_WORKERS = 8
 """By default: each has torch and the data in memory."""
-
-
-class AuditInterrupted(KeyboardInterrupt):
-    """Ctrl-C during an audit: what was attacked by then is in ``result``."""
-
-    def __init__(self, result: AuditResult) -> None:
-        super().__init__("the audit was interrupted")
-        self.result = result
 
 
 def run_audit(
@@ -52,22 +323,14 @@ def run_audit(
 ) -> AuditResult:
     """Attack what each party gets under each method, and return what the attacks got beside chance.
 
-    The budget is shared out evenly among attacks; what one does not need is given to others. After some seconds other
-    processes go on with it, as many as the configuration says.
+    The budget is shared out evenly among attacks; what one does not need is given to others. After some
+    seconds other processes go on with it, as many as the configuration says. Plain averaging, which defends
+    nothing, is attacked beside the methods; a method of which a trial fails is left out from there on, and a
+    note says why. ``on_trial`` is told of each federation before it begins: method and number. With a folder,
+    what has ended is written down there, and the same audit goes on from it where the configuration says so.
 
-    Parameters
-    ----------
-    config : data, federation and effort.
-    methods : by name; plain averaging, which defends nothing, is attacked beside them.
-    attacks, parties : by name.
-    settings : of the methods; None for their defaults.
-    on_trial : told, before it begins, of each federation: method and number.
-
-    Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted. A method of which a
-    trial fails is left out from there on, and a note says why.
-
-    With a folder, what has ended is written down there, and the same audit goes on from it where the config says so.
-    Raises what :class:`WrittenAudit` does.
+    Raises ParameterError for unknown names and what methods refuse, DataError, AuditInterrupted, and what
+    :class:`WrittenAudit` does.
     """
     session = _Session(config, methods, attacks, parties, settings or MethodSettings(), on_trial)
     try:
@@ -77,12 +340,12 @@ def run_audit(
         session.result.notes.append(
             "the audit was interrupted: what it had not come to is marked as not attacked"
         )
-        raise AuditInterrupted(session.finished()) from error
+        raise AuditInterrupted("audit", session.finished()) from error
     return session.finished()
 
 
 class _Session:
-    """An audit under way. Raises ParameterError for names that there are not."""
+    """An audit under way."""
 
     def __init__(
         self,
@@ -113,7 +376,9 @@ class _Session:
             self._written = WrittenAudit(Path(config.folder), identity, resume=config.resume)
         made = [*(one.name for one in self._on_updates), *(kind.name for kind in self._on_methods)]
         self._asked = Asked(config, tuple(made), tuple(parties), settings)
-        self._workers = min(config.workers or min(_cores(), _MOST_WORKERS), len(self._names) * len(made))
+        affinity = getattr(os, "sched_getaffinity", None)
+        cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+        self._workers = min(config.workers or min(cores, _MOST_WORKERS), len(self._names) * len(made))
         self._schedule = Schedule(
             self._names,
             self._on_updates,
@@ -123,9 +388,7 @@ class _Session:
             self._workers,
         )
         self._earlier = 0.0
-        """Seconds that earlier processes have spent."""
         self._ended: defaultdict[tuple[str, str], dict[int, Attacked]] = defaultdict(dict)
-        """By method and attack: what has ended, by trial."""
         self.result = AuditResult(
             asdict(config), describe_environment(), self._dataset.description, model_kind(config)
         )
@@ -175,7 +438,6 @@ class _Session:
         self._ended[one.method, one.attack][one.trial] = one
 
     def finished(self) -> AuditResult:
-        """Return the result, with a cell for everything that was asked for."""
         result = self.result
         result.notes += self._notes_of_left_out()
         for attack in self._on_updates:
@@ -230,12 +492,6 @@ class _Session:
         return Cell(method, attack, party, "not attacked", str(failed[0].left_out) if failed else why)
 
 
-def _cores() -> int:
-    """Return how many this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
 def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found], seed: int) -> Cell:
     """Return what came of several trials: the form with the highest mean."""
     forms: dict[str, list[Outcome]] = {}
@@ -254,19 +510,16 @@ def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found],
     found = forms[form]
     interval = bootstrap_interval([one.figure for one in found], "mean", seed)
     remarks = Counter(one.remark for one in found if one.remark)
+    noted = "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in remarks.items())
     return Cell(
-        method,
-        attack.name,
-        party,
-        "attacked",
+        *(method, attack.name, party, "attacked"),
         measured_by=FIGURES[attack.recovers],
         figure=means[form],
         low=interval.low,
         high=interval.high,
         chance=float(np.mean([one.chance for one in found])),
         tries=len(found),
-        form=form
-        + "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in remarks.items()),
+        form=form + noted,
         others={
             name: float(np.mean([one.others[name] for one in found if name in one.others]))
             for name in sorted({name for one in found for name in one.others})

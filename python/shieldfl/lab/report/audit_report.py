@@ -15,8 +15,14 @@ from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attacks.offered import usable_attacks
-from shieldfl.lab.audit.result import NOT_TRIED, AuditResult, Cell, Example, Verdict
+from shieldfl.lab.audit.attack import (
+    NOT_TRIED,
+    AuditResult,
+    Cell,
+    Example,
+    Verdict,
+    usable_attacks,
+)
 from shieldfl.lab.audit.views.view import PARTIES
 from shieldfl.lab.report.figures import (
     LINE_COLOURS,

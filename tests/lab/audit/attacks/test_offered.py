@@ -8,9 +8,9 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attacks import offered
+from shieldfl.lab.audit import attack as offered
+from shieldfl.lab.audit.attack import GROUP, usable_attacks
 from shieldfl.lab.audit.attacks.labels import Ilrg
-from shieldfl.lab.audit.attacks.offered import GROUP, usable_attacks
 from shieldfl.lab.audit.protocol.lies import LoneTotal
 from shieldfl.lab.audit.session import run_audit
 

@@ -125,21 +125,6 @@ class _Branching(nn.Module):
         return flat
 
 
-class _Greedy(nn.Module):
-    """Asks once for more memory than there is, where it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(64, 10)
-        self.asks = False
-
-    def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        if self.asks:
-            self.asks = False
-            torch.empty(2**47, dtype=torch.uint8)
-        return self.layer(samples.flatten(1))
-
-
 def single_samples(count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """So many batches of one sample."""
     features, labels = drawn(count, seed=8)
@@ -175,14 +160,6 @@ def test_a_model_that_cannot_be_run_at_once_is_tried_once():
     before = model.looked
     simulated.distances(samples, targets)
     assert model.looked - before == 3
-
-
-def test_memory_that_is_not_there_is_no_reason_to_go_on_with_one_after_another():
-    simulated = SimulatedTraining(trained(_Greedy(), *drawn(1, seed=7)))
-    simulated.distances(*single_samples(2))
-    simulated._model.asks = True
-    with pytest.raises(RuntimeError, match="memory"):
-        simulated.distances(*single_samples(2))
 
 
 SIZE = 12
@@ -339,14 +316,6 @@ def test_a_gradient_of_another_image_gives_another():
         assert images is not None
         found.append(images)
     assert float(psnr(*found, digits_range())) < 20
-
-
-def test_the_label_of_one_sample_is_exact():
-    for seed in range(10):
-        features, labels = drawn(1, seed)
-        found = Idlg(iterations=1, starts=1).recover(trained(relu_model(seed), features, labels), seed=0)
-        assert found.label_counts is not None
-        assert found.label_counts[labels[0]] == 1
 
 
 def test_says_where_it_cannot_be_tried():

@@ -11,12 +11,10 @@ from encryption.wire_twin import reseal
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError
-from shieldfl.lab.audit.attacks.offered import BUILT_IN, usable_attacks
+from shieldfl.lab.audit.attack import BUILT_IN, Cell, usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.protocol.ckks_frames import resealed
-from shieldfl.lab.audit.protocol.lying_aggregator import PlayedFederation
-from shieldfl.lab.audit.protocol.protocol_attack import ProtocolAttack, share_told
-from shieldfl.lab.audit.result import Cell
+from shieldfl.lab.audit.protocol.lies import resealed
+from shieldfl.lab.audit.protocol.protocol_attack import PlayedFederation, ProtocolAttack, share_told
 from shieldfl.lab.audit.session import run_audit
 from shieldfl.lab.audit.views.view import PARTIES, party_named
 from shieldfl.methods.settings import MethodSettings
@@ -176,7 +174,7 @@ def fails(*arguments):
 
 
 def test_roles_of_another_package_are_not_played(monkeypatch):
-    monkeypatch.setattr("shieldfl.lab.audit.protocol.lying_aggregator.TrainingClient", str)
+    monkeypatch.setattr("shieldfl.lab.audit.protocol.protocol_attack.TrainingClient", str)
     with pytest.raises(ParameterError, match="none of this package's"):
         cells("lone-total")
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 import torch
 
 from lab.simulation.report.made_up_runs import SIXTEEN
+from shieldfl.lab.audit.attack import AuditResult, Cell, Example, Verdict
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import AuditResult, Cell, Example, Verdict
 from shieldfl.lab.audit.views.view import PARTIES
 
 __all__ = ["audit_of", "audit_of_one_try", "audit_of_sixteen", "cell", "example", "small_audit", "with_cells"]

@@ -1,4 +1,4 @@
-"""Files and page of an audit's report, against made-up results."""
+"""Files, page, chart and sentences of an audit's report, against made-up results."""
 
 from __future__ import annotations
 
@@ -6,27 +6,36 @@ import base64
 import csv
 import io
 import json
+import math
 import re
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+
+import numpy as np
 import torch
 from PIL import Image
 
 from lab.audit.report.made_up_audits import audit_of, audit_of_one_try, cell, example, small_audit
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
+from shieldfl.lab.audit.attack import BUILT_IN, Cell, usable_attacks
 from shieldfl.lab.audit.attacks.labels import Ilrg
-from shieldfl.lab.audit.attacks.offered import BUILT_IN, usable_attacks
 from shieldfl.lab.audit.attacks.searches import Dlg
 from shieldfl.lab.audit.figures import FIGURES
-from shieldfl.lab.audit.result import Cell
-from shieldfl.lab.report.audit_report import MEANINGS, findings, write_report
+from shieldfl.lab.report.audit_report import (
+    LIMITS,
+    MEANINGS,
+    attack_tables,
+    draw_chart,
+    findings,
+    write_report,
+)
+from shieldfl.lab.report.figures import NARROW, WIDE, Shape
 
 FILES = ["audit.json", "cells.csv", "index.html"]
 
@@ -208,3 +217,91 @@ def test_an_audit_without_a_cell_is_refused(tmp_path: Path) -> None:
 def test_a_report_of_the_same_audit_is_the_same(written: list[Path], tmp_path: Path) -> None:
     for one, other in zip(written, write_report(small_audit(), tmp_path), strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
+
+
+@pytest.mark.parametrize("shape", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_each_lane_has_its_figure_chance_and_interval(shape: Shape) -> None:
+    table = attack_tables(small_audit())[0]
+    # The aggregator and who got more: of fedavg nobody did, of full-he the aggregator got nothing.
+    places = [
+        ("fedavg", "aggregator"),
+        ("full-he", "client"),
+        ("mask-crypt", "aggregator"),
+        ("mask-crypt", "client"),
+    ]
+    expected = [table.cells[place] for place in places]
+    (axes,) = draw_chart(table, shape).axes
+    dots = [line for line in axes.lines if len(line.get_xdata())]
+    heights = [line.get_ydata()[0] for line in dots[::2]]
+    assert heights == sorted(heights)
+    assert [line.get_xdata()[0] for line in dots[::2]] == [one.chance for one in expected]
+    assert [line.get_xdata()[0] for line in dots[1::2]] == [one.figure for one in expected]
+    drawn = [lines.get_segments()[0][:, 0].tolist() for lines in axes.collections]
+    assert drawn == [[one.low, one.high] for one in expected]
+
+
+def test_one_try_has_no_interval() -> None:
+    (table,) = attack_tables(audit_of_one_try())
+    assert math.isinf(table.cells["fedavg", "aggregator"].low)
+    (axes,) = draw_chart(table).axes
+    assert not axes.collections
+
+
+def test_says_what_was_recovered_what_was_not_and_what_that_leaves_open() -> None:
+    assert findings(small_audit()) == [
+        "ilrg recovered most for the client under mask-crypt: LnAcc 0.95 where chance has 0.25. Of plain averaging, "
+        "which protects nothing, the aggregator gets 0.90 (chance 0.25).",
+        "dlg recovered most for the aggregator under mask-crypt: IIP 0.60 where chance has 0.25. Of plain averaging, "
+        "which protects nothing, the aggregator gets 0.90 (chance 0.25).",
+        "Of 18 cells 2 were not attacked and 1 too few times to tell anything.",
+        LIMITS,
+    ]
+
+
+def test_parties_that_got_as_much_are_named_together() -> None:
+    cells = [
+        cell(method, "ilrg", party, "some")
+        for method in ("top-2", "full-he", "dp-sgd")
+        for party in ("network", "client")
+    ]
+    first, *_ = findings(audit_of(cell("fedavg", "ilrg", "aggregator"), *cells))
+    assert "most for the network and the client under top-2: LnAcc 0.60 where chance has 0.25" in first
+
+
+def test_what_chance_leaves_counts_and_not_the_figure_alone() -> None:
+    complete = replace(cell("top-2", "ilrg", "network"), figure=1.0, high=1.0, low=1.0, chance=0.8)
+    larger_step = replace(cell("full-he", "ilrg", "client"), figure=0.85, low=0.8, high=0.9, chance=0.5)
+    first, *_ = findings(audit_of(cell("fedavg", "ilrg", "aggregator"), larger_step, complete))
+    assert "for the network under top-2: LnAcc 1.00" in first
+
+
+def test_an_attack_that_fails_without_protection_is_called_too_weak() -> None:
+    weak = [cell(method, "ilrg", "aggregator", "chance") for method in ("fedavg", "full-he")]
+    first, *_ = findings(audit_of(*weak))
+    assert first.startswith("ilrg got nothing above chance of any protected method.")
+    assert "so weak an attack tells nothing of a method" in first
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ([cell("top-2", "ilrg", "client", "some")], "There is no figure of it of plain averaging"),
+        ([Cell("top-2", "ilrg", "client", "does not apply", "why")], "on no protected update often enough"),
+        (
+            [replace(cell("top-2", "ilrg", "client"), low=-float("inf"), high=float("inf"), tries=1)],
+            "ilrg was tried on no protected update often enough to tell.",
+        ),
+    ],
+)
+def test_what_cannot_be_said_is_not(cells: list[Cell], said: str) -> None:
+    sentences = findings(audit_of(*cells))
+    assert said in sentences[0]
+    assert sentences[-1] == LIMITS
+    assert "chance of any protected" not in " ".join(sentences)
+
+
+def test_few_tries_are_said_to_be_few() -> None:
+    assert "No cell has more tries than 1: intervals of so few are too narrow." in findings(
+        audit_of_one_try()
+    )
+    assert not any("too narrow" in sentence for sentence in findings(small_audit()))

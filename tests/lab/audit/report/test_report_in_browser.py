@@ -75,48 +75,6 @@ def test_each_chart_is_whole_with_letters_of_a_readable_size_and_none_on_another
         assert (drawing["beyond"], drawing["pairs"]) == ([], [])
 
 
-def test_names_and_heads_stay_where_a_table_is_moved_and_its_last_column_comes_in_sight(
-    shown: Browser,
-) -> None:
-    moved = measure(
-        shown,
-        """return [...document.querySelectorAll(".scroll")].map(box => {
-        box.scrollLeft = 1e6; box.scrollTop = 1e6;
-        const outer = box.getBoundingClientRect();
-        const names = [...box.querySelectorAll("tbody th, thead tr:first-child th:first-child")];
-        const last = box.querySelector("tbody tr:last-child td:last-child").getBoundingClientRect();
-        return {
-          offset: Math.max(...names.map(one => Math.abs(one.getBoundingClientRect().left - outer.left))),
-          top: box.querySelector("thead").getBoundingClientRect().top - outer.top,
-          right: last.right - outer.right,
-          share: names[0].getBoundingClientRect().width / outer.width,
-        };
-        });""",
-    )
-    assert moved
-    for table in moved:
-        assert table["offset"] <= 1.0, table
-        assert table["right"] <= 1.0, table
-        assert abs(table["top"]) <= 1.0, table
-        assert table["share"] < 0.55, table
-
-
-@pytest.mark.parametrize("width", [1280, 1920])
-@pytest.mark.parametrize("name", AUDITS)
-def test_on_a_desktop_every_column_is_in_sight(
-    browser: Browser, pages: dict[str, Path], name: str, width: int
-) -> None:
-    browser.show(pages[name], width)
-    sizes = measure(
-        browser,
-        """document.querySelectorAll("details").forEach(one => one.open = true);
-        return [...document.querySelectorAll(".scroll")]
-        .map(box => [box.scrollWidth, box.clientWidth]);""",
-    )
-    assert sizes
-    assert all(wanted <= room for wanted, room in sizes)
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_images_keep_their_pixels_and_their_shape(
     browser: Browser, pages: dict[str, Path], width: int

@@ -16,11 +16,18 @@ from shieldfl.authority.round_keys import RoundKeys
 from shieldfl.encryption import ckks, paillier
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views import recorded_federation as module
 from shieldfl.lab.audit.views import trial as trial_module
-from shieldfl.lab.audit.views.recorded_federation import RecordedFederation, kept_pair
+from shieldfl.lab.audit.views import view as module
 from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import PARTIES, KnownChange, Party, View, party_named
+from shieldfl.lab.audit.views.view import (
+    PARTIES,
+    KnownChange,
+    Party,
+    RecordedFederation,
+    View,
+    kept_pair,
+    party_named,
+)
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings

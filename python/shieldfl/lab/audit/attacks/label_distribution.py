@@ -23,12 +23,10 @@ from sklearn.preprocessing import StandardScaler
 
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.lab.audit.attack import Cell, FederationAttack
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import Cell
-from shieldfl.lab.audit.views.recorded_federation import Delivery
 from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Party, View
+from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Delivery, Party, View
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
@@ -50,21 +48,14 @@ def mask_view(
     if chosen.shape != (layout.size,):
         raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
     shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
-    weights = _last_weights(layout, classes)
+    weights = last_weights(layout, classes)
     if weights is None:
         return shares
     return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
 
 
-def last_weights(layout: ParameterLayout, classes: int) -> slice:
-    """Return where the last weight lies that has a row for each class. Raises ParameterError where none has."""
-    weights = _last_weights(layout, classes)
-    if weights is None:
-        raise ParameterError(f"the model has no linear layer with a row for each of {classes} classes")
-    return weights
-
-
-def _last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+    """Return where the last weight lies that has a row for each class; None where none has."""
     places = [
         where
         for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
@@ -78,9 +69,7 @@ class PlayedClients:
     """Clients of known label distributions, each with as many samples, drawn from the same data with others."""
 
     positions: NDArray[np.int64]
-    """Of each one's samples in the data, (n, samples)."""
     distributions: Floats
-    """What share of each one's samples is of which class, (n, classes)."""
 
     @classmethod
     def drawn(
@@ -111,7 +100,6 @@ class LabelInference:
     """An attacker who has seen clients of its own."""
 
     guess: Floats
-    """The distribution that it would guess of a client of which it sees nothing, (classes,)."""
     regression: Pipeline
 
     @classmethod
@@ -127,7 +115,6 @@ class LabelInference:
         return cls(distributions.mean(axis=0), regression)
 
     def predicted(self, views: Floats) -> Floats:
-        """Return the distributions (n, classes) that views (n, d) tell of."""
         shares = np.maximum(self.regression.predict(views), 0.0)
         totals = shares.sum(axis=1, keepdims=True)
         predicted: Floats = np.where(totals > 0, shares / np.where(totals > 0, totals, 1.0), self.guess)
@@ -140,9 +127,7 @@ class InferenceFigures:
 
     clients: int
     error: float
-    """Mean absolute error of a class's share."""
     error_of_guess: float
-    """The same without a view."""
     gain: tuple[float, float, float]
     """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
     above 0."""
@@ -191,7 +176,6 @@ class InferenceFigures:
 
 
 _ALPHA = 0.5
-"""Dirichlet concentration of the clients' labels."""
 _SAMPLES = 32
 _FIRST = 5
 """Federations after which methods are left that show nobody anything that differs: a round may take seconds."""
@@ -302,7 +286,6 @@ class LabelDistributionAudit(FederationAttack):
         """Federations of the attacker's own, and of those that are attacked."""
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
-        """Return a cell for each party: how what it sees of a method's clients goes together with their labels."""
         dataset = self._dataset
         public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
         own, own_truth = self._facts(method, public, self.played, 0, on_federation)
@@ -318,10 +301,10 @@ class LabelDistributionAudit(FederationAttack):
         if not any(own):
             why = "it looks at what clients send and are sent, and none of that comes to this party"
             return Cell(name, self.name, party.name, "does not apply", why)
-        why = (
-            "beside values of updates, nothing that this party gets of clients differs from one to another, of "
-            f"{len(own)}"
+        beside = (
+            "beside values of updates, nothing that this party gets of clients differs from one to another"
         )
+        why = f"{beside}, of {len(own)}"
         return Cell(name, self.name, party.name, "nothing received", why)
 
     def _facts(
@@ -378,10 +361,7 @@ class LabelDistributionAudit(FederationAttack):
         )
         value, low, high = figures.correlation
         return Cell(
-            name,
-            self.name,
-            party.name,
-            "attacked",
+            *(name, self.name, party.name, "attacked"),
             measured_by=self.measured_by,
             figure=value,
             low=low,

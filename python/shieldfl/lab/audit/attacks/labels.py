@@ -34,21 +34,19 @@ class LastLayer:
     """A Linear whose outputs are the logits of the classes."""
 
     weight: str
-    """Name of the weight, (classes, d), in ``model.named_parameters()``."""
     bias: str | None
-    """Name of the bias, (classes,); None where it has none."""
+    """None where it has none."""
 
-    def gradient(self, observed: ObservedUpdate, name: str) -> NDArray[np.float64]:
-        """Return the mean gradient of the weight or of the bias as observed, float64, guesses included."""
-        return observed.tensors(observed.gradient)[name].double().numpy()
+    def weight_gradient(self, observed: ObservedUpdate) -> NDArray[np.float64]:
+        return observed.tensors(observed.gradient)[self.weight].double().numpy()
 
     def only_label(self, observed: ObservedUpdate) -> int:
         """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient.
 
-        A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone where
-        these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+        A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class
+        alone where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
         """
-        return int(self.gradient(observed, self.weight).sum(axis=1).argmin())
+        return int(self.weight_gradient(observed).sum(axis=1).argmin())
 
 
 def last_layer(observed: ObservedUpdate) -> LastLayer | None:
@@ -101,13 +99,11 @@ class ComputedLayer:
     """
 
     name: str
-    """Of the module."""
     of: tuple[str, ...]
     """Names of the parameters that the weight follows from."""
 
     @property
     def bias(self) -> str:
-        """Name of the bias, (classes,), in ``model.named_parameters()``."""
         return f"{self.name}.bias" if self.name else "bias"
 
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
@@ -211,13 +207,11 @@ class Ilrg(UpdateAttack):
         "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, ICLR 2023, section 3"
     )
     longest: float | None = 2.0
-    """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours: where what
-    class i's samples and all others' put into g_b,i just cancels out, the quotient is no class's features, and one such
-    class spoils all counts. None for the paper's equations as they are.
-    """
+    """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours:
+    where what class i's samples and all others' put into g_b,i just cancels out, the quotient is no
+    class's features, and one such class spoils all counts. None for the paper's equations."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say why it cannot be tried: it is about a last Linear with a bias."""
         layer = last_layer(observed) or computed_last_layer(observed)
         if layer is None or layer.bias is None:
             return (
@@ -227,39 +221,28 @@ class Ilrg(UpdateAttack):
         return None
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return the counts of labels; nothing here is random, whatever the seed."""
         name = logits_layer(observed)
         assert name is not None
         module = observed.model.get_submodule(name)
         assert isinstance(module, nn.Linear)
         weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
-        bias_name, weight_gradient = self._gradient(observed)
-        bias_gradient = observed.tensors(observed.gradient)[bias_name].double().numpy()
-        noise = observed.tensors(observed.gradient_deviation)[bias_name].double().numpy()
+        layer = last_layer(observed) or computed_last_layer(observed)
+        assert layer is not None
+        assert layer.bias is not None
+        bias_gradient = observed.tensors(observed.gradient)[layer.bias].double().numpy()
+        noise = observed.tensors(observed.gradient_deviation)[layer.bias].double().numpy()
         telling = np.abs(bias_gradient) > _CLEAR * noise
-        features = self._class_features(weight_gradient, bias_gradient, telling)
+        features = self._class_features(layer.weight_gradient(observed), bias_gradient, telling)
         said = softmax(features @ weight.T + bias, axis=1)
         samples, classes = observed.samples, observed.classes
         coefficients = np.vstack([np.ones((1, classes)), said.T - np.eye(classes)])
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-    def _gradient(self, observed: ObservedUpdate) -> tuple[str, Floats]:
-        """Return the name of the bias, and the gradient of the weight, or what is told of it where it is computed."""
-        layer = last_layer(observed)
-        if layer is not None and layer.bias is not None:
-            return layer.bias, layer.gradient(observed, layer.weight)
-        computed = computed_last_layer(observed)
-        assert computed is not None
-        return computed.bias, computed.weight_gradient(observed)
-
     def _class_features(
         self, weight_gradient: Floats, bias_gradient: Floats, telling: NDArray[np.bool_]
     ) -> Floats:
-        """Return h_i for each class, (C, d); the mean of the others' where the quotient says nothing.
-
-        ``telling`` (C,) says where it does.
-        """
+        """Return h_i for each class, (C, d); where ``telling`` (C,) is false, the mean of the others'."""
         with np.errstate(over="ignore"):
             features: Floats = np.nan_to_num(
                 np.divide(
@@ -294,19 +277,12 @@ def whole_counts(counts: Floats, total: int) -> NDArray[np.int64]:
     return whole
 
 
-def with_zeros(observed: ObservedUpdate) -> ObservedUpdate:
-    """Take it that nothing changed where nothing is known."""
-    return observed.filled(np.zeros_like(observed.change))
-
-
 def with_last_exposed(observed: ObservedUpdate, exposed: FloatVector) -> ObservedUpdate:
     """Take what the same client showed of a position when it last did.
 
     ``exposed`` (P,) has a change of an earlier round for each position, scaled to this one's steps where they differ,
     and NaN where there was none: such positions keep what they have.
     """
-    if exposed.shape != observed.change.shape:
-        raise ParameterError(f"{exposed.size:,} values were exposed of an update of {observed.change.size:,}")
     return observed.filled(np.where(np.isnan(exposed), observed.change, exposed).astype(np.float32))
 
 
@@ -315,9 +291,9 @@ def with_own_expectation(
 ) -> ObservedUpdate:
     """Take the mean of what training changes on the attacker's own samples.
 
-    Each trial trains from the same model with the client's settings, on as many samples as the client has, drawn
-    without replacement from the attacker's (N, *sample_shape) and their labels (N,). Raises ParameterError where these
-    are fewer.
+    Each trial trains from the same model with the client's settings, on as many samples as the client has,
+    drawn without replacement from the attacker's (N, *sample_shape) and their labels (N,). Raises
+    ParameterError where these are fewer.
     """
     if len(features) < observed.samples or trials < 1:
         raise ParameterError(
@@ -391,7 +367,7 @@ def _complete(
 
 
 def _decayed(observed: ObservedUpdate) -> float:
-    """Return by which share weight decay alone changes what no gradient moves, over all of the client's steps."""
+    """Return by which share weight decay alone changes what no gradient moves, over all steps."""
     training = observed.training
     value, velocity = 1.0, 0.0
     for _ in range(observed.steps):
@@ -401,7 +377,6 @@ def _decayed(observed: ObservedUpdate) -> float:
 
 
 _EXPECTED_OVER = 4
-"""Trainings on the attacker's own samples, of which the mean is taken."""
 
 
 def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:
@@ -424,17 +399,13 @@ def guesses(
 ) -> Iterator[tuple[str, ObservedUpdate]]:
     """Yield an update with its hidden positions filled in each way that the attacker can, by name.
 
-    Parameters
-    ----------
-    observed : an update; one of which all is known is yielded as it is.
-    exposed : as :func:`exposed_elsewhere` returns it.
-    public : the attacker's own samples (N, ...) and their labels (N,).
-    seed : of draws among them.
+    ``exposed`` is as :func:`exposed_elsewhere` returns it, ``public`` the attacker's own samples (N, ...) and
+    their labels (N,), and ``seed`` of draws among them. An update of which all is known is yielded as it is.
     """
     if observed.known.all():
         yield "nothing hidden", observed
         return
-    zeros = with_zeros(observed)
+    zeros = observed.filled(np.zeros_like(observed.change))
     yield "zeros", zeros
     yield "class sums", by_class_sums(zeros)
     if len(public[0]) >= observed.samples:

@@ -15,9 +15,8 @@ from sklearn.metrics import roc_curve
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.result import UNDEFENDED, Cell
 from shieldfl.lab.audit.views.trial import model_kind, recorded_run
 from shieldfl.lab.audit.views.view import Party, View
 from shieldfl.lab.simulation.data import Dataset
@@ -86,7 +85,6 @@ class Shadows:
         return ratios
 
     def fit(self, chosen: NDArray[np.bool_]) -> tuple[Scores, Scores]:
-        """Return mean and deviation (m,) of the chosen models' scores."""
         counts = chosen.sum(axis=0)
         means = np.where(chosen, self.scores, 0.0).sum(axis=0) / counts
         squares = np.where(chosen, (self.scores - means) ** 2, 0.0)
@@ -97,7 +95,6 @@ class Shadows:
         return means, np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
 
     def without(self, model: int) -> Shadows:
-        """Return all models but one, which can then be a target of which is known what it was trained on."""
         return Shadows(np.delete(self.scores, model, axis=0), np.delete(self.included, model, axis=0))
 
 
@@ -109,25 +106,10 @@ def train_shadows(
     seed: int,
     on_trained: Callable[[int], None] = lambda model: None,
 ) -> Shadows:
-    """Train shadow models, each on a random half of the candidates, so that each candidate is in for half of them.
+    """Train shadow models, each on a random half of the candidates (m, ...), each of which is in for half.
 
-    Parameters
-    ----------
-    train : callable
-        See :data:`TrainShadow`; what else the target was trained on, it may use too.
-    features, labels : tensors, shape (m, ...) and (m,)
-        The candidates.
-    models : int
-        Even, at least 4.
-    seed : int
-        Of the halves; model i is trained with the seed ``seed + i``.
-    on_trained : callable, optional
-        Told the number of each model that is done.
-
-    Raises
-    ------
-    ParameterError
-        For a number of models that is odd or too small.
+    Their number is even, at least 4; model i is trained with the seed ``seed + i``, and ``on_trained`` is
+    told of each. Raises ParameterError for another number.
     """
     if models < 4 or models % 2:
         raise ParameterError(f"shadow models are an even number, 4 or more, got {models}")
@@ -222,7 +204,6 @@ class _Trained:
 
     model: nn.Module
     parties: frozenset[str]
-    """That have the model."""
 
 
 class MembershipAudit(FederationAttack):
@@ -289,31 +270,20 @@ class MembershipAudit(FederationAttack):
         )
         figures = membership_figures(scores, shadows.included.ravel())
         rate = figures.true_positives_at[_FALSE_POSITIVES]
-        return [
-            Cell(
-                method,
-                self.name,
-                party.name,
-                "attacked",
-                measured_by=self.measured_by,
-                figure=rate.value,
-                low=rate.low,
-                high=rate.high,
-                chance=_FALSE_POSITIVES,
-                tries=len(scores),
-                form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
-                others={"AUC": figures.area.value, "advantage": figures.advantage.value},
-            )
-            if party.name in first.parties
-            else Cell(
-                method,
-                self.name,
-                party.name,
-                "does not apply",
-                "it is on the model of a round's end, which this party never has",
-            )
-            for party in self._parties
-        ]
+        got = Cell(
+            *(method, self.name, "", "attacked"),
+            measured_by=self.measured_by,
+            figure=rate.value,
+            low=rate.low,
+            high=rate.high,
+            chance=_FALSE_POSITIVES,
+            tries=len(scores),
+            form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
+            others={"AUC": figures.area.value, "advantage": figures.advantage.value},
+        )
+        why = "it is on the model of a round's end, which this party never has"
+        none = Cell(method, self.name, "", "does not apply", why)
+        return [replace(got if one.name in first.parties else none, party=one.name) for one in self._parties]
 
     def _first_half(self) -> torch.Tensor:
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
@@ -334,7 +304,6 @@ class MembershipAudit(FederationAttack):
         return self._known[method]
 
     def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
-        """Run a method on some of the candidates, dealt out to the clients, and return its last model."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
@@ -353,7 +322,7 @@ class MembershipAudit(FederationAttack):
 
 
 def _apart(model: nn.Module, other: nn.Module) -> float | None:
-    """Return by how much two models' parameters differ at most; None where they are of different layouts."""
+    """Return by how much two models' parameters differ at most; None for other layouts."""
     pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
     if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
         return None

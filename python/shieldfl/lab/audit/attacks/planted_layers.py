@@ -32,10 +32,7 @@ _BY_ACCIDENT = 0.01
 def in_front(
     model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
 ) -> nn.Module:
-    """Return a copy of a model behind two linear layers with a ReLU between: samples to numbers, and to samples again.
-
-    ``planted`` is the name of the first one, by which :class:`RowGradients` finds it.
-    """
+    """Return a copy of a model behind two linear layers, the first named ``planted``, with a ReLU between."""
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     parts["flatten"] = nn.Flatten()
     parts[planted] = front
@@ -47,7 +44,6 @@ def in_front(
 
 
 def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
-    """Say why nothing can be read off a planted layer; None where something can."""
     weight = f"{planted}.weight"
     if weight not in observed.layout.names:
         return "the client did not train from a model that this attack had planted a layer in"
@@ -58,28 +54,20 @@ def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
 
 @dataclass(frozen=True)
 class RowGradients:
-    """The gradients of a planted layer's rows, or sums and differences of such."""
+    """The gradients of a planted layer's rows, or sums and differences of such: (rows, features + 1), biases last."""
 
-    weights: torch.Tensor
-    """Float32 (rows, features)."""
-    weights_known: torch.Tensor
-    """Bool (rows, features)."""
-    biases: torch.Tensor
-    """Float32 (rows,)."""
-    biases_known: torch.Tensor
-    """Bool (rows,)."""
-    weight_errors: torch.Tensor
-    """What each weight gradient may be off by, because of rounding or noise, float32 (rows, features)."""
-    bias_errors: torch.Tensor
-    """Float32 (rows,)."""
+    values: torch.Tensor
+    known: torch.Tensor
+    errors: torch.Tensor
+    """What each may be off by, because of rounding or noise."""
 
     @classmethod
     def of(cls, observed: ObservedUpdate, planted: str) -> RowGradients:
-        """Read them off an update of a model from :func:`in_front`."""
         gradients, known = observed.tensors(observed.gradient), observed.tensors(observed.known)
         noise = observed.tensors(observed.gradient_deviation)
         before = dict(observed.model.named_parameters())
         rate = observed.training.learning_rate * observed.gradients_taken
+        weight, bias = f"{planted}.weight", f"{planted}.bias"
 
         def errors(name: str, deviations: float) -> torch.Tensor:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
@@ -88,68 +76,58 @@ class RowGradients:
             sums = float(values.abs().max()) if values.numel() else 0.0
             return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
 
-        weight, bias = f"{planted}.weight", f"{planted}.bias"
-        return cls(
-            gradients[weight],
-            known[weight],
-            gradients[bias],
-            known[bias],
-            errors(weight, _UNCERTAIN),
-            errors(bias, _farthest(len(gradients[bias]))),
-        )
+        def together(weights: torch.Tensor, biases: torch.Tensor) -> torch.Tensor:
+            return torch.cat([weights, biases[:, None]], dim=1)
+
+        off = errors(weight, _UNCERTAIN), errors(bias, _farthest(len(gradients[bias])))
+        values, there = (together(one[weight], one[bias]) for one in (gradients, known))
+        return cls(values, there, together(*off))
 
     def equal_rows_as_one(self) -> RowGradients:
         """Return each run of rows that do not differ where both are known as one: known where one of them is.
 
         Rows of which nothing is known in common are not taken for equal.
         """
-        both = self.weights_known[:-1] & self.weights_known[1:]
-        squares = torch.where(both, self.weights[:-1] - self.weights[1:], 0.0).square().sum(dim=1)
-        errors = torch.where(both, self.weight_errors[:-1] ** 2 + self.weight_errors[1:] ** 2, 0.0)
-        alike = both.any(dim=1) & (squares <= errors.sum(dim=1))
-        apart = (self.biases[:-1] - self.biases[1:]).abs() > _less_next_errors(self.bias_errors)[:-1]
-        alike &= ~(apart & self.biases_known[:-1] & self.biases_known[1:])
+        both = self.known[:-1] & self.known[1:]
+        apart = torch.where(both, self.values[:-1] - self.values[1:], 0.0)
+        errors = torch.where(both, self.errors[:-1] ** 2 + self.errors[1:] ** 2, 0.0)
+        alike = both[:, :-1].any(dim=1) & (apart[:, :-1].square().sum(dim=1) <= errors[:, :-1].sum(dim=1))
+        alike &= apart[:, -1].abs() <= errors[:, -1].sqrt()
         runs = torch.cat([torch.zeros(1, dtype=torch.long), (~alike).cumsum(dim=0)])
         count = int(runs[-1]) + 1
-        weights, weights_known = means_of_known(self.weights, self.weights_known, runs, count)
-        biases, biases_known = means_of_known(self.biases, self.biases_known, runs, count)
+        values, known = means_of_known(self.values, self.known, runs, count)
         # Errors of a mean are no larger than the mean error: roundings need not cancel.
-        weight_errors, _ = means_of_known(self.weight_errors, self.weights_known, runs, count)
-        bias_errors, _ = means_of_known(self.bias_errors, self.biases_known, runs, count)
-        return RowGradients(weights, weights_known, biases, biases_known, weight_errors, bias_errors)
+        return RowGradients(values, known, means_of_known(self.errors, self.known, runs, count)[0])
 
     def between_rows(self) -> RowGradients:
         """Return the difference of each row to the next, and the last row as it is."""
+        errors = (self.errors[:-1].square() + self.errors[1:].square()).sqrt()
         return RowGradients(
-            _less_next(self.weights),
-            _with_next(self.weights_known),
-            _less_next(self.biases),
-            _with_next(self.biases_known),
-            _less_next_errors(self.weight_errors),
-            _less_next_errors(self.bias_errors),
+            torch.cat([self.values[:-1] - self.values[1:], self.values[-1:]]),
+            torch.cat([self.known[:-1] & self.known[1:], self.known[-1:]]),
+            torch.cat([errors, self.errors[-1:]]),
         )
 
     def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a sample (m, features) of each row that some came through, within ``value_range``, and what is known.
+        """Return a sample (m, features) of each row that some came through, and what is known of it.
 
-        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its sample
-        alone: it is taken as long as the range allows.
+        Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its
+        sample alone: it is taken as long as the range allows.
         """
-        weights = torch.where(self.weights_known, self.weights, 0.0)
-        by_bias = self.biases_known & (self.biases.abs() > self.bias_errors)
-        least = self.weight_errors * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
-        by_range = ~self.biases_known & (weights.abs() > least).any(dim=1)
-        used = (by_bias & self.weights_known.any(dim=1)) | by_range
-        factors = torch.where(self.biases_known, self.biases, torch.ones(()))
-        found = weights / factors[:, None]
+        known, biases, biases_known = self.known[:, :-1], self.values[:, -1], self.known[:, -1]
+        weights = torch.where(known, self.values[:, :-1], 0.0)
+        by_bias = biases_known & (biases.abs() > self.errors[:, -1])
+        least = self.errors[:, :-1] * max(1.0, _farthest(weights.numel()) / _UNCERTAIN)
+        by_range = ~biases_known & (weights.abs() > least).any(dim=1)
+        used = (by_bias & known.any(dim=1)) | by_range
+        found = weights / torch.where(biases_known, biases, torch.ones(()))[:, None]
         found[by_range] = _stretched(weights[by_range], value_range)
-        low, high = value_range
-        bounded = torch.where(self.weights_known, found.clamp(low, high), 0.0)
-        return bounded[used], self.weights_known[used]
+        bounded = torch.where(known, found.clamp(*value_range), 0.0)
+        return bounded[used], known[used]
 
 
 def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
-    """Return samples (m, features) as images; where there are none, say whether there is noise to hide them."""
+    """Return samples (m, features) as images; of none, say whether there is noise to hide them."""
     hidden = not len(found) and bool(observed.deviation[observed.known].any())
     return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
 
@@ -173,19 +151,6 @@ def _farthest(count: int) -> float:
     return float(norm.isf(_BY_ACCIDENT / (2 * count)))
 
 
-def _less_next(rows: torch.Tensor) -> torch.Tensor:
-    return torch.cat([rows[:-1] - rows[1:], rows[-1:]])
-
-
-def _less_next_errors(errors: torch.Tensor) -> torch.Tensor:
-    """Return what differences of rows to the next may be off by, and the last row as it is."""
-    return torch.cat([(errors[:-1].square() + errors[1:].square()).sqrt(), errors[-1:]])
-
-
-def _with_next(known: torch.Tensor) -> torch.Tensor:
-    return torch.cat([known[:-1] & known[1:], known[-1:]])
-
-
 def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
     """Scale each row so that its largest value is the top of the range.
 
@@ -206,24 +171,28 @@ def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> to
 _BINS = "bins"
 
 
+def _checked_public(public: torch.Tensor, sample_shape: tuple[int, ...], fewest: int) -> torch.Tensor:
+    """Return public samples in rows (n, features). Raises ParameterError."""
+    if len(public) < fewest or tuple(public.shape[1:]) != tuple(sample_shape):
+        raise ParameterError(
+            f"{fewest} public samples or more are needed of the shape {tuple(sample_shape)}, "
+            f"got {len(public)} of {tuple(public.shape[1:])}"
+        )
+    return public.flatten(1).float()
+
+
 class RobbingTheFed(ModelPlantingAttack):
     """All rows measure one thing of a sample, and each passes on the samples above its threshold.
 
-    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are quantiles of
-    the server's own samples, so that bins are filled alike. Exact after one local step; an approximation after several.
+    What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are
+    quantiles of the server's own samples, so that ``bins``, 2 or more, are filled alike. Exact after one
+    local step; an approximation after several. ``measured`` is the "brightness", the mean of a sample's
+    features, or a "random" linear functional of them.
 
-    Parameters
-    ----------
-    bins : int
-        K, the rows of the planted layer, at least 2.
-    measured : "brightness" or "random"
-        The mean of a sample's features, or a random linear functional of them.
-    shrunk : float
-        In (0, 1]: how much smaller rows are than what they measure, and by how much what follows them is larger. The
-        model is the same. With small rows a change of float32 parameters tells the gradient of one step more precisely;
-        with large rows the thresholds stay where they are for more steps.
-
-    Raises ParameterError for other values.
+    ``shrunk``, in (0, 1], is how much smaller rows are than what they measure, and by how much what follows
+    them is larger. The model is the same. With small rows a change of float32 parameters tells the gradient
+    of one step more precisely; with large rows the thresholds stay where they are for more steps. Raises
+    ParameterError for other values.
     """
 
     name: ClassVar[str] = "robbing-the-fed"
@@ -253,17 +222,12 @@ class RobbingTheFed(ModelPlantingAttack):
 
         Raises ParameterError for fewer than 2 public samples, or samples of another shape.
         """
-        if len(public) < 2 or tuple(public.shape[1:]) != tuple(sample_shape):
-            raise ParameterError(
-                f"quantiles need 2 public samples or more of the shape {tuple(sample_shape)}, "
-                f"got {len(public)} of {tuple(public.shape[1:])}"
-            )
+        samples = _checked_public(public, sample_shape, 2)
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         row = torch.full((features,), 1 / features)
         if self._measured == "random":
             row = torch.randn(features, generator=generator) / math.sqrt(features)
-        samples = public.reshape(len(public), features).float()
         values = samples @ row
         thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
         thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
@@ -280,15 +244,12 @@ class RobbingTheFed(ModelPlantingAttack):
         return in_front(model, _BINS, front, back, sample_shape)
 
     def with_rows(self, rows: int) -> RobbingTheFed:
-        """Return it with so many rows: it tells fewer samples apart."""
         return RobbingTheFed(rows, self._measured, self._shrunk)
 
     def lasting(self) -> RobbingTheFed:
-        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
         return RobbingTheFed(self.rows, self._measured, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _BINS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
@@ -303,7 +264,7 @@ class RobbingTheFed(ModelPlantingAttack):
 
 
 def expected_share(bins: int, samples: int) -> float:
-    """Return the share of samples that is expected to be alone in a bin, if all bins are equally likely."""
+    """Return the share of samples expected alone in a bin, if all bins are equally likely."""
     return (1 - 1 / bins) ** (samples - 1)
 
 
@@ -317,21 +278,12 @@ _SAME = 1e-3
 class CuriousAbandonHonesty(ModelPlantingAttack):
     """Each row weighs a random half of the features against the other, to its own disadvantage.
 
-    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one. Features are
-    scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
+    The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one.
+    Features are scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
 
-    Parameters
-    ----------
-    rows : int
-        Of the planted layer, at least 1.
-    deviation : float
-        Sigma of the weights, positive.
-    scale : float
-        s: how much smaller positive weights are than negative ones, in (0, 1].
-    shrunk : float
-        In (0, 1]: rows are so much smaller, and what follows them as much larger, as of :class:`RobbingTheFed`.
-
-    Raises ParameterError for other values.
+    Of the planted layer's ``rows``, 1 or more, weights have the ``deviation`` sigma; positive ones are
+    smaller than negative ones by ``scale``, s in (0, 1]. ``shrunk`` is as of :class:`RobbingTheFed`. Raises
+    ParameterError for other values.
     """
 
     name: ClassVar[str] = "curious-abandon-honesty"
@@ -358,15 +310,13 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
 
         Raises ParameterError for public samples that are all one value, or of another shape.
         """
-        if len(public) < 1 or tuple(public.shape[1:]) != tuple(sample_shape):
-            raise ParameterError(f"give public samples of the shape {tuple(sample_shape)}")
+        samples = _checked_public(public, sample_shape, 1)
         low, high = float(public.min()), float(public.max())
         if not high > low:
             raise ParameterError("the public samples have one value alone: their range is not known by them")
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
-        samples = public.reshape(len(public), features).float()
         passed_on = (samples @ rows.T - low * rows.sum(dim=1)).clamp_min(0)
         mixture = torch.randn(features, self.rows, generator=generator)
         deviation = (passed_on @ mixture.T).std(correction=0).clamp_min(1e-6)
@@ -380,15 +330,12 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return in_front(model, _TRAPS, front, back, sample_shape)
 
     def with_rows(self, rows: int) -> CuriousAbandonHonesty:
-        """Return it with so many rows: it tells fewer samples apart."""
         return CuriousAbandonHonesty(rows, self._deviation, self._scale, self._shrunk)
 
     def lasting(self) -> CuriousAbandonHonesty:
-        """Return it with rows that are not shrunk: a step changes them by less of what they are."""
         return CuriousAbandonHonesty(self.rows, self._deviation, self._scale, shrunk=1.0)
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """It can be tried where some weight of the planted layer is known."""
         return missing_layer(observed, _TRAPS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:

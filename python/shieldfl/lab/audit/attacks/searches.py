@@ -42,15 +42,12 @@ def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
 
 
 class SimulatedTraining:
-    """Repeats a client's SGD on samples of the attacker's choice.
+    """Repeats a client's SGD, on a copy of the model, on samples of the attacker's choice.
 
-    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020, section 6, for
-    federated averaging). In which order it drew its samples nobody else knows: here batches are taken as they stand,
-    the same in each epoch. Of BatchNorm the statistics are those of the batch, as in training.
-
-    Parameters
-    ----------
-    observed : what is attacked; its model is copied.
+    All steps are simulated, with momentum and weight decay as the client has them (Geiping et al., 2020,
+    section 6, for federated averaging). In which order it drew its samples nobody else knows: here batches
+    are taken as they stand, the same in each epoch. Of BatchNorm the statistics are those of the batch, as in
+    training.
     """
 
     def __init__(self, observed: ObservedUpdate) -> None:
@@ -150,7 +147,6 @@ class SimulatedTraining:
         return self._seen(flat)
 
     def _seen(self, flat: torch.Tensor) -> torch.Tensor:
-        """Return what of a gradient (P,) is compared."""
         known = flat if self._known is None else flat[self._known]
         return known if self._weights is None else known * self._weights
 
@@ -174,7 +170,6 @@ def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bo
 
 _HISTORY = 100
 _LEAST_CURVATURE = 1e-10
-"""Of a step's y·s, for it to be kept."""
 
 ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """Takes points (B, d), returns values (B,) and gradients (B, d)."""
@@ -182,14 +177,11 @@ ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Least:
-    """Where the starts have come lowest."""
+    """Values (B,) and points (B, d) where the starts came lowest, in so many steps."""
 
     values: torch.Tensor
-    """(B,)."""
     points: torch.Tensor
-    """(B, d)."""
     steps: int
-    """How many were taken."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +189,6 @@ class Descent:
     """When it ends."""
 
     steps: int
-    """At most."""
     found: float
     """A value from which on a start has found what is looked for: others are left where they are."""
     exact: float
@@ -224,7 +215,6 @@ class _Curvature:
         self._begin = self._end = 0
 
     def keep(self, chosen: torch.Tensor) -> None:
-        """Go on with some of the starts alone."""
         self._s, self._y, self._sy, self._yy, self._scale = (
             one[chosen] for one in (self._s, self._y, self._sy, self._yy, self._scale)
         )
@@ -289,7 +279,6 @@ def _products(rows: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
 
 
 def _sums(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the sums of rows (B, m, d) by weights (B, m): (B, d)."""
     return torch.bmm(weights[:, None, :], rows)[:, 0]
 
 
@@ -341,7 +330,6 @@ _CONVERGED, _EXACT = 1e-4, 1e-8
 
 
 _STEPS = 20
-"""Of one call of L-BFGS, as torch has it."""
 _SHARED_MEMORY = 2**24
 """Numbers of one gradient, of all starts that are worked out at once."""
 
@@ -364,7 +352,6 @@ class _GradientMatching(UpdateAttack):
     samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Start from Gaussian noise by the seed; return the samples that came nearest, within the value range."""
         simulated = SimulatedTraining(observed)
         length = float(simulated.observed.square().sum())
         samples, classes = observed.samples, observed.classes
@@ -401,7 +388,6 @@ class _GradientMatching(UpdateAttack):
     _searches_labels: ClassVar[bool]
 
     def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
-        """Return the labels (m,), where they are not searched for."""
         raise NotImplementedError
 
 
@@ -427,7 +413,6 @@ class Idlg(_GradientMatching):
     _searches_labels: ClassVar[bool] = False
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say why it cannot be tried: its rule is for one sample and a last Linear."""
         if observed.samples != 1:
             return f"its rule finds the label of one sample, and the client has {observed.samples}"
         if last_layer(observed) is None:
@@ -455,14 +440,12 @@ class Inverting(UpdateAttack):
     recovers: ClassVar[Literal["labels", "images"]] = "images"
     source: ClassVar[str] = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
     iterations: int = 1000
-    """Steps of Adam; the paper takes 4,800 and more."""
     step_size: float = 0.1
     """Of a sample's values; a tenth of it from 3/8 of the iterations on, and again from 5/8 and 7/8."""
     smoothness: float = 0.1
     """alpha, the weight of the total variation."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """Say why it cannot be tried: it needs images, and labels from the last layer."""
         if len(observed.sample_shape) != _IMAGE_RANK:
             return f"it searches for images of (channels, height, width), and a sample is {observed.sample_shape}"
         if observed.samples > 1:
@@ -472,7 +455,6 @@ class Inverting(UpdateAttack):
         return None
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Start from Gaussian noise by the seed; return the images of the least value."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             counts = self._label_counts(observed, seed)

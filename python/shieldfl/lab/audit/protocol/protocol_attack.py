@@ -1,24 +1,325 @@
-"""What an attack on the protocol is: one lie, told again and again to a method's own roles, and what it came to."""
+"""What an attack on the protocol is: a lie, told in a small federation to a method's own roles, and what it came to.
+
+The aggregator that lies has a client on its side: they hold what they were sent, and ask.
+"""
 
 from __future__ import annotations
 
+import functools
+import secrets
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
-from shieldfl.errors import ParameterError, ShieldError
-from shieldfl.lab.audit.attack import FederationAttack
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
+from shieldfl.errors import ParameterError, ShieldError, WireFormatError
+from shieldfl.lab.audit.attack import FEWEST_TRIES, UNDEFENDED, Cell, FederationAttack
+from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.figures import bootstrap_interval
-from shieldfl.lab.audit.protocol.lying_aggregator import LyingAggregator, PlayedFederation
-from shieldfl.lab.audit.result import FEWEST_TRIES, UNDEFENDED, Cell
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.learning.local_update import FloatVector, contraction
 from shieldfl.methods.discovery import method_class
+from shieldfl.methods.registry import make_method
+from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.driver import RoundDriver
+from shieldfl.rounds.embedded_roles import EmbeddedRoles
+from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.messages import HISTORY
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.rounds.reports import Note, Reporter
+from shieldfl.rounds.training_client import TrainingClient
+
+_SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
+_SHARED = bytes(range(32))
+"""Of clients and key authority, in methods in which these share a secret."""
+_ROUNDS = 100
+
+
+class PlayedFederation(EmbeddedRoles):
+    """Rounds of one method, whose clients train without data: lies do not depend on what is learned.
+
+    ``config`` is of the audit: how many clients, the fewest of a round, who opens sums. ``parameters`` is how
+    many the model has, and ``kept`` what another one's roles were before their first round, and the key, as
+    for :class:`EmbeddedRoles`. Raises ParameterError for what the method refuses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MethodSettings,
+        config: AuditConfig,
+        parameters: int,
+        kept: tuple[Message, bytes] | None = None,
+    ) -> None:
+        drawn = np.random.default_rng(config.seed).normal(0.0, 0.3, parameters).astype(np.float32)
+        plan = FederationPlan.for_weights(
+            None,
+            clients=config.clients,
+            rounds=_ROUNDS,
+            min_clients=config.min_clients,
+            server_learning_rate=1.0,
+            parameters=parameters,
+            layer_offsets=(0, *(int(share * parameters) for share in _SHARES_OF_LAYERS)),
+            samples=config.clients * config.samples,
+            opener=config.opener if method_class(name).schemes else None,
+        )
+        model = GlobalModel(drawn, np.empty(0, np.float32))
+        super().__init__(
+            make_method(name, settings, plan), model, threads=1, shared_secret=_SHARED, kept=kept
+        )
+        self.changes: dict[int, FloatVector] = {}
+        """By client: what its training has changed of the global model in the round that runs, (P,)."""
+        self.round = 0
+        self._seed = config.seed
+        self._account = self.method.account()
+
+    @classmethod
+    def set_up(
+        cls, name: str, settings: MethodSettings, config: AuditConfig, parameters: int
+    ) -> PlayedFederation:
+        """Return one with the keys of an earlier one of the same: some take seconds to make."""
+        return cls(name, settings, config, parameters, _kept(name, settings, config, parameters))
+
+    def unplayable(self) -> str | None:
+        """Say in one sentence why a liar cannot play these roles, which another package may have made; None if it can.
+
+        It opens answers by code of its own, which follows that of this package's roles.
+        """
+        clients_fit = all(isinstance(one, TrainingClient) for one in self.clients)
+        if clients_fit and isinstance(self.aggregator, CollectingAggregator):
+            return None
+        return "the roles of this method are none of this package's, for which lies are written"
+
+    def run_round(self) -> ShieldError | None:
+        """Run the next round with all clients; return what ended it."""
+        self.round += 1
+        driver = RoundDriver(self.method, self.authority, self.aggregator, self, self._account)
+        try:
+            driver.run_round(self.round, range(len(self.clients)), min_clients=0)
+        except ShieldError as error:
+            return error
+        return None
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        for index in clients:
+            client, first = self.clients[index], message_of(index)
+            start = client.begin_round(round_number, participants, first)
+            update = contraction(round_number, self._seed + index, start)
+            if (trained := self.method.trained) is not None:
+                frozen = ~trained
+                frozen.scatter(frozen.gather(start.parameters), update.parameters)
+            client.finish_training(update)
+            known = client.global_model(first)
+            held = (
+                known.vector("parameters", np.float32, start.parameters.size)
+                if "parameters" in known
+                else start.parameters
+            )
+            self.changes[index] = update.parameters - held
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes]]:
+        for index in clients:
+            answer = None if message_of is None else message_of(index)
+            yield index, self.clients[index].step(phase, answer).to_bytes()
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        for index in clients:
+            self.clients[index].end_round(message_of(index))
+
+    def encrypts(self, client: int) -> Any:
+        return self.clients[client].disclosure.encrypted.to_bool()
+
+
+@functools.lru_cache(maxsize=32)
+def _kept(name: str, settings: MethodSettings, config: AuditConfig, parameters: int) -> tuple[Message, bytes]:
+    key = secrets.token_bytes(SEALING_KEY_BYTES)
+    return PlayedFederation(name, settings, config, parameters).parts(key), key
+
+
+Messages = Mapping[int, Message]
+Role = TypeVar("Role", bound=Reporter)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a key authority can be asked: a closed phase's result, or, where it opens nothing, a list of clients."""
+
+    phase: str
+    round: int
+    closed: Message
+    asked: Message
+    model: Message
+    aggregator: CollectingAggregator
+    """That closed the phase: where the aggregator opens, it alone opens the answer."""
+    reader: TrainingClient
+    """A client as it was then: where clients open, it opens the answer."""
+
+
+class LyingAggregator:
+    """An honest aggregator's steps from now on: it lies before the last phase's result leaves.
+
+    Every other sum it makes with a copy of the honest role, from that one's state, so that the round goes on
+    as if nothing had been asked. It has a client on its side, the ``reader``, that opens what clients may
+    open; the policies that this one's own code keeps, such as the fewest clients of a sum, are left out.
+
+    ``changes`` returns what each client's training has changed of the model in this round, (P,): of these a
+    lie may use the reader's. ``lie`` is told of the last phase before its result leaves, ``alter`` says what
+    is taken in the place of a client's message.
+    """
+
+    def __init__(
+        self,
+        roles: EmbeddedRoles,
+        reader: int,
+        changes: Callable[[], Mapping[int, FloatVector]],
+        lie: Callable[[LyingAggregator, str], None],
+        alter: Callable[[LyingAggregator, str, int, Message], Message] = lambda liar, phase, client, sent: (
+            sent
+        ),
+    ) -> None:
+        self.roles, self.reader = roles, reader
+        self.honest: Any = roles.aggregator
+        self._changes, self._lie, self._alter = changes, lie, alter
+        self.round = 0
+        self.first = Message()
+        """What the clients of the round were sent first; nothing where there is no key authority."""
+        self.sent: dict[int, Message] = {}
+        self.answers: dict[str, Message | None] = {}
+        """By phase of the round: what clients got for the one before."""
+        self._taken: dict[int, Message] = {}
+        self.refused: ShieldError | None = None
+        """What the honest role has refused a message with that was put in another one's place; it took that one."""
+        self.kept: dict[int, Question] = {}
+        """By client: a question of an earlier round that a lie comes back to."""
+
+        honest = self.honest
+        self._begin, self._receive, self._close = honest.begin_phase, honest.receive, honest.close
+        for step in ("begin_phase", "receive", "close"):
+            setattr(self.honest, step, getattr(self, step))
+
+    @property
+    def own_change(self) -> FloatVector:
+        return self._changes()[self.reader]
+
+    def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        self._begin(phase, round_number, answer)
+        if round_number != self.round:
+            self.round, self.answers = round_number, {}
+            self.first = self._first_message()
+        self.answers[phase] = answer
+        self.sent, self._taken, self.refused = {}, {}, None
+
+    def receive(self, phase: str, client: int, message: Message) -> None:
+        taken = self._alter(self, phase, client, message)
+        try:
+            self._receive(phase, client, taken)
+        except ShieldError as error:
+            if taken is message:
+                raise
+            self.refused, taken = error, message
+            self._receive(phase, client, message)
+        self.sent[client], self._taken[client] = message, taken
+
+    def close(self, phase: str) -> Message:
+        result: Message = self._close(phase)
+        if phase == self.roles.method.phases[-1].name:
+            self._lie(self, phase)
+        return result
+
+    def question(self, phase: str, messages: Messages | None = None) -> Question:
+        """Sum messages of the phase that runs, None for those that were taken; return what asks for their sum.
+
+        Raises what an honest aggregator refuses messages with.
+        """
+        copied = _copied(self.honest, self.roles.new_aggregator())
+        copied.begin_phase(phase, self.round, self.answers[phase])
+        for client, message in (self._taken if messages is None else messages).items():
+            copied.receive(phase, client, Message.from_bytes(message.to_bytes()))
+        closed = copied.close(phase)
+        method = self.roles.method
+        opens_apart = method.clients_open or method.aggregator_opens
+        asked = copied.request(phase) if opens_apart else closed
+        reader = _copied(self.roles.clients[self.reader], self.roles.new_client(self.reader))
+        return Question(phase, self.round, closed, asked, self._model(), copied, reader)
+
+    def _first_message(self) -> Message:
+        """Return what clients of the round were sent first: it is begun again, as it was."""
+        authority = self.roles.authority
+        if authority is None:
+            return Message()
+        signed = authority.begin_round(self.round, None, self.honest.model_digest())
+        own = self.honest.newest_model() if self.roles.method.aggregator_opens else Message()
+        return Message({**own, **signed})
+
+    def _model(self) -> Message:
+        roles, method = self.roles, self.roles.method
+        if method.aggregator_has_model:
+            newest: Message = self.honest.newest_model()
+            return newest
+        if method.clients_open:
+            return roles.clients[self.reader].global_model(Message())
+        assert roles.authority is not None
+        return roles.authority.newest_model()
+
+    def changed_since(self, question: Question, client: int) -> FloatVector:
+        """Return what the model has changed by since a question's round began, (P,)."""
+        return self._parameters(client, self._model()) - self._parameters(client, question.model)
+
+    def _parameters(self, client: int, model: Message) -> FloatVector:
+        part = self.roles.method.message_for(client, model)
+        found: FloatVector = part.vector("parameters", np.float32, self.roles.method.plan.parameters).copy()
+        return found
+
+    def answer(self, question: Question, victim: int) -> FloatVector:
+        """Ask the key authority, and return what the model changes by that the victim would have then, (P,).
+
+        Raises what it refuses with, and WireFormatError for a sum that opens to nothing which can be used.
+        """
+        authority = self.roles.authority
+        assert authority is not None
+        answer = authority.answer(question.phase, Message.from_bytes(question.asked.to_bytes()))
+        opened = self._opened(question, answer)
+        return self._parameters(victim, opened) - self._parameters(victim, question.model)
+
+    def _opened(self, question: Question, answer: Message) -> Message:
+        method, phase = self.roles.method, question.phase
+        if method.aggregator_opens:
+            opener = question.aggregator
+            assert opener._opening is not None
+            opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
+            return opener.open(phase, answer)
+        if not method.clients_open:
+            return answer
+        reader = question.reader
+        assert reader._opening is not None
+        reader._opening.keys._min_clients = 1
+        reader.report()
+        reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
+        if reader._opening.newest_spoiled(phase) == question.round:
+            raise WireFormatError(
+                "; ".join(one.text for one in reader.report().notes if isinstance(one, Note))
+            )
+        return reader.global_model(Message())
+
+
+def _copied(role: Role, new: Role) -> Role:
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
+    new.restore(role.state(key), key)
+    return new
+
 
 _CLOSE = 0.01
 """Of the root mean square of an update: what is nearer to a value than this tells it."""
@@ -50,31 +351,15 @@ class _Try:
     """What one lie came to."""
 
     told: float
-    """Share of the victim's encrypted values."""
     told_honestly: float
     """The same share by the mean of all clients, which an honest round tells."""
     victim: int
     refusal: str = ""
-    """What the roles refused with; empty where the lie was answered."""
 
 
-@dataclass(frozen=True)
-class _Past:
-    """What clients did in a round: what is held against what was got."""
-
-    changes: dict[int, FloatVector]
-    encrypted: dict[int, NDArray[np.bool_]]
-
-    @classmethod
-    def of(cls, federation: PlayedFederation) -> _Past:
-        """Keep what the round that runs has had."""
-        changes = dict(federation.changes)
-        return cls(changes, {client: federation.encrypts(client) for client in changes})
-
-    @property
-    def mean(self) -> FloatVector:
-        """What an honest round tells: the mean of all changes, (P,)."""
-        return cast(FloatVector, np.mean(list(self.changes.values()), axis=0))
+def _mean(changes: Mapping[int, FloatVector]) -> FloatVector:
+    """Return what an honest round tells, (P,)."""
+    return cast(FloatVector, np.mean(list(changes.values()), axis=0))
 
 
 class ProtocolAttack(FederationAttack):
@@ -105,7 +390,7 @@ class ProtocolAttack(FederationAttack):
 
     @classmethod
     def alter(cls, liar: LyingAggregator, phase: str, client: int, message: Message) -> Message:
-        """Return what is taken in the place of a message: here itself."""
+        """Return what is taken in the place of a message."""
         return message
 
     @classmethod
@@ -115,11 +400,10 @@ class ProtocolAttack(FederationAttack):
 
     @classmethod
     def size_for(cls, federation: PlayedFederation) -> int:
-        """Return how many parameters the model has that the lie is told on, by a federation of the method's."""
+        """Return how many parameters the model has that the lie is told on."""
         return cls.parameters
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
-        """Return a cell for each party. Raises ParameterError for a method without keys."""
         if not method_class(method).schemes and method != UNDEFENDED:
             raise ParameterError("the method has no keys: there is nothing that a lie could have opened")
 
@@ -149,39 +433,34 @@ class ProtocolAttack(FederationAttack):
             for victim, message in liar.sent.items():
                 change = federation.changes[victim]
                 guess = message.vector("update", np.float32, change.size)
-                honest = share_told(_Past.of(federation).mean, change, everything)
+                honest = share_told(_mean(federation.changes), change, everything)
                 tries.append(_Try(share_told(guess, change, everything), honest, victim))
 
-        federation.aggregator = self._liar(federation, read)
+        self._liar(federation, read)
         while len(tries) < FEWEST_TRIES:
             ended = federation.run_round()
             if ended is not None:
                 raise ended
         return tries[:FEWEST_TRIES]
 
-    def _liar(
-        self, federation: PlayedFederation, lie: Callable[[LyingAggregator, str], None]
-    ) -> CollectingAggregator:
-        reader = len(federation.clients) - 1
-        return cast(
-            CollectingAggregator,
-            LyingAggregator(federation, reader, lambda: federation.changes, lie, self.alter),
-        )
+    def _liar(self, federation: PlayedFederation, lie: Callable[[LyingAggregator, str], None]) -> None:
+        LyingAggregator(federation, len(federation.clients) - 1, lambda: federation.changes, lie, self.alter)
 
     def _told(self, made: Callable[[], PlayedFederation]) -> list[_Try]:
         federation = made()
         tries: list[_Try] = []
 
-        past: list[_Past] = []
-        """Of the rounds of the federation that runs, the newest last."""
+        past: list[tuple[dict[int, FloatVector], dict[int, NDArray[np.bool_]]]] = []
+        """Of the rounds of the federation that runs, the newest last: what clients changed, and encrypted."""
 
         def tell(liar: LyingAggregator, phase: str) -> None:
-            past.append(_Past.of(federation))
+            changes = dict(federation.changes)
+            past.append((changes, {client: federation.encrypts(client) for client in changes}))
             if self.in_first_rounds and liar.roles.method.clients_open and len(past) > 1:
                 return
             victim = len(tries) % (len(liar.roles.clients) - 1)
-            about = past[max(len(past) - 1 - self.rounds_back, 0)]
-            encrypted = about.encrypted[victim]
+            changes, of_all = past[max(len(past) - 1 - self.rounds_back, 0)]
+            encrypted = of_all[victim]
             if not encrypted.any() and not self.rounds_back:
                 return
             guess: FloatVector | None = None
@@ -194,11 +473,11 @@ class ProtocolAttack(FederationAttack):
                 refusal = f"{type(error).__name__}: {error}"
             if not encrypted.any():
                 return
-            change = about.changes[victim]
-            honest = share_told(about.mean, change, encrypted)
+            change = changes[victim]
+            honest = share_told(_mean(changes), change, encrypted)
             tries.append(_Try(share_told(guess, change, encrypted), honest, victim, refusal))
 
-        federation.aggregator = self._liar(federation, tell)
+        self._liar(federation, tell)
         for _ in range(_MOST_ROUNDS):
             before = len(tries)
             ended = federation.run_round()
@@ -210,7 +489,7 @@ class ProtocolAttack(FederationAttack):
             if ended is not None or (self.in_first_rounds and federation.method.clients_open):
                 federation = made()
                 past.clear()
-                federation.aggregator = self._liar(federation, tell)
+                self._liar(federation, tell)
         return tries
 
     def _cell(self, method: str, party: str, tries: list[_Try], opens: bool) -> Cell:
@@ -223,20 +502,16 @@ class ProtocolAttack(FederationAttack):
         reads = opens or party == _SECRET
         figures = [one.told if reads else 0.0 for one in tries]
         interval = bootstrap_interval(figures, "mean", self._config.seed)
+        best = max(tries, key=lambda one: one.told)
         return Cell(
-            method,
-            self.name,
-            party,
-            "attacked",
+            *(method, self.name, party, "attacked"),
             measured_by=self.measured_by,
             figure=float(np.mean(figures)),
             low=interval.low,
             high=interval.high,
             chance=float(np.mean([one.told_honestly for one in tries])),
             tries=len(tries),
-            form=_NO_LIE
-            if method == UNDEFENDED
-            else self._in_words(max(tries, key=lambda one: one.told), reads),
+            form=_NO_LIE if method == UNDEFENDED else self._in_words(best, reads),
         )
 
     @staticmethod

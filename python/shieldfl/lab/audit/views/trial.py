@@ -17,8 +17,7 @@ from torch import nn
 from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.lab.audit.views.recorded_federation import Record, RecordedFederation
-from shieldfl.lab.audit.views.view import KnownChange, Party, View
+from shieldfl.lab.audit.views.view import KnownChange, Party, Record, RecordedFederation, View
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.method_run import MethodRun
@@ -47,10 +46,8 @@ class Truth:
     features: torch.Tensor
     """(n, *feature_shape)."""
     labels: torch.Tensor
-    """(n,) int64."""
 
     def label_counts(self, classes: int) -> NDArray[np.int64]:
-        """Return how many samples of each class there are, (classes,)."""
         return np.bincount(self.labels.numpy(), minlength=classes).astype(np.int64)
 
 
@@ -90,10 +87,10 @@ def recorded_run(
     plain: nn.Module,
     batches: Sequence[NDArray[np.int64]],
 ) -> tuple[MethodRun, Method, nn.Module, Record]:
-    """Run a method's federation with everything recorded.
+    """Run a method's federation, with ``batches`` as each client's samples, and everything recorded.
 
-    Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the record.
-    ``batches`` are each client's samples. Raises as :func:`shieldfl.lab.simulation.runner.run_seeds` does.
+    Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the
+    record. Raises as :func:`shieldfl.lab.simulation.runner.run_seeds` does.
     """
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
@@ -127,24 +124,15 @@ def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> Method
 
 
 def _synthetic(method: Method, dataset: Dataset) -> LabelledSamples | None:
-    """Return what a method's clients train on in rounds on synthetic data; None where there are no such rounds."""
+    """Return what clients train on in rounds on synthetic data; None where there are no such rounds."""
     demand = method.synthetic_demand
     if demand is None:
         return None
     if dataset.feature_range is None:
         raise ParameterError(f"{dataset.name} has no range that is public, which synthetic data are made in")
-    low, high = dataset.feature_range
+    data = dataset.train_features, dataset.train_labels, dataset.classes, *dataset.feature_range
     samples = demand.samples or len(dataset.train_labels)
-    return _made_synthetic(
-        dataset.train_features,
-        dataset.train_labels,
-        dataset.classes,
-        low,
-        high,
-        demand.epsilon,
-        demand.delta,
-        samples,
-    )
+    return _made_synthetic(*data, demand.epsilon, demand.delta, samples)
 
 
 @lru_cache(maxsize=4)
@@ -160,9 +148,7 @@ def _made_synthetic(
 ) -> LabelledSamples:
     """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
     made = fit_synthetic_data(
-        features,
-        labels,
-        classes,
+        *(features, labels, classes),
         feature_range=(low, high),
         epsilon=epsilon,
         delta=delta,
@@ -175,16 +161,9 @@ def _made_synthetic(
 class Trial:
     """A method's federation, run and recorded.
 
-    Parameters
-    ----------
-    name, settings : of the method.
-    config : of the audit.
-    dataset : that private samples are drawn from.
-    number : of the trial, which decides samples, models and seeds.
-    planted : what clients train from, where the attacker chose it, and so knows it; None for the configuration's model.
-    batches : each client's samples, positions in the training set; None draws them without regard to their labels.
-
-    Raises as :func:`shieldfl.lab.simulation.runner.run_seeds` does.
+    ``number`` decides samples, models and seeds. ``planted`` is what clients train from, where the attacker
+    chose it, and so knows it; None for the configuration's model. ``batches`` are each client's samples,
+    positions in the training set; None draws them without regard to their labels.
     """
 
     def __init__(
@@ -212,7 +191,6 @@ class Trial:
 
     @property
     def layout(self) -> ParameterLayout:
-        """Where the tensors of the model lie that clients train."""
         return parameter_layout(self.model)
 
     @property
@@ -221,7 +199,6 @@ class Trial:
         return all(one.synthetic for one in self.record.disclosures.values())
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
-        """Return what these clients trained on, together."""
         chosen = np.concatenate([self._batches[index] for index in clients])
         return Truth(self.dataset.train_features[chosen], self.dataset.train_labels[chosen])
 
@@ -230,16 +207,13 @@ class Trial:
         return drawn_anew(self.model, self.config.seed + _OF_THE_ATTACKER)
 
     def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
-        """Yield every update of a client, or sum with it, of which a party knows a value."""
         return View(self.record, self.method, party, victim).changes()
 
     def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
-        """Yield what a party can attack of a client: every update, or sum, of which it knows a value."""
         for known in self.changes(party, victim):
             yield known, self.as_update(known)
 
     def as_update(self, known: KnownChange) -> ObservedUpdate:
-        """Return what is known of a change, with what is public of the training, for attacks."""
         # Who chose the first model and has no later one knows best what it chose: training moves it by little.
         start = self._chosen if known.start is None else known.start
         model = deepcopy(self._drawn_anew if start is None else self.model)

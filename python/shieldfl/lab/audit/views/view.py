@@ -1,20 +1,219 @@
-"""Who may look at a federation, and what it has got: messages, and the numbers of clients' updates in them."""
+"""What every role of a federation gets, recorded; who may look at it; and the numbers of updates that a party has."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.authority.authority_secrets import Contents
+from shieldfl.authority.key_authority import KeyPairAuthority
+from shieldfl.authority.message import Message
+from shieldfl.encryption.parameters import SchemeParameters
+from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.views.recorded_federation import AGGREGATOR, AUTHORITY, Delivery, Record, client_name
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.learning.local_trainer import LocalTrainer
+from shieldfl.learning.local_update import FloatVector, LocalUpdate
+from shieldfl.methods.masked_average.method import MaskedAverageClient
+from shieldfl.rounds.authorities import AuthoritySteps
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.driver import RoundTraffic
+from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
+from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import TrainingClient
+
+_kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
+"""By parameters and policy: a pair as it was made, before it opened anything."""
+
+
+def kept_pair(
+    parameters: SchemeParameters[Any, Any],
+    min_clients: int,
+    *,
+    threads: int | None,
+    weight_bounds: tuple[float, float],
+) -> KeyPairAuthority[Any]:
+    """Return a key authority with a new pair; where pairs last, with that of an earlier one.
+
+    Pairs of single rounds are made anew. What was opened by an earlier authority this one does not know: each
+    is of a federation of its own, with its own session and signing key. It is for the audit alone: no
+    command, and no other part of the package, has two authorities of one key. Raises as :class:`KeyPairAuthority`
+    does.
+    """
+    made: Any = partial(
+        KeyPairAuthority, parameters, min_clients, threads=threads, weight_bounds=weight_bounds
+    )
+    if not scheme_of(parameters).keys_last:
+        return made()  # type: ignore[no-any-return]
+    which = repr(parameters), min_clients, weight_bounds
+    if which not in _kept:
+        _kept[which] = made().contents()
+    contents = replace(_kept[which], secret=bytearray(_kept[which].secret), opened={})
+    return KeyPairAuthority.of_contents(contents, threads=threads)
+
+
+AGGREGATOR = "aggregator"
+AUTHORITY = "key authority"
+
+_STEPS = (
+    *("enrolled", "begin_round", "finish_training", "step", "end_round"),
+    *("begin_phase", "receive", "open", "keep"),
+    *("enrol", "grant", "answer", "sign_answer"),
+)
+"""Of clients, aggregator and key authority: those that bring them messages, or what training gave."""
+
+Role = TypeVar("Role")
+
+
+def client_name(index: int) -> str:
+    return f"client {index}"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One message that a role got, as its bytes."""
+
+    receiver: str
+    step: str
+    details: tuple[int | str, ...]
+    """What came with it outside of the bytes: phase, client, round, in the step's order."""
+    round: int
+    """In which it came; 0 for what came before the first."""
+    data: bytes
+
+    @property
+    def message(self) -> Message:
+        return Message.from_bytes(self.data)
+
+
+@dataclass
+class Record:
+    """What the roles of one federation got, and what they could tell from it."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
+    """By client or aggregator, and round: the global parameters (P,) that the role has when that round begins; no entry
+    for a role that never has them. The model behind the last round stands under the round that would come next."""
+    authority_has: set[int] = field(default_factory=set)
+    """Rounds that begin with models of the key authority: of every client the one that it is sent."""
+    own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
+    """By client and round: what its training gave, which that client alone has."""
+    own_shares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
+    """By client and round: what its part of a sum with noise comes to in the mean (P,), where it adds a share of that
+    to what it encrypts: clipped and with the share, which that client alone has."""
+    disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
+    deviations: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By client and round: of the noise on what it discloses as noised, as settings that everybody knows tell it."""
+    participants: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By round: clients that went through the whole of it."""
+    round: int = 0
+
+
+class RecordedFederation(EmbeddedFederation):
+    """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
+
+    def __init__(
+        self,
+        method: Method,
+        initial: GlobalModel,
+        trainers: Sequence[LocalTrainer],
+        seed: int,
+        **options: Any,
+    ) -> None:
+        self.record = Record()
+        self._known_of_training = [(trainer.settings, trainer.samples) for trainer in trainers]
+        super().__init__(method, initial, trainers, seed, **options)
+        self._keep_models(1)
+
+    def _recorded(self, role: Role, name: str, client: int | None = None) -> Role:
+        for step in _STEPS:
+            if hasattr(role, step):
+                setattr(role, step, partial(self._kept, getattr(role, step), name, step, client))
+        return role
+
+    def _kept(
+        self,
+        own: Callable[..., Any],
+        name: str,
+        step: str,
+        client: int | None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
+        given, record = [*arguments, *options.values()], self.record
+        details = tuple(one for one in given if isinstance(one, int | str))
+        for one in given:
+            if isinstance(one, Message):
+                record.deliveries.append(Delivery(name, step, details, record.round, one.to_bytes()))
+            elif isinstance(one, LocalUpdate) and client is not None:
+                record.own_updates[client, record.round] = one.copied()
+        return own(*arguments, **options)
+
+    def new_client(self, index: int) -> TrainingClient:
+        client = super().new_client(index)
+        if isinstance(client, MaskedAverageClient) and (sharing := client).noise_shares is not None:
+
+            def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:
+                self.record.own_shares[index, sharing.round] = sharing.in_the_mean(vector)
+                self.record.deviations[index, sharing.round] = sharing.deviation_of_share
+
+            # What a client encrypts, turned back as its sum will be: what it draws no message tells.
+            sharing.tell_vectors(keep)
+        return self._recorded(client, client_name(index), index)
+
+    def new_aggregator(self) -> CollectingAggregator:
+        return self._recorded(super().new_aggregator(), AGGREGATOR)
+
+    def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
+        steps, made = super()._made_authority(**how, make_pair=kept_pair)
+        return None if steps is None else self._recorded(steps, AUTHORITY), made
+
+    def run_round(
+        self,
+        round_number: int,
+        participants: Sequence[int],
+        min_clients: int = 1,
+        leaving: Mapping[int, str] | None = None,
+    ) -> RoundTraffic:
+        record = self.record
+        record.round = round_number
+        traffic = super().run_round(round_number, participants, min_clients, leaving)
+        record.participants[round_number] = tuple(traffic.finished)
+        for index in traffic.senders:
+            training = self._known_of_training[index]
+            stated = self.clients[index].disclosure
+            has_share = stated.encrypts_noised and stated.noise is None
+            record.disclosures[index, round_number] = stated
+            if not has_share:
+                record.deviations[index, round_number] = self.method.noise_deviation(
+                    *training, len(participants)
+                )
+        self._keep_models(round_number + 1)
+        return traffic
+
+    def _keep_models(self, round_number: int) -> None:
+        """Keep, for every role, the model that it has by itself: a client what it opened or was sent last."""
+        method, models = self.method, self.record.models
+        for index, client in enumerate(self.clients):
+            newest = client.global_model(self._driver.model)
+            if method.has_model(index, newest):
+                models[client_name(index), round_number] = self._parameters(method.message_for(index, newest))
+        if method.aggregator_has_model:
+            models[AGGREGATOR, round_number] = self._parameters(self.aggregator.newest_model())
+        elif self.authority is not None and not method.clients_open:
+            self.record.authority_has.add(round_number)
+
+    def _parameters(self, model: Message) -> FloatVector:
+        parameters: FloatVector = model.vector("parameters", np.float32, self.initial.parameters.size).copy()
+        return parameters
 
 
 @dataclass(frozen=True)
@@ -33,7 +232,6 @@ class Party:
     reads_channel: bool = False
     """Whether it has every message to and from clients, as it would be without TLS."""
     has_last_model: bool = False
-    """Whether it gets the model behind the last round, and nothing else."""
 
     def clients(self, victim: int, clients: int) -> tuple[int, ...]:
         """Return which clients are of the party, where ``victim`` is one of ``clients``.
@@ -47,7 +245,6 @@ class Party:
         return tuple(others[:count])
 
     def roles(self, victim: int, clients: int) -> tuple[str, ...]:
-        """Return by what names the roles of the party are recorded."""
         named = [AGGREGATOR] if self.aggregates else []
         if self.is_authority:
             named.append(AUTHORITY)
@@ -68,7 +265,6 @@ PARTIES = (
 
 
 def party_named(name: str) -> Party:
-    """Return a party. Raises ParameterError for a name that there is not."""
     for party in PARTIES:
         if party.name == name:
             return party
@@ -76,7 +272,6 @@ def party_named(name: str) -> Party:
 
 
 PARTS_OF_VALUES = ("values", "update")
-"""The parts of a client's message that may hold numbers of its update as they are."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +284,9 @@ class KnownChange:
     change: FloatVector
     """(P,); 0 where nothing is known."""
     known: NDArray[np.bool_]
-    """(P,)."""
     start: FloatVector | None
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
-    """How the party has it: ``message`` or ``sum``."""
     synthetic: bool
     """Whether all of them trained on synthetic data alone in this round: it is no change of their own samples."""
     deviation: FloatVector
@@ -102,13 +295,6 @@ class KnownChange:
 
 class View:
     """All that one party got of one federation, with one client as the victim.
-
-    Parameters
-    ----------
-    record : of the federation.
-    method : that it ran.
-    party : who looks.
-    victim : the client that is attacked.
 
     Raises ParameterError where the party has more clients than there are beside the victim.
     """
@@ -120,7 +306,6 @@ class View:
         self.victim = victim
         clients = method.plan.clients
         self.clients = party.clients(victim, clients)
-        """That are of the party."""
         self._roles = frozenset(party.roles(victim, clients))
 
     @cached_property
@@ -159,7 +344,7 @@ class View:
         """
         models = self._record.models
         victims = models.get((client_name(self.victim), round_number))
-        found = [models[role, round_number] for role in sorted(self._roles) if (role, round_number) in models]
+        found = [models[one, round_number] for one in sorted(self._roles) if (one, round_number) in models]
         if victims is not None and any(np.array_equal(one, victims) for one in found):
             return victims
         if found:
@@ -168,13 +353,9 @@ class View:
             return victims
         if self.party.reads_channel:
             return self._model_on_the_way(round_number)
-        if self.party.has_last_model and round_number == self._last_round + 1:
+        if self.party.has_last_model and round_number == max(self._record.participants) + 1:
             return victims
         return None
-
-    @property
-    def _last_round(self) -> int:
-        return max(self._record.participants)
 
     def _model_on_the_way(self, round_number: int) -> FloatVector | None:
         """Return the model that a round's first message brings to the victim, or the last one's end."""
@@ -183,10 +364,8 @@ class View:
             if comes and one.receiver == client_name(self.victim):
                 message = self._method.message_for(self.victim, one.message)
                 if "parameters" in message:
-                    found: FloatVector = message.vector(
-                        "parameters", np.float32, self._method.plan.parameters
-                    )
-                    return found.copy()
+                    size = self._method.plan.parameters
+                    return cast(FloatVector, message.vector("parameters", np.float32, size).copy())
         return None
 
     def changes(self) -> Iterator[KnownChange]:
@@ -204,15 +383,10 @@ class View:
                 known, values = found
                 change = np.zeros(known.size, dtype=np.float32)
                 change[known] = values
+                synthetic = self._record.disclosures[self.victim, one.round].synthetic
+                start, noise = self.model(one.round), self._noise(self.victim, one.round)
                 yield KnownChange(
-                    one.round,
-                    (self.victim,),
-                    change,
-                    known,
-                    self.model(one.round),
-                    source="message",
-                    synthetic=self._record.disclosures[self.victim, one.round].synthetic,
-                    deviation=self._noise(self.victim, one.round),
+                    one.round, (self.victim,), change, known, start, "message", synthetic, noise
                 )
 
     def _numbers(
@@ -248,20 +422,13 @@ class View:
                 if one in self.clients:
                     total -= np.where(senders[one], self._sent(one, number, before), 0.0)
             left = np.sum([senders[one] for one in others], axis=0)
-            change = np.divide(total, left, out=np.zeros_like(total), where=left > 0)
+            known = left > 0
+            change = np.divide(total, left, out=np.zeros_like(total), where=known).astype(np.float32)
             synthetic = all(self._record.disclosures[one, number].synthetic for one in others)
             variance = np.sum([self._noise(one, number) ** 2 for one in others], axis=0)
             error = np.sqrt(variance + len(together) * self._rounding**2)
-            yield KnownChange(
-                number,
-                others,
-                change.astype(np.float32),
-                left > 0,
-                before,
-                source="sum",
-                synthetic=synthetic,
-                deviation=np.divide(error, left, out=np.zeros_like(error), where=left > 0).astype(np.float32),
-            )
+            deviation = np.divide(error, left, out=np.zeros_like(error), where=known).astype(np.float32)
+            yield KnownChange(number, others, change, known, before, "sum", synthetic, deviation)
 
     def _noise(self, client: int, number: int) -> FloatVector:
         """Return the deviation of the noise on each value of a client's update (P,), 0 where it adds none."""
@@ -292,7 +459,6 @@ class View:
         return ~self._record.disclosures[client, number].kept.to_bool()
 
     def _sent(self, client: int, number: int, before: FloatVector) -> NDArray[np.float64]:
-        """Return what a client of the party has added to a sum (P,), with the noise that it knows of."""
         if (client, number) in self._record.own_shares:
             return self._record.own_shares[client, number].copy()
         sent = self._record.own_updates[client, number].parameters.astype(np.float64) - before
@@ -304,7 +470,6 @@ class View:
 
 
 def _is_of(delivery: Delivery, client: int) -> bool:
-    """Say whether a message is one that this client has sent."""
     step, details = delivery.step, delivery.details
     return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
 

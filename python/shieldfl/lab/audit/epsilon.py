@@ -1,4 +1,9 @@
-"""Whether an epsilon that a method claims can be true: bounds from below, measured on the method as it runs."""
+"""Whether an epsilon that a method claims can be true: bounds from below, measured on the method as it runs.
+
+A mechanism that is (epsilon, delta)-private bounds how often guesses about single members can be right. Guesses that
+were right more often disprove so small an epsilon, with a confidence that is stated; guesses that were not prove
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +17,15 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binom
 from torch import nn
 
 from shieldfl.errors import DisprovedError, ParameterError, PolicyError, ShieldError
+from shieldfl.lab.audit.attack import AuditInterrupted
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
-from shieldfl.lab.audit.epsilon.bounds import SHARES, EpsilonBound, Guesses, bound_from_one_run, count_guesses
-from shieldfl.lab.audit.views.recorded_federation import RecordedFederation
-from shieldfl.lab.audit.views.view import KnownChange, View, party_named
+from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View, party_named
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_device import torch_threads
 from shieldfl.learning.local_trainer import LocalTrainer, Objective
@@ -32,6 +39,107 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.settings import TrainingSettings, plain_settings, settings_of
+
+_LARGEST = 64.0
+"""An epsilon at which guesses are never wrong, to the last digit of a float64."""
+
+
+@dataclass(frozen=True)
+class EpsilonBound:
+    """An epsilon that was disproved."""
+
+    at_least: float
+    """The mechanism is not (epsilon, delta)-private for any epsilon below; 0 where nothing is disproved."""
+    delta: float
+    confidence: float
+    """Of a mechanism that is private with such an epsilon, at most 1 - confidence of all audits say more."""
+    unit: Literal["sample", "client"]
+    source: str
+    claimed: float | None = None
+    """What the mechanism's accountant says, for the same unit and delta; None where nobody says anything."""
+
+    @property
+    def contradicts_claim(self) -> bool:
+        return self.claimed is not None and self.at_least > self.claimed
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """How many guesses were made, by a number that was settled beforehand, and how many of them were right."""
+
+    made: int
+    right: int
+
+
+def bound_from_one_run(
+    canaries: int,
+    guesses: Sequence[Guesses],
+    *,
+    delta: float,
+    unit: Literal["sample", "client"],
+    confidence: float = 0.95,
+    claimed: float | None = None,
+) -> EpsilonBound:
+    """Bound epsilon by guesses about canaries of which each was in or out by a coin.
+
+    Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", corollary 5.4.
+    Canaries of independent runs may be counted together, since each was in one run alone. ``canaries`` are
+    all, also those on which no guess was made. Of several guesses the best counts: the chance to be wrong is
+    shared out evenly among them. Raises ParameterError for a number or probability out of range.
+    """
+    if not (0 <= delta < 1 and 0 < confidence < 1):
+        raise ParameterError(f"delta lies in [0, 1) and confidence in (0, 1), got {delta} and {confidence}")
+    if not guesses or not all(0 <= g.right <= g.made <= canaries for g in guesses):
+        raise ParameterError(
+            "there are as many canaries as guesses or more, and no more guesses are right than made"
+        )
+    error = (1 - confidence) / len(guesses)
+
+    def excess(epsilon: float, guessed: Guesses) -> float:
+        return one_run_p_value(canaries, guessed, epsilon, delta) - error
+
+    disproved = [
+        float(brentq(excess, 0.0, _LARGEST, args=(guessed,), xtol=1e-6))
+        for guessed in guesses
+        if excess(0.0, guessed) < 0 < excess(_LARGEST, guessed)
+    ]
+    source = "Steinke, Nasr and Jagielski 2023, corollary 5.4"
+    return EpsilonBound(max(disproved, default=0.0), delta, confidence, unit, source, claimed)
+
+
+def one_run_p_value(canaries: int, guesses: Guesses, epsilon: float, delta: float) -> float:
+    """Bound the chance that so many guesses are right if the mechanism is (epsilon, delta)-private, in [0, 1]."""
+    made, right = guesses.made, guesses.right
+    accuracy = expit(epsilon)  # of randomised response, which is the best that there is at delta = 0
+    p_value = binom.sf(right - 1, made, accuracy)
+    if delta > 0 and right > 0:
+        fewer = np.arange(1, right + 1)
+        between = np.cumsum(binom.pmf(right - fewer, made, accuracy))
+        p_value += 2 * canaries * delta * (between / fewer).max()
+    return float(min(p_value, 1.0))
+
+
+SHARES = (0.02, 0.1, 0.5, 1.0)
+"""Of the canaries to guess: few where a mechanism shows little, all where it shows all."""
+
+
+def count_guesses(
+    evidence: NDArray[np.float64], included: NDArray[np.bool_], shares: Sequence[float] = SHARES
+) -> list[Guesses]:
+    """Guess a share of the canaries, for each of several shares, and count what was right.
+
+    Evidence (m,) is positive where presence is likelier than absence; it is guessed by its sign where it is
+    strongest. Shares, in (0, 1], are settled before the run.
+
+    Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", algorithm 1.
+    """
+    if not all(0 < share <= 1 for share in shares):
+        raise ParameterError("the shares of canaries to guess lie in (0, 1]")
+    strongest = np.argsort(-np.abs(evidence), kind="stable")
+    right = ((evidence > 0) == included)[strongest]
+    counts = [max(1, round(share * len(evidence))) for share in shares]
+    return [Guesses(count, int(right[:count].sum())) for count in counts]
+
 
 _TARGET = 100.0
 """What a canary's output is to be, in clipping norms: so far off that its gradient is clipped in every round."""
@@ -47,10 +155,7 @@ Evidence = NDArray[np.float64]
 
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
-    """Return the norm that a method with these settings clips to; None where it has none.
-
-    Of Alt-FL it is that of gradients, in rounds with DP-SGD.
-    """
+    """Return the norm that a method with these settings clips to, in DP-SGD that of gradients; None for none."""
     names = ("clip_norm", "max_grad_norm", "sum_clip_norm")
     return next((float(settings[name]) for name in names if name in settings), None)
 
@@ -67,7 +172,6 @@ class _CanaryClient(LocalTrainer):
         self._change = change
 
     def train(self, start: StartingPoint, seed: int) -> tuple[LocalUpdate, float]:
-        """Return the change as an update; parameters are scored alike."""
         scores = None if start.scores is None else np.zeros_like(self._change)
         return start.trained(start.parameters + self._change, start.buffers, scores), 0.0
 
@@ -82,7 +186,7 @@ class _Samples:
     def trainer(
         self, model: nn.Module, batches: int, step: float, synthetic: _Samples | None
     ) -> LocalTrainer:
-        """Return one whose samples move the model by ``step`` each where nothing is clipped, in so many batches."""
+        """Return one whose samples move the model by ``step`` each where nothing is clipped."""
         size = math.ceil(len(self.features) / batches)
         settings = TrainingSettings(local_epochs=1, batch_size=size, learning_rate=step * size, momentum=0.0)
         public = None if synthetic is None else (synthetic.features, synthetic.targets)
@@ -93,25 +197,18 @@ class _Samples:
 class CanaryFederation:
     """A federation of one method, run on canaries, with the messages of all its roles recorded.
 
-    Canaries are samples or clients, as the method's claim has its unit, and each is there or zeroed out by a coin, as
-    the claim has its neighbours. What a canary contributes is above the norm that the method clips to, and its alone at
-    its position. Its data stay the same in every round.
+    Canaries are samples or clients, as the method's claim has its unit, and each is there or zeroed out by a
+    coin, as the claim has its neighbours. What a canary contributes is above the norm that the method clips
+    to, and its alone at its position. Its data stay the same in every round.
 
-    Where canaries are samples, one client is none of theirs: the witness, whose samples are known to everybody and have
-    a gradient only where the model has moved at a canary's position. Its messages show what sums tell that the model
-    has moved by; so do those of rounds on synthetic data, which are of the same kind: public, and not released by
-    anybody. Where canaries are clients there is no witness: what sums tell is measured where nothing but ciphertexts
-    leaves a client, on the models that all get.
+    Where canaries are samples, one client is none of theirs: the witness, whose samples are known to
+    everybody and have a gradient only where the model has moved at a canary's position. Its messages show
+    what sums tell that the model has moved by; so do those of rounds on synthetic data, which are of the same
+    kind: public, and not released by anybody. Where canaries are clients there is no witness: what sums tell
+    is measured where nothing but ciphertexts leaves a client, on the models that all get.
 
-    Parameters
-    ----------
-    name, settings : of the method.
-    audit : says how many clients and rounds, and with which seed.
-    config : of the measurement.
-    wanted : canaries, of which a federation has as many as fit.
-    number : of the federation, for its coins.
-
-    The method states a norm that it clips to. Raises as :func:`shieldfl.methods.registry.make_method` and the roles do.
+    A federation has as many of the ``wanted`` canaries as fit; its ``number`` decides its coins. The method
+    states a norm that it clips to. Raises as making a method and its roles do.
     """
 
     def __init__(
@@ -130,7 +227,6 @@ class CanaryFederation:
         owners = audit.clients - self._has_witness
         count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
         self.included: BoolVector = coins.random(count) < 0.5
-        """Which canaries are in, (m,)."""
         # One after another to each client; those of a client of its own are one each.
         self._owners = np.arange(count) % owners
         parameters = max(count, audit.clients)
@@ -144,14 +240,16 @@ class CanaryFederation:
         self._norm = cast(float, clipped_to(self.method.own_settings))
         model = nn.Linear(parameters, 1, bias=False)
         nn.init.zeros_(model.weight)
+        initial, trainers = GlobalModel(flatten(model), flatten_buffers(model)), list(self._trainers(model))
         self._federation = RecordedFederation(
-            self.method,
-            GlobalModel(flatten(model), flatten_buffers(model)),
-            list(self._trainers(model)),
-            audit.seed + number,
-            threads=audit.threads or 1,
+            self.method, initial, trainers, audit.seed + number, threads=audit.threads or 1
         )
-        self._run()
+        for round_number in range(1, audit.rounds + 1):
+            try:
+                drawn = self._federation.draw(config.sample_rate, audit.min_clients)
+            except PolicyError:  # a target epsilon is reached: its claim is for the rounds before
+                break
+            self._federation.run_round(round_number, drawn, audit.min_clients)
 
     def _planned(self, name: str, settings: MethodSettings, parameters: int, samples: int) -> Method:
         audit = self._audit
@@ -192,17 +290,8 @@ class CanaryFederation:
         features = one.repeat(of_each, 1)
         return _Samples(features, torch.zeros(len(features), 1))
 
-    def _run(self) -> None:
-        for number in range(1, self._audit.rounds + 1):
-            try:
-                drawn = self._federation.draw(self._config.sample_rate, self._audit.min_clients)
-            except PolicyError:  # a target epsilon is reached: its claim is for the rounds before
-                break
-            self._federation.run_round(number, drawn, self._audit.min_clients)
-
     @property
     def spent(self) -> PrivacySpent:
-        """What the method's own account says."""
         return self._federation.account.spent()
 
     def evidence(self) -> list[Evidence]:
@@ -265,7 +354,6 @@ class ClaimedEpsilon:
     method: str
     status: Status
     reason: str = ""
-    """Why nothing was measured; empty where something was."""
     unit: str | None = None
     adversary: str | None = None
     """Against whom the claim is. The aggregator, for whom it is measured, is always among these; where it reads nothing
@@ -278,14 +366,8 @@ class ClaimedEpsilon:
     bound: EpsilonBound | None = None
     """With the claim, unit, delta and confidence; None where nothing was measured."""
 
-    @property
-    def is_disproved(self) -> bool:
-        """Whether what was measured is above the claim."""
-        return self.bound is not None and self.bound.contradicts_claim
-
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
-        return asdict(self) | {"is_disproved": self.is_disproved}
+        return asdict(self) | {"is_disproved": self.bound is not None and self.bound.contradicts_claim}
 
 
 @dataclass
@@ -299,7 +381,6 @@ class EpsilonResult:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types."""
         return {
             "federation": self.federation,
             "measurement": self.measurement,
@@ -315,18 +396,10 @@ def check_claims(result: EpsilonResult) -> None:
         f"{claim.method} claims epsilon {bound.claimed:.2f} at delta {bound.delta:g} for each {bound.unit}, and at "
         f"least {bound.at_least:.2f} was measured at {bound.confidence:.0%} confidence"
         for claim in result.claims
-        if (bound := claim.bound) is not None and claim.is_disproved
+        if (bound := claim.bound) is not None and bound.contradicts_claim
     ]
     if told:
         raise DisprovedError("; ".join(told))
-
-
-class EpsilonInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a measurement: what had ended by then is in ``result``, the other methods are not measured."""
-
-    def __init__(self, result: EpsilonResult) -> None:
-        super().__init__("the measurement was interrupted")
-        self.result = result
 
 
 def measure_epsilons(
@@ -338,18 +411,13 @@ def measure_epsilons(
 ) -> EpsilonResult:
     """Run each method on canaries and bound its epsilon from below, beside what its own account claims.
 
-    Parameters
-    ----------
-    audit : clients, rounds, seed and threads of a federation, and the time for all; its data set and model are not
-        used.
-    config : of the measurement.
-    methods : by name.
-    settings : of the methods; None for their defaults. A delta of None, 1/N, becomes 1e-5.
-    on_federation : told, before it begins, of each federation: method and number.
+    ``audit`` says how many clients and rounds, seed and threads, and the time for all; its data set and model
+    are not used. A delta of None, 1/N, becomes 1e-5. ``on_federation`` is told of each federation before it
+    begins: method and number.
 
-    A method that claims nothing, or whose claim cannot be measured so, comes with the reason, and that never means that
-    it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown methods, and
-    EpsilonInterrupted.
+    A method that claims nothing, or whose claim cannot be measured so, comes with the reason, and that never
+    means that it holds. Each bound is wrong with a chance of 5 % at most. Raises ParameterError for unknown
+    methods, AuditInterrupted.
     """
     names = checked_methods(methods)
     settings = settings or MethodSettings()
@@ -361,30 +429,21 @@ def measure_epsilons(
     try:
         with torch_threads(audit.threads or 1):
             for name in names:
-                result.claims.append(_claim(name, settings, audit, config, on_federation, ends))
+                try:
+                    given = _with_delta(name, settings)
+                    claim = _measured(name, given, audit, config, on_federation, ends)
+                except ShieldError as error:
+                    claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
+                result.claims.append(claim)
     except KeyboardInterrupt as error:
         # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another bound.
         ended = {claim.method for claim in result.claims}
         why = "the measurement was interrupted before it had ended"
         result.claims += [ClaimedEpsilon(name, "not measured", why) for name in names if name not in ended]
+        raise AuditInterrupted("measurement", result) from error
+    finally:
         result.seconds = time.monotonic() - began
-        raise EpsilonInterrupted(result) from error
-    result.seconds = time.monotonic() - began
     return result
-
-
-def _claim(
-    name: str,
-    settings: MethodSettings,
-    audit: AuditConfig,
-    config: EpsilonConfig,
-    on_federation: Callable[[str, int], None],
-    ends: float,
-) -> ClaimedEpsilon:
-    try:
-        return _measured(name, _with_delta(name, settings), audit, config, on_federation, ends)
-    except ShieldError as error:
-        return ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
 
 
 def _with_delta(name: str, settings: MethodSettings) -> MethodSettings:
@@ -421,9 +480,7 @@ def _measured(
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
         if not any(map(np.any, found)):
-            why = (
-                "no number of a client's update came to the aggregator in a message, and no model to a client"
-            )
+            why = "no number of an update came to the aggregator in a message, and no model to a client"
             return replace(claim, reason=why)
         included.append(federation.included)
         evidence.append(found)
@@ -439,14 +496,8 @@ def _measured(
     ]
     unit = cast(Literal["sample", "client"], reading.unit)
     bound = bound_from_one_run(len(together), guesses, delta=delta, unit=unit, claimed=claimed)
-    return replace(
-        claim,
-        status="measured",
-        canaries=len(together),
-        federations=len(included),
-        guesses=tuple(guesses),
-        bound=bound,
-    )
+    claim = replace(claim, canaries=len(together), federations=len(included), bound=bound)
+    return replace(claim, status="measured", guesses=tuple(guesses))
 
 
 def _nothing_claimed(spent: PrivacySpent) -> str | None:

@@ -1,1 +1,0 @@
-"""What an epsilon must at least be, measured, beside what is claimed."""

@@ -1,0 +1,360 @@
+"""Clipping must hold its bound without tolerance; noise, continuous or on a grid, must have the stated distribution."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shieldfl._core as _core
+from privacy.discrete_gaussian_twin import discrete_gaussian, random_pieces
+from privacy.moments import SCORE_LIMIT, assert_normal
+from reference.ckks import test_seed as insecure_seed
+from shieldfl.build_info import INSTRUCTION_SETS
+from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.privacy.noise import (
+    MOST_EXPONENT,
+    STEPS_PER_OCTAVE,
+    AdaptiveClip,
+    ClipRule,
+    clip_and_noise,
+    clip_l2,
+    discrete_gaussian_noise,
+    gaussian_noise,
+    grid_variance,
+)
+
+DRAWS = 1_000_000
+WITHOUT_NOISE = [
+    partial(clip_l2),
+    partial(clip_and_noise, standard_deviation=0.0),
+    # At 2^-12 steps of deviation a draw differs from 0 once in exp(2^23).
+    partial(discrete_gaussian_noise, standard_deviation=2.0**-42, fraction_bits=30),
+]
+CLIPS = pytest.mark.parametrize("clip", WITHOUT_NOISE, ids=["clip", "noise", "discrete"])
+
+
+@CLIPS
+def test_a_long_vector_is_scaled_in_its_direction_and_kept_itself(clip):
+    vector = np.array([3.0, 0.0, -4.0], dtype=np.float32)
+    clipped, norm, was_clipped = clip(vector, 2.5)
+    np.testing.assert_allclose(clipped, [1.5, 0.0, -2.0], rtol=1e-6)
+    assert (norm, was_clipped) == (5.0, True)
+    np.testing.assert_array_equal(vector, [3.0, 0.0, -4.0])
+    assert clip(vector[:0], 1.0)[0].shape == (0,)
+    assert clip(np.zeros(3, dtype=np.float32), 1.0)[1:] == (0.0, False)
+
+
+@pytest.mark.parametrize("norm", [5.0, 5.1, 1e30])
+def test_a_short_vector_is_copied_unchanged(norm):
+    vector = np.array([3.0, 4.0], dtype=np.float32)
+    clipped, original, was_clipped = clip_l2(vector, norm)
+    assert (clipped.tolist(), original, was_clipped) == ([3.0, 4.0], 5.0, False)
+    clipped[0] = 9.0
+    assert vector[0] == 3.0
+    assert clipped.dtype == np.float32
+
+
+@given(
+    st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=40),
+    st.floats(2.0**-60, 2.0**60, allow_nan=False),
+)
+def test_the_exact_norm_never_exceeds_the_bound(values, norm):
+    clipped, _, was_clipped = clip_l2(np.array(values, dtype=np.float32), norm)
+    exact = sum(Fraction(float(value)) ** 2 for value in clipped)
+    # Where nothing was clipped the comparison itself was made in float64.
+    slack = Fraction(1) if was_clipped else Fraction(1 + 1e-15)
+    assert exact <= Fraction(norm) ** 2 * slack
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30),
+    st.floats(1e-3, 1e6),
+    st.integers(14, 24),
+)
+def test_on_the_grid_the_exact_norm_never_exceeds_the_bound(values, norm, fraction_bits):
+    deviation = 2.0 ** -(12 + fraction_bits)
+    vector = np.array(values, dtype=np.float32)
+    rounded, original, _ = discrete_gaussian_noise(vector, norm, deviation, fraction_bits)
+    assert sum(Fraction(float(value)) ** 2 for value in rounded) <= Fraction(norm) ** 2
+    assert original == pytest.approx(math.sqrt(math.fsum(float(value) ** 2 for value in vector)), rel=1e-12)
+
+
+def test_the_bound_holds_for_a_model_sized_vector_and_large_values_do_not_overflow_it():
+    vector = np.random.default_rng(0).normal(0, 1, 235_146).astype(np.float32)
+    clipped, norm, _ = clip_l2(vector, 1.0)
+    assert norm == pytest.approx(math.sqrt(math.fsum(float(v) ** 2 for v in vector)), rel=1e-12)
+    assert 1.0 - 1e-6 < math.sqrt(math.fsum(float(v) ** 2 for v in clipped)) <= 1.0
+    largest = float(np.finfo(np.float32).max)
+    clipped, norm, _ = clip_l2(np.full(4, largest, dtype=np.float32), 1.0)
+    assert norm == pytest.approx(2.0 * largest)
+    np.testing.assert_allclose(clipped, 0.5, rtol=1e-6)
+
+
+@CLIPS
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_is_refused_by_position(clip, bad):
+    vector = np.ones(5000, dtype=np.float32)
+    vector[[4100, 4999]] = bad, np.inf
+    with pytest.raises(RangeError, match="position 4100"):
+        clip(vector, 1.0)
+
+
+@pytest.mark.parametrize("norm", [0.0, -1.0, 2.0**-101, math.nan, math.inf])
+def test_an_impossible_clipping_norm_is_refused(norm):
+    for clip in (*WITHOUT_NOISE, lambda vector, norm: AdaptiveClip(norm)):
+        if norm != 2.0**-101 or clip in WITHOUT_NOISE:
+            with pytest.raises(ParameterError, match="clipping norm"):
+                clip(np.ones(2, dtype=np.float32), norm)
+
+
+@pytest.mark.parametrize("vector", [np.ones(2), np.ones((2, 2), dtype=np.float32), [1.0, 2.0]])
+def test_other_arrays_are_refused(vector):
+    for take in (*WITHOUT_NOISE, gaussian_noise):
+        with pytest.raises(ArrayTypeError):
+            take(vector, 1.0)
+
+
+@pytest.mark.parametrize("standard_deviation", [-1e-9, math.nan, math.inf, -math.inf])
+def test_an_impossible_standard_deviation_is_refused(standard_deviation):
+    vector = np.zeros(2, dtype=np.float32)
+    for refused in (
+        lambda: gaussian_noise(vector, standard_deviation),
+        lambda: clip_and_noise(vector, 1.0, standard_deviation),
+        lambda: discrete_gaussian_noise(vector, 1.0, standard_deviation, 10),
+    ):
+        with pytest.raises(ParameterError, match="standard deviation"):
+            refused()
+    with pytest.raises(ParameterError, match="threads"):
+        clip_and_noise(vector, 1.0, 1.0, threads=0)
+
+
+def test_adaptive_clip_is_the_median_of_a_sliding_window_and_never_zero():
+    clip = AdaptiveClip(1.5, window=3)
+    assert clip.norm() == 1.5
+    medians = []
+    for norm in (10.0, 2.0, 4.0, 100.0, 200.0):
+        clip.observe(norm)
+        medians.append(clip.norm())
+    assert medians == [10.0, 6.0, 4.0, 4.0, 100.0]
+    for norm in (-1.0, math.nan, math.inf):
+        with pytest.raises(ParameterError, match="observed norm"):
+            clip.observe(norm)
+    for _ in range(2):
+        clip.observe(0.0)
+    assert clip.norm() == 1.5
+    with pytest.raises(ParameterError, match="window"):
+        AdaptiveClip(1.0, window=0)
+
+
+@pytest.mark.parametrize("standard_deviation", [1e-3, 1.0, 250.0])
+def test_noise_has_the_stated_moments(standard_deviation):
+    noise = gaussian_noise(np.zeros(DRAWS, dtype=np.float32), standard_deviation).astype(np.float64)
+    assert_normal(noise / standard_deviation)
+
+
+def test_noise_has_normal_tails():
+    noise = gaussian_noise(np.zeros(DRAWS, dtype=np.float32), 1.0)
+    for limit in (0.5, 1.0, 2.0, 3.0, 4.0):
+        share = math.erfc(limit / math.sqrt(2))
+        error = math.sqrt(share * (1 - share) * DRAWS)
+        assert abs(np.count_nonzero(np.abs(noise) > limit) - share * DRAWS) < SCORE_LIMIT * error
+
+
+def test_neighbouring_and_repeated_draws_are_independent():
+    first, second = (
+        gaussian_noise(np.zeros(DRAWS, dtype=np.float32), 1.0).astype(np.float64) for _ in range(2)
+    )
+    for other in (second, np.roll(first, 1), np.roll(first, 2), np.roll(first, DRAWS // 2)):
+        assert abs((first * other).mean()) * math.sqrt(DRAWS) < SCORE_LIMIT
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_noise_is_added_to_what_is_left_after_clipping_and_the_input_kept(threads):
+    vector = np.random.default_rng(1).normal(0.0, 1.0, DRAWS).astype(np.float32)
+    kept = vector.copy()
+    for noised, expected in (
+        (gaussian_noise(vector, 0.5, threads=threads), vector),
+        (clip_and_noise(vector, 100.0, 0.5, threads=threads)[0], clip_l2(vector, 100.0)[0]),
+    ):
+        assert noised.dtype == np.float32
+        np.testing.assert_array_equal(vector, kept)
+        residual = (noised.astype(np.float64) - expected) / 0.5
+        assert_normal(residual)
+        assert (
+            abs((residual * vector).mean()) * math.sqrt(DRAWS / (vector.astype(np.float64) ** 2).mean()) < 6
+        )
+
+
+def test_discrete_noise_is_on_the_grid_with_the_stated_moments():
+    draws = 200_000
+    vector = np.full(draws, 0.125, dtype=np.float32)
+    noised, norm, was_clipped = discrete_gaussian_noise(vector, 1e3, 2.0, 20)
+    assert noised.dtype == np.float64
+    assert not was_clipped
+    assert norm == pytest.approx(0.125 * math.sqrt(draws))
+    np.testing.assert_array_equal(noised * 2**20, np.rint(noised * 2**20))
+    assert_normal((noised - 0.125) / 2.0)
+
+
+@pytest.mark.parametrize(
+    "noised",
+    [
+        lambda vector: clip_and_noise(vector, 1.0, 1.0)[0],
+        lambda vector: discrete_gaussian_noise(vector, 1.0, 1.0, 20, threads=2)[0],
+    ],
+)
+def test_two_calls_draw_different_noise(noised):
+    first, second = (noised(np.zeros(1000, dtype=np.float32)) for _ in range(2))
+    assert np.count_nonzero(first == second) < 10
+
+
+def test_zero_noise_copies_and_strided_input_works():
+    vector = np.arange(10, dtype=np.float32)[::2]
+    for standard_deviation in (0.0, 1e-30):
+        noised = gaussian_noise(vector, standard_deviation)
+        np.testing.assert_allclose(noised, vector, atol=1e-20)
+        assert noised.flags.c_contiguous
+        assert not np.shares_memory(noised, vector)
+    assert gaussian_noise(np.empty(0, dtype=np.float32), 1.0).shape == (0,)
+    clipped, norm, was_clipped = clip_and_noise(vector, 1.0, 0.0)
+    np.testing.assert_array_equal(clipped, clip_l2(vector, 1.0)[0])
+    assert (norm, was_clipped) == (math.sqrt(120.0), True)
+
+
+def test_the_core_adds_in_place():
+    array = np.full(DRAWS, 2.0, dtype=np.float32)
+    address = array.ctypes.data
+    _core.add_gaussian(array, 3.0)
+    assert array.ctypes.data == address
+    assert_normal((array.astype(np.float64) - 2.0) / 3.0)
+    before = array.copy()
+    _core.add_gaussian(array, 0.0)
+    np.testing.assert_array_equal(array, before)
+
+
+def test_every_instruction_set_clips_alike():
+    code = (
+        "import numpy as np; from shieldfl.privacy.noise import clip_l2, gaussian_noise;"
+        "v = np.random.default_rng(2).normal(0, 1, 10_007).astype(np.float32);"
+        "c, norm, _ = clip_l2(v, 3.0); n = gaussian_noise(v, 1.0) - v;"
+        "assert 0.9 < n.std() < 1.1; print(norm.hex(), c.tobytes().hex())"
+    )
+    printed = {}
+    for name in INSTRUCTION_SETS:
+        environment = {**os.environ, "SHIELDFL_SIMD": name}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        if name != "scalar" and done.returncode != 0 and "SHIELDFL_SIMD" in done.stderr:
+            continue  # a set that this machine lacks is refused by name
+        assert done.returncode == 0, done.stderr
+        printed[name] = done.stdout
+    assert len(set(printed.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("variance", "expected"),
+    [
+        (
+            Fraction(10, 3),
+            [-1, 3, 0, -1, 3, 1, 1, -1, -4, 5, -1, 2, -1, -1, -1, -1, 2, -1, -1, 1, 1, -3, 0, -2],
+        ),
+        (Fraction(1, 5), [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0]),
+        (Fraction(2**44 + 1), [1620176, 6178287, 5410392, 6126491, -2911620, -6126375]),
+        (Fraction(2**48, 2**24 - 1), [-2353, 4726, 2974, 7250, -553, 4594]),
+    ],
+)
+def test_the_twin_gives_the_known_answers_of_the_core(variance, expected):
+    """The same numbers as in cpp/tests/noise/test_discrete_gaussian.cpp."""
+    pieces = random_pieces(insecure_seed(90, 0), 5)
+    assert [discrete_gaussian(variance, pieces) for _ in expected] == expected
+
+
+@given(st.floats(2.0**-11, 2.0**23), st.integers(0, 40))
+def test_the_variance_is_never_less_than_asked_for(steps, fraction_bits):
+    deviation = math.ldexp(steps, -fraction_bits)
+    asked = (Fraction(deviation) * 2**fraction_bits) ** 2
+    variance = grid_variance(deviation, fraction_bits)
+    assert asked <= variance <= asked + Fraction(1, 2**24) * max(1, 2 * asked)
+    assert variance.numerator <= 2**48
+    assert variance.denominator <= 2**24
+
+
+@pytest.mark.parametrize(
+    ("norm", "deviation", "fraction_bits", "message"),
+    [
+        (1.0, 0.0, 10, "standard deviation"),
+        (1.0, 2.0**-23, 10, "fraction_bits accordingly"),
+        (1.0, 2.0**15, 10, "fraction_bits accordingly"),
+        (1.0, 1.0, -1, "fraction_bits"),
+        (1.0, 1.0, 151, "at most 150"),
+        (2.0**41, 1.0, 10, "fewer fraction bits"),
+        (0.01, 1.0, 5, "more fraction bits"),
+    ],
+)
+def test_numbers_that_fit_no_grid_are_refused(norm, deviation, fraction_bits, message):
+    with pytest.raises(ParameterError, match=message):
+        discrete_gaussian_noise(np.ones(4, dtype=np.float32), norm, deviation, fraction_bits)
+
+
+PAPER = ClipRule(first_norm=0.1, quantile=0.5, learning_rate=0.2)
+
+
+def test_norms_are_powers_of_the_root_of_two_that_a_step_is():
+    assert PAPER.norm_at(0) == 0.1
+    for octaves in (-16, -1, 1, 16):
+        assert PAPER.norm_at(octaves * STEPS_PER_OCTAVE) == 0.1 * 2.0**octaves
+    for exponent in (1, 7, 12_345, 65_535, -1, -40_000):
+        exact = Decimal(PAPER.first_norm) * Decimal(2) ** (Decimal(exponent) / STEPS_PER_OCTAVE)
+        assert abs(Decimal(PAPER.norm_at(exponent)) / exact - 1) < 32 * 2.0**-53
+    grid = [PAPER.norm_at(exponent) for exponent in range(-300, 300)]
+    assert grid == sorted(set(grid))
+
+
+def test_a_round_moves_the_norm_as_the_paper_says():
+    generator = np.random.default_rng(1)
+    exponent, exact = 0, 0.1
+    for share in generator.random(200):
+        exponent = PAPER.moved(exponent, float(share))
+        exact *= math.exp(-0.2 * (share - 0.5))
+        assert PAPER.norm_at(exponent) == pytest.approx(exact, rel=200 * 1e-5)
+    step = 0.2 * 0.5 / math.log(2.0) * STEPS_PER_OCTAVE
+    assert PAPER.moved(0, 1.0) == -round(step)
+    assert PAPER.moved(0, 0.0) == round(step)
+
+
+@pytest.mark.parametrize(("share", "as_if"), [(1.7, 1.0), (-40.0, 0.0), (math.inf, 1.0)])
+def test_no_sum_moves_it_by_more_than_all_clients_or_none_would(share, as_if):
+    assert PAPER.moved(5, share) == PAPER.moved(5, as_if)
+
+
+@pytest.mark.parametrize("learning_rate", [30.0, 1e308])
+def test_it_stays_within_its_bounds(learning_rate):
+    fast = ClipRule(1.0, 0.5, learning_rate)
+    assert fast.moved(0, 0.0) == MOST_EXPONENT
+    assert fast.moved(MOST_EXPONENT, 1.0) in (-MOST_EXPONENT, MOST_EXPONENT - round(15 / math.log(2) * 2**16))
+    assert fast.moved(-MOST_EXPONENT, 1.0) == -MOST_EXPONENT
+
+
+@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("first_norm", [1e-3, 50.0])
+def test_it_comes_to_the_quantile_and_stays_there_under_noise(quantile, first_norm):
+    generator = np.random.default_rng(2)
+    rule, exponent, found = ClipRule(first_norm, quantile, 0.2), 0, []
+    for _ in range(400):
+        norms = np.exp(generator.normal(0.0, 0.5, 100))
+        share = float(np.mean(norms <= rule.norm_at(exponent))) + generator.normal(0.0, 0.05)
+        exponent = rule.moved(exponent, share)
+        found.append(rule.norm_at(exponent))
+    everybody = np.exp(generator.normal(0.0, 0.5, 100_000))
+    settled = np.array(found[-100:])
+    assert np.mean(everybody <= np.exp(np.log(settled).mean())) == pytest.approx(quantile, abs=0.05)
