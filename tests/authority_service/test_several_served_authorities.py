@@ -32,13 +32,7 @@ from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.encryption.answers import read_answer, sealed_answer
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
-from shieldfl.errors import (
-    DataError,
-    KeyMismatchError,
-    ParameterError,
-    PolicyError,
-    UnreachableError,
-)
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.rounds.messages import sum_request
 from shieldfl.rounds.public_setup import PublicSetup
 

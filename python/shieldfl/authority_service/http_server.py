@@ -417,10 +417,7 @@ class _Server:
     async def _offer(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            async with (
-                self._turn(f"offer to {name}"),
-                self._bodies.read(request, _MOST_OFFER_BYTES) as body,
-            ):
+            async with self._turn(f"offer to {name}"), self._bodies.read(request, _MOST_OFFER_BYTES) as body:
                 return len(body), await self._in_thread(
                     lambda: self._service.offer(Message.from_bytes(body), name)
                 )

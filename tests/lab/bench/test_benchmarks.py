@@ -53,11 +53,7 @@ class Plain(Scheme):
         self, off_by: float = 0.0, *, most_values=None, values_per_ciphertext=1, clear_off_by=0.0
     ) -> None:
         super().__init__(
-            "plain",
-            "none",
-            most_values,
-            values_per_ciphertext=values_per_ciphertext,
-            fraction_bits=20,
+            "plain", "none", most_values, values_per_ciphertext=values_per_ciphertext, fraction_bits=20
         )
         self.calls: list[str] = []
         self._off_by, self._clear_off_by = off_by, clear_off_by

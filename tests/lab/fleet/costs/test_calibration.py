@@ -21,13 +21,7 @@ from shieldfl.lab.fleet.fleet import parse_fleet
 from shieldfl.lab.fleet.round_simulation import simulate
 from shieldfl.learning import stages
 
-TINY = {
-    "values": 5000,
-    "seconds": 0.0,
-    "slow_ciphertexts": 2,
-    "key_bits": 2048,
-    "threads": (1, 2),
-}
+TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
 
 def authority(parameters, **options):
