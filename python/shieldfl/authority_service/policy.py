@@ -43,10 +43,10 @@ class AuthorityPolicy(Settings):
     ] = 2**29
     most_connections: Annotated[Count, about("Of all aggregators, at once.")] = 512
     most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
-    schemes: Annotated[tuple[str, ...], about("What updates may be encrypted by.", choices=_schemes)] = (
-        "kahe",
-        "pads",
-    )
+    schemes: Annotated[
+        tuple[str, ...],
+        about("What updates may be encrypted by.", choices=_schemes),
+    ] = ("kahe", "pads")
     registered_clients_only: Annotated[
         bool,
         about(
