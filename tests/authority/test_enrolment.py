@@ -16,12 +16,7 @@ from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.encryption import kahe
 from shieldfl.encryption.enrolment import EnrolmentRequest, client_number
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import (
-    KeyMismatchError,
-    ParameterError,
-    PolicyError,
-    WireFormatError,
-)
+from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
 
 @pytest.fixture

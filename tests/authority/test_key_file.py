@@ -75,18 +75,6 @@ def test_what_bounds_no_weights_is_refused(bounds):
         3,
         "text",
     ],
-    ids=[
-        "nested",
-        "nested objects",
-        "no text",
-        "two",
-        "twice",
-        "round twice",
-        "list",
-        "null",
-        "number",
-        "string",
-    ],
 )
 def test_what_is_no_header_is_refused(tmp_path, header):
     refused(file_of(header))
@@ -95,26 +83,8 @@ def test_what_is_no_header_is_refused(tmp_path, header):
         authority_secrets.read_key_file(tmp_path / "k", "pass")
 
 
-VALUES = [
-    None,
-    True,
-    False,
-    0,
-    -1,
-    1.0,
-    2**64,
-    10**400,
-    "",
-    "3",
-    "zz",
-    "é",
-    [],
-    [1],
-    {},
-    {"a": "b"},
-    {"0": 5},
-    DIGEST,
-]
+NUMBERS = [None, True, False, 0, -1, 1.0, 2**64, 10**400]
+VALUES = [*NUMBERS, "", "3", "zz", "é", [], [1], {}, {"a": "b"}, {"0": 5}, DIGEST]
 RAW = [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"1e3", b"9" * 5000, b'"\\ud800"']
 FITTING = {
     "opened": [{}],

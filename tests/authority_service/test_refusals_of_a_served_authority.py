@@ -141,16 +141,6 @@ def test_sessions_are_counted(tmp_path):
             client.begin_session(request)
 
 
-def test_the_same_request_begins_one_session(folder):
-    with served(folder) as one, one.client() as client:
-        run = served_run(client, KAHE)
-        request = SessionRequest(run.method, run.initial)
-        first, again = client.begin_session(request), client.begin_session(request)
-        assert first.session_id == again.session_id == request.id
-        assert first.signed_setup == again.signed_setup
-        assert client.begin_session(SessionRequest(run.method, run.initial)).session_id != request.id
-
-
 def test_a_session_is_its_aggregators_alone(folder):
     with served(folder) as one, one.client() as client, one.client("other") as other:
         run = served_run(client, KAHE)

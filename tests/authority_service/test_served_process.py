@@ -24,7 +24,6 @@ from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.identity import ClientIdentity
 from shieldfl.authority_service.service import AuthorityFolder
 from shieldfl.cli.app import app
-from shieldfl.errors import UnreachableError
 
 (KAHE,) = opened_by_clients([labelled("selective-shield/encrypted")])
 COMMAND = [sys.executable, "-m", "shieldfl.cli.main", "authority"]
@@ -178,15 +177,6 @@ def test_it_stops_when_told_to_and_says_what_it_did(process, clinics):
         one.keys() <= {"time", "level", "event", "call", "session", "result", "bytes", "seconds"}
         for one in events
     )
-
-
-def test_one_that_is_gone_is_said_to_be(process):
-    client = process.client(attempts=2, pause_seconds=0.01)
-    process.kill()
-    begun = time.monotonic()
-    with client, pytest.raises(UnreachableError, match="look whether it is served there"):
-        client.session(bytes(16))
-    assert time.monotonic() - begun < 20.0
 
 
 def test_an_operator_sees_and_ends_sessions(folder, process, clinics):

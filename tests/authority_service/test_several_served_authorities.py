@@ -32,13 +32,7 @@ from shieldfl.authority_service.served_session import ServedSession
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.encryption.answers import read_answer, sealed_answer
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
-from shieldfl.errors import (
-    DataError,
-    KeyMismatchError,
-    ParameterError,
-    PolicyError,
-    UnreachableError,
-)
+from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, UnreachableError
 from shieldfl.rounds.messages import sum_request
 from shieldfl.rounds.public_setup import PublicSetup
 
@@ -295,24 +289,6 @@ def test_public_keys_are_one_to_three_different_ones():
     for wrong in (b"", one[:-1], one + one, one.hex() + ",", "", bytes(range(128))):
         with pytest.raises(ParameterError):
             checked_public_keys(wrong)
-
-
-def test_a_session_goes_on_in_another_process_with_the_answers_that_it_gave(tmp_path):
-    folder = made_folder(tmp_path / "authority", **ANY)
-    with served(folder) as one, one.client() as client:
-        run = served_run(client, variant_of("full-he", "clients"), min_clients=3)
-        run.run_round()
-        session, asked = run.authority.session_id, run.aggregator.request("update")
-        answer = run.authority.answer("update", asked)
-    with served(folder) as again, again.client() as client:
-        run.authority = client.session(session)
-        assert run.authority.answer("update", asked) == answer
-        for _ in range(2):
-            run.run_round()
-    embedded = SteppedRun(variant_of("full-he", "clients"), min_clients=3)
-    for _ in range(3):
-        embedded.run_round()
-    np.testing.assert_array_equal(run.merged(0).parameters, embedded.merged(0).parameters)
 
 
 def test_a_list_that_one_authority_was_not_asked_for_opens_nothing(folders, monkeypatch):

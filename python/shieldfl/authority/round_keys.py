@@ -159,9 +159,8 @@ _SIGNING_KEY_BYTES = 32
 class RoundKeys(RoundSigner):
     """Makes, signs and wipes the keys of one federation's rounds.
 
-    CKKS pairs live for one round: an opened sum with a ciphertext in it that was not made honestly can tell the secret
-    key, which then opens what was encrypted under it, but nothing of other rounds. Paillier pairs, which take seconds
-    to make and have no such weakness, serve all rounds; they are signed for each round like the others.
+    CKKS pairs live for one round, since a sum with a dishonest ciphertext in it can tell the secret key. Paillier
+    pairs, which take seconds to make and have no such weakness, serve all rounds, and are signed for each.
 
     Parameters
     ----------

@@ -73,13 +73,7 @@ class Answer(NamedTuple):
 class TotalOpener(Uncopied, Generic[Key]):
     """Opens totals of one scheme and key, of enough clients, and divides them; ``_answer`` is for those who can.
 
-    Parameters
-    ----------
-    public_key : that the totals were encrypted under.
-    min_clients : the fewest clients of a total that is opened.
-    weight_bounds : the smallest and the largest encrypted weight that a client may have, above 0.
-    threads : for opening; None for as many as the work is worth.
-    purpose : what the totals are of; None for whatever they are of.
+    ``purpose`` is what the totals are of, None for whatever they are of; the others are as for ``KeyAuthority``.
     """
 
     def __init__(

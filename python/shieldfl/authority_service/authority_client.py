@@ -6,8 +6,7 @@ import abc
 import hashlib
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -299,27 +298,13 @@ class SeveralAuthorities(AuthorityConnection):
     def _of_each(self, ask: Callable[[AuthorityClient], T]) -> list[T]:
         answers = []
         for client in self._clients:
-            with _named(client):
+            try:
                 answers.append(ask(client))
+            except UnreachableError:
+                raise  # it names the address
+            except ShieldError as error:
+                raise type(error)(f"{client.address}: {error}") from error
         return answers
-
-
-def _joined(answers: Sequence[Message]) -> Message:
-    first, *others = answers
-    if any(other.keys() != first.keys() for other in others):
-        raise PolicyError(_DIFFERENT)
-    return Message({name: _joined_part(name, answers) for name in first})
-
-
-@contextmanager
-def _named(client: AuthorityClient) -> Iterator[None]:
-    """Say of a refusal whose it is."""
-    try:
-        yield
-    except UnreachableError:
-        raise  # it names the address
-    except ShieldError as error:
-        raise type(error)(f"{client.address}: {error}") from error
 
 
 _DIFFERENT = (
@@ -329,10 +314,16 @@ _DIFFERENT = (
 )
 
 
-def _joined_part(name: str, answers: Sequence[Message]) -> bytes:
-    parts = [bytes(answer[name]) for answer in answers]
-    if name in _OF_EACH or name.startswith(model_signature_name()):
-        return b"".join(parts)
-    if len(set(parts)) > 1:
+def _joined(answers: Sequence[Message]) -> Message:
+    joined: dict[str, bytes] = {}
+    if any(other.keys() != answers[0].keys() for other in answers):
         raise PolicyError(_DIFFERENT)
-    return parts[0]
+    for name in answers[0]:
+        parts = [bytes(answer[name]) for answer in answers]
+        if name in _OF_EACH or name.startswith(model_signature_name()):
+            joined[name] = b"".join(parts)
+        elif len(set(parts)) > 1:
+            raise PolicyError(_DIFFERENT)
+        else:
+            joined[name] = parts[0]
+    return Message(joined)

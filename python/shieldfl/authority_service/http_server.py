@@ -177,7 +177,8 @@ class Connections:
         return False
 
     async def _serve(self, accepted: socket.socket, address: str) -> None:
-        loop = asyncio.get_running_loop()
+        loop, own = asyncio.get_running_loop(), asyncio.current_task()
+        assert own is not None
         timeouts = (
             {}
             if self._tls is None
@@ -190,7 +191,7 @@ class Connections:
                 lambda: _Connection(self._server, loop, self._malformed), accepted, ssl=self._tls, **timeouts
             )
             if self._tls is not None:
-                self._greeting.pop(_current(), None)
+                self._greeting.pop(own, None)
             if connection.transport is None and not connection.over.done():
                 self._refused("left in its handshake")
             else:
@@ -203,16 +204,10 @@ class Connections:
             self._refused("no handshake with a certificate that is believed")
         finally:
             accepted.close()
-            self._greeting.pop(_current(), None)
+            self._greeting.pop(own, None)
             self._open[address] -= 1
             if not self._open[address]:
                 del self._open[address]
-
-
-def _current() -> asyncio.Task[None]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 BODY_SECONDS = 60.0
@@ -417,10 +412,7 @@ class _Server:
     async def _offer(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
-            async with (
-                self._turn(f"offer to {name}"),
-                self._bodies.read(request, _MOST_OFFER_BYTES) as body,
-            ):
+            async with self._turn(f"offer to {name}"), self._bodies.read(request, _MOST_OFFER_BYTES) as body:
                 return len(body), await self._in_thread(
                     lambda: self._service.offer(Message.from_bytes(body), name)
                 )

@@ -218,14 +218,11 @@ class AuthorityService:
         with self._place(session_id) as place:
             if place.session is None and not folder.is_begun:
                 self._check_new(request)
-                place.session = self._begun(folder, request, aggregator)
+                facts = self._facts_of(request, aggregator)
+                joint = None if request.group is None else self._offered.take(aggregator, request.group)
+                place.session = ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
         with self.session(session_id, aggregator) as session:
             return session.setup
-
-    def _begun(self, folder: SessionFolder, request: SessionRequest, aggregator: str) -> ServedSession:
-        facts = self._facts_of(request, aggregator)
-        joint = None if request.group is None else self._offered.take(aggregator, request.group)
-        return ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
 
     def offer(self, message: Message, aggregator: str) -> Message:
         """Return keys for one session of this aggregator in which other authorities have to answer, too.

@@ -14,10 +14,12 @@ import time
 import numpy as np
 import pytest
 
+import mask_targets
 import shieldfl as sf
 import shieldfl._seal_baseline as _seal_baseline
 from authority_answers import measure_authorities, measure_authority
 from documentation_pages import ROOT, doc
+from mask_targets import CLIENTS, negotiation_over_reading, voters
 from shieldfl.lab.bench import comparison as comparisons
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.comparison import (
@@ -40,6 +42,8 @@ from shieldfl.lab.bench.measurement import (
     to_fixed_point,
 )
 from shieldfl.lab.bench.own import OwnScheme, authority_of, own_schemes, paillier_parameters, parameter_sets
+from shieldfl.masks import Mask
+from target import at_least, at_most, median_seconds_in_turns
 
 BENCH = ROOT / "bench"
 ONCE = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=8, medium_ciphertexts=8, slow_ciphertexts=2)
@@ -53,11 +57,7 @@ class Plain(Scheme):
         self, off_by: float = 0.0, *, most_values=None, values_per_ciphertext=1, clear_off_by=0.0
     ) -> None:
         super().__init__(
-            "plain",
-            "none",
-            most_values,
-            values_per_ciphertext=values_per_ciphertext,
-            fraction_bits=20,
+            "plain", "none", most_values, values_per_ciphertext=values_per_ciphertext, fraction_bits=20
         )
         self.calls: list[str] = []
         self._off_by, self._clear_off_by = off_by, clear_off_by
@@ -460,3 +460,54 @@ def test_every_bar_is_measured(which):
             assert target["measured"] > 0.0
             asked = ("stretch", "met", "missed") if target["target"] is not None else ("",)
             assert target["verdict"] in asked
+
+
+@pytest.mark.parametrize("positions", [1, 64, 65, 5000])
+def test_what_is_read_are_the_masks_that_are_negotiated(monkeypatch, positions):
+    seen = {}
+
+    def in_turns(functions, repetitions, before):
+        seen["result"] = functions["negotiate"]()
+        seen["read"] = {name: function() for name, function in functions.items() if name != "negotiate"}
+        seen["elsewhere"] = before.__self__
+        return {"negotiate": 3.0, "sum": 2.0, "XOR": 1.0, "maximum": 4.0}
+
+    monkeypatch.setattr(mask_targets, "median_seconds_in_turns", in_turns)
+    line = negotiation_over_reading(positions, 1)
+    chosen = voters(positions)
+    np.testing.assert_array_equal(seen["result"].to_bool(), chosen.sum(axis=0) >= 4)
+    # The bitmap is the end of a dense mask's frame; here it is made anew from its bits.
+    for row, total in zip(chosen, seen["read"]["sum"], strict=True):
+        bitmap = sum(1 << int(position) for position in Mask.from_bool(row).to_indices())
+        words = [bitmap >> shift & (2**64 - 1) for shift in range(0, positions, 64)]
+        assert int(total) == sum(words) % 2**64
+    assert seen["elsewhere"].nbytes >= 8 * CLIENTS * positions // 8
+    assert (line.measured, line.target, line.verdict) == (3.0, 1.25, "missed")
+
+
+def test_what_comes_before_is_not_timed_and_each_has_its_turn():
+    calls = []
+    now = iter(range(1000))
+
+    def call(name):
+        calls.append(name)
+        next(now)
+
+    seconds = median_seconds_in_turns(
+        {name: lambda name=name: call(name) for name in "ab"}, 3, before=lambda: call("-")
+    )
+    assert calls == ["a", "b", *["-", "a", "-", "b"] * 3]
+    assert set(seconds) == {"a", "b"}
+
+
+def test_a_verdict_compares_with_what_is_asked():
+    assert [at_most("x", value, 2.0, 1.0).verdict for value in (3.0, 2.0, 1.0, None)] == [
+        "missed", "met", "stretch", "not measured",
+    ]  # fmt: skip
+    assert [at_least("x", value, 2.0, 3.0).verdict for value in (1.0, 2.0, 3.0)] == [
+        "missed",
+        "met",
+        "stretch",
+    ]
+    assert at_most("x", 0.5, 2.0).verdict == "met"
+    assert at_most("x", 0.5, None).verdict == ""

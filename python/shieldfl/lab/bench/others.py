@@ -18,13 +18,7 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 import shieldfl._seal_baseline as _seal_baseline
 from shieldfl.build_info import how_to_install
-from shieldfl.lab.bench.measurement import (
-    FRACTION_BITS,
-    Scheme,
-    Selection,
-    from_fixed_point,
-    to_fixed_point,
-)
+from shieldfl.lab.bench.measurement import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 
 
 @dataclass(frozen=True)

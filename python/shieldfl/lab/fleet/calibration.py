@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -90,10 +90,7 @@ def calibrate(
     score = per_value(lambda: np.abs(update * gradient))
     select_positions = per_value(lambda: select(scores, update, limits, threads=1))
     add_clear = per_value(lambda: np.add(total, update, out=total))
-    work = SchemeWork(
-        update, chosen.slow_ciphertexts, chosen.key_bits, chosen.thread_counts(), chosen.seconds
-    )
-    schemes = measure_schemes(chosen.schemes, work, on_step)
+    schemes = measure_schemes(update, chosen, on_step)
     model = None
     if train is not None:
         on_step(f"training {chosen.model}")
@@ -134,80 +131,61 @@ def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[],
     return measure
 
 
-@dataclass(frozen=True)
-class SchemeWork:
-    """What each scheme is measured on."""
-
-    update: NDArray[np.float32]
-    """Encrypted whole; repeated or cut by slow schemes."""
-    slow_ciphertexts: int
-    """That slow schemes encrypt at a time, for each thread."""
-    key_bits: int
-    """For schemes with a choice of it."""
-    threads: tuple[int, ...]
-    seconds: float
-    """For each figure, at least."""
-
-
 def scheme_parameters(name: str, key_bits: int) -> Any:
     """Return the parameters that one of :func:`shieldfl.encryption.registry.calibrations` is measured with."""
     return scheme_named(name).calibrated_parameters(name.removesuffix(POOLED), key_bits)
 
 
 def measure_schemes(
-    names: Iterable[str], work: SchemeWork, on_step: Callable[[str], None] = lambda _: None
+    update: NDArray[np.float32],
+    settings: CalibrationSettings,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> list[SchemeProfile]:
-    """Measure some of :func:`shieldfl.encryption.registry.calibrations`; a slow scheme takes seconds more for a key.
+    """Measure schemes on an update, which slow ones repeat or cut; those take seconds more for a key.
 
-    ``on_step`` is told the name of each before it is measured.
-
-    Adding and opening are measured with one thread, without integer weights and clear values.
-    Raises RangeError should a sum be opened wrongly.
+    ``on_step`` is told the name of each before it is measured. Adding and opening are measured with one thread, without
+    integer weights and clear values. Raises RangeError should a sum be opened wrongly.
     """
     benches: dict[Any, _Bench] = {}
     profiles = []
-    for name in names:
+    for name in settings.schemes:
         on_step(name)
-        parameters = scheme_parameters(name, work.key_bits)
+        parameters = scheme_parameters(name, settings.key_bits)
         if parameters not in benches:
             benches[parameters] = _Bench(scheme_named(name), parameters)
-        profiles.append(_measure_scheme(name, work, parameters, benches[parameters]))
+        profiles.append(_measure_scheme(name, update, settings, parameters, benches[parameters]))
     return profiles
 
 
-def _measure_scheme(name: str, work: SchemeWork, parameters: Any, bench: _Bench) -> SchemeProfile:
-    scheme = bench.scheme
+def _measure_scheme(
+    name: str, update: NDArray[np.float32], settings: CalibrationSettings, parameters: Any, bench: _Bench
+) -> SchemeProfile:
+    scheme, seconds = bench.scheme, settings.seconds
     in_one = int(parameters.values_per_ciphertext)
-    encrypt_seconds = {}
-    pool_seconds = {}
-    for threads in work.threads:
-        count = in_one * work.slow_ciphertexts * threads if scheme.is_slow else work.update.size
-        bench.take(np.resize(work.update, count), threads)
+    encrypt_seconds, pool_seconds = {}, {}
+    for threads in settings.thread_counts():
+        count = in_one * settings.slow_ciphertexts * threads if scheme.is_slow else update.size
+        ciphertexts = count / in_one
+        bench.take(np.resize(update, count), threads)
         prepare = None
         if name.endswith(POOLED):
             prepare = bench.fill_pool
             # Used up before each repetition, since a pool keeps what is not taken.
-            taken = bench.encrypt
-            pool_seconds[threads] = median_seconds(prepare, work.seconds, taken, threads) / (count / in_one)
-        seconds = median_seconds(bench.encrypt, work.seconds, prepare, threads)
-        encrypt_seconds[threads] = seconds / (count / in_one)
+            filling = median_seconds(prepare, seconds, bench.encrypt, threads)
+            pool_seconds[threads] = filling / ciphertexts
+        encrypt_seconds[threads] = median_seconds(bench.encrypt, seconds, prepare, threads) / ciphertexts
     bench.check(2.0**-parameters.fraction_bits)
-    ciphertexts = count / in_one
-    answer_seconds, answer_seconds_per_client = (
-        (seconds / ciphertexts for seconds in bench.answer_seconds(work.seconds))
-        if scheme.enrols
-        else (0.0, 0.0)
-    )
+    answer, answer_per_client = bench.answer_seconds(seconds) if scheme.enrols else (0.0, 0.0)
     return SchemeProfile(
         name=name,
         setting=repr(parameters),
         values_per_ciphertext=in_one,
         ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
         encrypt_seconds=encrypt_seconds,
-        add_seconds=median_seconds(bench.add, work.seconds, bench.start_sum) / ciphertexts,
-        open_seconds=bench.open_seconds(work.seconds) / ciphertexts,
-        answer_seconds=answer_seconds,
-        answer_seconds_per_client=answer_seconds_per_client,
+        add_seconds=median_seconds(bench.add, seconds, bench.start_sum) / ciphertexts,
+        open_seconds=bench.open_seconds(seconds) / ciphertexts,
+        answer_seconds=answer / ciphertexts,
+        answer_seconds_per_client=answer_per_client / ciphertexts,
         clients_open=scheme.enrols,
         adds_clear_values=scheme.adds_clear_values,
         pool_seconds=pool_seconds,

@@ -123,16 +123,14 @@ class CostModel:
     @_by_profile
     def score_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds that the sensitivity of all parameters takes, on one core."""
-        return self._on_device(
-            np.full(fleet.size, self.score_seconds_per_value * fleet.model.parameters), fleet
-        )
+        seconds = self.score_seconds_per_value * fleet.model.parameters
+        return self._on_device(np.full(fleet.size, seconds), fleet)
 
     @_by_profile
     def select_seconds(self, fleet: Fleet) -> FloatVector:
         """Return the seconds that choosing a mask takes, on one core."""
-        return self._on_device(
-            np.full(fleet.size, self.select_seconds_per_value * fleet.model.parameters), fleet
-        )
+        seconds = self.select_seconds_per_value * fleet.model.parameters
+        return self._on_device(np.full(fleet.size, seconds), fleet)
 
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
         """Return the seconds that each client takes to encrypt its number of fields, on all of its cores.

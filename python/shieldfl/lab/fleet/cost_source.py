@@ -13,13 +13,7 @@ from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.learning import MODELS
 from shieldfl.methods.discovery import named_method
 
-__all__ = [
-    "CostSource",
-    "paper_cost_model",
-    "paper_costs",
-    "paper_costs_for",
-    "paper_fleet",
-]
+__all__ = ["CostSource", "paper_cost_model", "paper_costs", "paper_costs_for", "paper_fleet"]
 
 
 _CPUS_AND_MEGABYTES_PER_SECOND = ((24, 50), (16, 45), (12, 40), (10, 35), (8, 30))

@@ -36,8 +36,7 @@ class SecurityFloor(Settings):
     """
 
     exposed_share: Annotated[
-        Probability,
-        about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C"),
+        Probability, about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C")
     ] = 0.7
     exposure_decay: Annotated[
         NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
@@ -242,10 +241,7 @@ def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, o
 
 def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:
     return settings.curve.mask_ratios(
-        fleet_budgets(fleet),
-        settings,
-        cost_weight=settings.cost_weight,
-        leakage_ratio=settings.leakage_ratio,
+        fleet_budgets(fleet), settings, cost_weight=settings.cost_weight, leakage_ratio=settings.leakage_ratio
     )
 
 

@@ -31,15 +31,7 @@ from shieldfl.settings import (
     tables_of,
 )
 
-__all__ = [
-    "Aggregator",
-    "ClientKind",
-    "Fleet",
-    "Model",
-    "Training",
-    "load_fleet",
-    "parse_fleet",
-]
+__all__ = ["Aggregator", "ClientKind", "Fleet", "Model", "Training", "load_fleet", "parse_fleet"]
 
 
 FloatVector = NDArray[np.float64]
@@ -108,8 +100,7 @@ class ClientKind(Settings):
         ),
     ] = 1.0
     latency_seconds: Annotated[
-        NotNegative,
-        about("One way, paid by the upload and by the download.", key="latency", units=SECONDS),
+        NotNegative, about("One way, paid by the upload and by the download.", key="latency", units=SECONDS)
     ] = 0.0
     dropout_probability: Annotated[
         Probability, about("Of leaving the round before the upload is complete.", key="dropout")

@@ -16,13 +16,7 @@ from shieldfl.lab.fleet.fleet import Fleet, IntVector
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan, stage_seconds
 from shieldfl.settings import Positive, Probability, Settings, about
 
-__all__ = [
-    "Limit",
-    "Recommendation",
-    "RoundTarget",
-    "SchemePlan",
-    "plan_round",
-]
+__all__ = ["Limit", "Recommendation", "RoundTarget", "SchemePlan", "plan_round"]
 
 
 @dataclass(frozen=True)

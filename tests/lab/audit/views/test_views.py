@@ -425,14 +425,13 @@ BOUNDS = {"threads": 1, "weight_bounds": (1.0, 1.0)}
 
 def test_a_pair_that_takes_seconds_is_made_once(digits: Dataset, small: AuditConfig, monkeypatch):
     made: list[str] = []
-    real = module.KeyAuthority
 
-    class Counted(real):
-        def __new__(cls, parameters, *others, **options):
+    class Counted(module.KeyPairAuthority):
+        def __init__(self, parameters, *others, **options):
             made.append(type(parameters).__module__)
-            return real(parameters, *others, **options)
+            super().__init__(parameters, *others, **options)
 
-    monkeypatch.setattr(module, "KeyAuthority", Counted)
+    monkeypatch.setattr(module, "KeyPairAuthority", Counted)
     settings = MethodSettings().changed("batch-crypt", {"key_bits": 2048})
     config = replace(small, rounds=1)
     trials = [Trial("batch-crypt", settings, config, digits, number) for number in (0, 1)]

@@ -11,7 +11,6 @@ from shieldfl.encryption.registry import calibrations
 from shieldfl.lab.fleet import calibration
 from shieldfl.lab.fleet.calibration import (
     CalibrationSettings,
-    SchemeWork,
     calibrate,
     measure_schemes,
     scheme_parameters,
@@ -21,13 +20,7 @@ from shieldfl.lab.fleet.fleet import parse_fleet
 from shieldfl.lab.fleet.round_simulation import simulate
 from shieldfl.learning import stages
 
-TINY = {
-    "values": 5000,
-    "seconds": 0.0,
-    "slow_ciphertexts": 2,
-    "key_bits": 2048,
-    "threads": (1, 2),
-}
+TINY = {"values": 5000, "seconds": 0.0, "slow_ciphertexts": 2, "key_bits": 2048, "threads": (1, 2)}
 
 
 def authority(parameters, **options):
@@ -36,6 +29,11 @@ def authority(parameters, **options):
         assert options == {"min_clients": 2, "one_total_per_round": False, "threads": 1}
         return authority_for(parameters)
     return sf.KeyAuthority(parameters, **options)
+
+
+def measured(*schemes):
+    settings = CalibrationSettings(**(TINY | {"slow_ciphertexts": 1, "threads": (1,)}), schemes=schemes)
+    return measure_schemes(np.full(100, 0.25, dtype=np.float32), settings)
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +136,7 @@ def test_what_differs_only_in_its_pool_is_measured_under_one_key(monkeypatch):
 
     monkeypatch.setattr(calibration, "KeyAuthority", count)
     names = ("paillier-dense", "paillier-dense-pooled")
-    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
-    assert [one.name for one in measure_schemes(names, work)] == list(names)
+    assert [one.name for one in measured(*names)] == list(names)
     assert asked == [scheme_parameters("paillier-dense", 2048)]
 
 
@@ -154,21 +151,19 @@ def test_each_repetition_of_an_answer_is_a_round_whose_list_was_not_answered(mon
         return answer(self, request)
 
     monkeypatch.setattr(SumKeyAuthority, "sum_key", noted)
-    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
-    (measured,) = measure_schemes(["kahe"], work)
+    (one,) = measured("kahe")
     rounds = [number for number, _ in asked]
     assert len(set(rounds)) == len(rounds) > 2 * 3
     assert len({clients for _, clients in asked}) == 2
-    assert measured.open_seconds > 0.0
-    assert measured.answer_seconds + measured.answer_seconds_per_client > 0.0
+    assert one.open_seconds > 0.0
+    assert one.answer_seconds + one.answer_seconds_per_client > 0.0
 
 
 def test_a_fast_machine_repeats_more_often_than_a_sum_has_room(monkeypatch):
     """As many repetitions as fill two sums, and so any smaller number of them."""
     monkeypatch.setattr(stages, "_FEWEST", 2 * scheme_parameters("ckks", 2048).max_clients + 1)
-    work = SchemeWork(np.full(100, 0.25, dtype=np.float32), 1, 2048, (1,), seconds=0.0)
-    (measured,) = measure_schemes(["ckks"], work)
-    assert measured.add_seconds > 0.0
+    (one,) = measured("ckks")
+    assert one.add_seconds > 0.0
 
 
 def test_the_median_leaves_out_preparation_and_the_first_time(monkeypatch):

@@ -1,4 +1,4 @@
-"""What masks, sizes and updates tell of clients' labels, and that views without anything in them tell nothing."""
+"""What attacks and figures of bench/attack_references tell, and that they tell nothing where there is nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from attack_references.label_floors import label_floors
 from attack_references.label_views import infer_labels, update_view
+from attack_references.membership import update_alignment
+from attack_references.structural_similarity import ssim
 from lab.audit.updates import observed_step, positions_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attacks.label_distribution import (
@@ -19,11 +22,30 @@ from shieldfl.lab.audit.attacks.label_distribution import (
     last_weights,
     mask_view,
 )
+from shieldfl.lab.audit.attacks.membership import membership_figures
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.scores import taylor_sensitivity
 from shieldfl.masks import top_k
 from shieldfl.models.torch_bridge import parameter_layout
+
+
+@pytest.mark.parametrize(("classes", "samples", "everything"), [(100, 200, 0.866), (10, 30, 0.958)])
+def test_floors_of_uniform_labels(classes, samples, everything):
+    rng = np.random.default_rng(0)
+    floors = [
+        label_floors(np.bincount(rng.integers(classes, size=samples), minlength=classes)) for _ in range(400)
+    ]
+    mean = {name: np.mean([floor[name].existence for floor in floors]) for name in floors[0]}
+    assert mean["everything present"] == pytest.approx(everything, abs=0.005)
+    assert mean["nothing present"] == pytest.approx(1 - everything, abs=0.005)
+
+
+def test_the_even_guess_scores_numbers_too():
+    assert label_floors(np.array([3, 3, 0, 2]))["everything present"].number == 0.25
+    assert label_floors(np.array([2, 2, 2, 6]))["everything present"].number == 0.0
+    assert label_floors(np.array([0, 0, 1]))["everything present"].number == pytest.approx(1 / 3)
+
 
 MODEL = build_model("mlp", (1, 8, 8), 10, 0)
 LAYOUT = parameter_layout(MODEL)
@@ -132,3 +154,79 @@ def test_what_cannot_be_played_is_refused(halves):
         infer_labels(lambda *_: np.zeros(1), *halves, 10, attacked=1)
     with pytest.raises(ParameterError, match="3 clients"):
         LabelInference.fitted(np.zeros((2, 1)), np.ones((2, 1)))
+
+
+def images(count: int, seed: int = 0, shape: tuple[int, ...] = (2, 14, 13)) -> torch.Tensor:
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_ssim_is_that_of_its_definition():
+    """Window by window, as Wang et al. write it."""
+    true, found = images(1), images(1, seed=1)
+    bell = np.exp(-((np.arange(11) - 5.0) ** 2) / (2 * 1.5**2))
+    weights = np.outer(bell, bell) / np.outer(bell, bell).sum()
+    values = []
+    for channel in range(2):
+        for row in range(4):
+            for column in range(3):
+                x, y = (
+                    one[0, channel, row : row + 11, column : column + 11].double().numpy()
+                    for one in (found, true)
+                )
+                mean_x, mean_y = (weights * x).sum(), (weights * y).sum()
+                var_x, var_y = (weights * (x - mean_x) ** 2).sum(), (weights * (y - mean_y) ** 2).sum()
+                both = (weights * (x - mean_x) * (y - mean_y)).sum()
+                c1, c2 = 0.01**2, 0.03**2
+                values.append(
+                    (2 * mean_x * mean_y + c1)
+                    * (2 * both + c2)
+                    / ((mean_x**2 + mean_y**2 + c1) * (var_x + var_y + c2))
+                )
+    assert float(ssim(found, true, (0.0, 1.0))) == pytest.approx(np.mean(values), rel=1e-9)
+    assert ssim(true, true, (0.0, 1.0)).tolist() == pytest.approx([1.0])
+
+
+def test_small_or_other_images_are_refused():
+    for others in (images(1, shape=(1, 8, 8)), images(2)):
+        with pytest.raises(ParameterError, match="11 x 11"):
+            ssim(images(1, shape=(1, 8, 8)), others, (0.0, 1.0))
+
+
+SHAPE = (1, 8, 8)
+
+
+@pytest.fixture(scope="module")
+def step():
+    """One step on 30 digits, and 60 candidates of which they are the first half."""
+    dataset = load_dataset("digits")
+    features, labels = dataset.train_features[200:260], dataset.train_labels[200:260]
+    model = build_model("mlp", SHAPE, 10, 3)
+    return observed_step(model, features[:30], labels[:30]), features, labels, np.arange(60) < 30
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_an_update_points_to_the_samples_that_it_came_from(step, share):
+    observed, features, labels, members = step
+    known = np.random.default_rng(0).random(observed.change.size) < share
+    hidden = replace(observed, known=known, change=np.where(known, observed.change, np.float32(1e3)))
+    figures = membership_figures(update_alignment(hidden, features, labels), members)
+    assert figures.area.low > 0.55
+
+
+def test_an_update_under_noise_points_nowhere(step):
+    observed, features, labels, members = step
+    noise = np.random.default_rng(0).normal(0, 10, observed.change.size).astype(np.float32)
+    drowned = replace(observed, change=observed.change + noise)
+    figures = membership_figures(update_alignment(drowned, features, labels), members)
+    assert figures.area.low < 0.5 < figures.area.high
+
+
+def test_cosines_are_those_of_full_gradients(step):
+    observed, features, labels, _ = step
+    model = observed.model
+    loss = nn.functional.cross_entropy(model(features[5:6]), labels[5:6])
+    own = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+    expected = torch.nn.functional.cosine_similarity(own, torch.from_numpy(observed.gradient), dim=0)
+    assert update_alignment(observed, features, labels, batch_size=7)[5] == pytest.approx(
+        float(expected), abs=1e-5
+    )
