@@ -21,7 +21,8 @@ pytest.importorskip("cryptography")
 from typer.testing import CliRunner
 
 import shieldfl as sf
-from shieldfl.build_info import EXTRAS, how_to_install, instruction_sets_of, lower_instruction_sets
+from encryption.child_process import lower_instruction_sets
+from shieldfl.build_info import EXTRAS, how_to_install, instruction_sets_of
 from shieldfl.cli.app import app
 from shieldfl.cli.doctor import diagnosis, machine, self_test
 from shieldfl.cli.doctor.machine import InstructionSets

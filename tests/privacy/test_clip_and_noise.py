@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from shieldfl.build_info import INSTRUCTION_SETS
+from encryption.child_process import INSTRUCTION_SETS
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.noise import clip_and_noise, clip_l2
 

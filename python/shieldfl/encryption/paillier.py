@@ -148,7 +148,6 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
 
 
 def _core_of(settings: dict[str, Any]) -> _core.PaillierParameters:
-    """Make the core's object. Raises ParameterError for what is of another kind."""
     for name, choices in _CHOICES.items():
         if settings[name] not in choices:
             raise ParameterError(f"{name} must be {' or '.join(map(repr, choices))}, not {settings[name]!r}")
@@ -234,7 +233,6 @@ class UnionOrder:
         return cls(_core.UnionOrder.from_bytes(as_frame(frame), size))
 
     def to_bytes(self) -> bytes:
-        """Encode as a frame."""
         return self._core.to_bytes()
 
     @property

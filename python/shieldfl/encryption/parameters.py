@@ -252,7 +252,6 @@ class SchemeParameters(Generic[Core, Key]):
 def _remade(
     kind: type[SchemeParameters[Any, Any]], settings: dict[str, Any], *chosen: Any
 ) -> SchemeParameters[Any, Any]:
-    """Make what was pickled."""
     parameters = kind._unlogged(settings)
     return parameters._adopt(parameters._handle, *chosen)
 
@@ -291,7 +290,6 @@ class RingCost:
         return self.butterflies + self.random_bytes + self.digit_work
 
     def describe(self) -> str:
-        """Say what it costs, each figure for one value."""
         digits = f", {self.digit_work / self.count:.1f} for digits" if self.digit_work else ""
         return (
             f"N = {self.ring_degree}: {self.wire_bytes / self.count:.2f} bytes, "
@@ -310,7 +308,6 @@ class RingParameters(SchemeParameters[Core, Key]):
 
     @classmethod
     def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
-        """Return what a client does for so many ciphertexts."""
         raise NotImplementedError
 
     @classmethod
@@ -364,7 +361,6 @@ class RingParameters(SchemeParameters[Core, Key]):
         return int(self._facts["values_per_coefficient"])
 
     def _describe_as(self, scheme: str, *more: str) -> str:
-        """Say what the scheme is, what its parameters have in common with others', and more; each in a line."""
         facts, bits = self._facts, " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
         lines = [
             scheme,
@@ -496,7 +492,6 @@ def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
 
 
 def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
-    """Return the sizes of a sample's values that are not zero."""
     values = as_update(sample_update)
     if mask is not None:
         values = mask.gather(values)
