@@ -166,9 +166,3 @@ def test_rings_that_make_no_sense_are_refused(run, ring):
     assert done.returncode == 2
     assert ring in done.stderr
     assert done.stdout == ""
-
-
-def test_what_no_block_size_breaks_is_said(run):
-    done = run("--ring", "65536:10")
-    assert done.returncode == 1
-    assert "give a smaller ring or more bits" in done.stderr

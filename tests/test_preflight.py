@@ -81,13 +81,6 @@ def arm_system(system: Path) -> Path:
     return system
 
 
-def test_a_system_that_compiles_for_arm_and_emulates_it(arm_system: Path):
-    done = preflight(arm_system, "preflight_aarch64.sh")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    (arm_system / "qemu-aarch64").rename(arm_system / "qemu-aarch64-static")
-    assert preflight(arm_system, "preflight_aarch64.sh").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("removed", "no_gmp", "said"),
     [

@@ -105,13 +105,6 @@ def test_order_is_by_popularity_and_then_by_position():
         assert (order.size, order.count) == (3000, united.count)
 
 
-def test_positions_outlive_their_order():
-    positions = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([3, 70, 5], 100)]).positions
-    junk = [sf.paillier.UnionOrder.from_masks([sf.Mask.full(100)]) for _ in range(50)]
-    assert len(junk) == 50
-    np.testing.assert_array_equal(positions, [3, 5, 70])
-
-
 def test_orders_travel_and_are_compared():
     masks, _ = clients_of(np.random.default_rng(1), 5)
     order = sf.paillier.UnionOrder.from_masks(masks)
