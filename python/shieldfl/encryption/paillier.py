@@ -33,7 +33,7 @@ from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch, SchemeTotal, Vector
 from shieldfl.encryption.keys import SchemePublicKey, checked_key
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
-from shieldfl.encryption.registry import KeyBits, Scheme, register
+from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of
 
@@ -541,4 +541,4 @@ def _packing(encryption: str) -> str:
     return encryption.removeprefix("paillier-")
 
 
-SCHEME = register(Paillier(PublicKey, Encryptor, Aggregator))
+REGISTRY["paillier"] = Paillier(PublicKey, Encryptor, Aggregator)

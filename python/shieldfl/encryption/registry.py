@@ -199,11 +199,7 @@ class Scheme:
 
 
 REGISTRY: dict[str, Scheme] = {}
-"""By name. Importing the package imports each scheme's module, which registers it here."""
-
-
-def register(scheme: Scheme) -> Scheme:
-    return REGISTRY.setdefault(scheme.name, scheme)
+"""By name. Importing the package imports each scheme's module, which adds itself."""
 
 
 def scheme_of(one: Any) -> Scheme:
