@@ -83,10 +83,3 @@ def test_an_old_path_comes_first_as_well(path):
         "assert old is new and new.__spec__.name == new.__name__\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
-def test_a_path_that_never_was_is_not_found():
-    with pytest.raises(ModuleNotFoundError, match="nothing"):
-        import_module("shieldfl.nothing")
-    with pytest.raises(ModuleNotFoundError):
-        import_module("shieldfl.simulation.nothing")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import re
 import subprocess
@@ -37,7 +36,6 @@ class Index:
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes | str] = {}
-        self.types: dict[str, str] = {}
 
     def __enter__(self) -> Index:
         index = self
@@ -48,7 +46,7 @@ class Index:
                 self.send_response(404 if page is None else 302 if isinstance(page, str) else 200)
                 if isinstance(page, str):
                     self.send_header("Location", page)
-                self.send_header("Content-Type", index.types.get(self.path, "text/html"))
+                self.send_header("Content-Type", "text/html")
                 self.end_headers()
                 if isinstance(page, bytes):
                     self.wfile.write(page)
@@ -158,10 +156,7 @@ def test_configuring_the_core_executes_nothing_of_the_archive_that_has_seal(tmp_
     assert len(list((tmp_path / "cache").iterdir())) == 2  # the archive and what was built of it
 
 
-JSON = "application/vnd.pypi.simple.v1+json"
-
-
-@pytest.mark.parametrize("kind", ["relative link with a hash", "redirects", "JSON", "extra index", "folder"])
+@pytest.mark.parametrize("kind", ["relative link with a hash", "redirects", "extra index", "folder"])
 def test_every_way_to_an_archive_that_pip_knows_is_taken(tmp_path, index, archive, kind):
     environment = settings_of_pip(f"{index.address}/simple")
     digest = hashlib.sha256(archive).hexdigest()
@@ -171,11 +166,6 @@ def test_every_way_to_an_archive_that_pip_knows_is_taken(tmp_path, index, archiv
             index.pages["/simple/pyfhel/"] = "/moved"
             index.pages["/moved"] = page(f"/elsewhere/{NAME}")
             index.pages[f"/elsewhere/{NAME}"] = f"/files/{NAME}"
-        case "JSON":
-            file = {"filename": NAME, "url": f"../../files/{NAME}", "hashes": {"sha256": digest}}
-            stated = {"meta": {"api-version": "1.0"}, "name": "pyfhel", "files": [file]}
-            index.pages["/simple/pyfhel/"] = json.dumps(stated).encode()
-            index.types["/simple/pyfhel/"] = JSON
         case "extra index":  # beside one whose archive of that name is another
             index.pages["/other/pyfhel/"] = page(f"/other/{NAME}")
             index.pages[f"/other/{NAME}"] = b"another"

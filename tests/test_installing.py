@@ -48,11 +48,6 @@ def test_baselines_are_those_of_the_extras():
     assert set(EXTRAS["flower"]) == packages_of("flower")
 
 
-def test_a_simulation_of_flower_needs_what_flower_s_own_extra_brings():
-    assert "flwr[simulation]" in " ".join(BUILD["project"]["optional-dependencies"]["flower-simulation"])
-    assert set(EXTRAS["flower-simulation"]) == packages_of("flower-simulation") | {"ray"}
-
-
 def test_every_hint_comes_from_one_place():
     having = {
         path.relative_to(PACKAGE).as_posix()

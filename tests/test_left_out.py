@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lab.report.headless_browser import open_browser
-from left_out import note_left_out
 
 ROOT = Path(__file__).parents[1]
 
@@ -34,14 +33,3 @@ def test_a_failed_step_says_what_repeats_it_and_another_says_nothing():
     done = step("echo no index; exit 3")
     said = "shieldfl: a step failed for the reason above: Installing it. Repeat it by: make part\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "Installing it\n", f"no index\n{said}")
-
-
-def test_reasons_are_told_once_each_with_the_number_of_tests(tmp_path):
-    reasons = {"a": "no browser", "b": "no data", "c": "no browser"}
-    skipped = [
-        pytest.TestReport(name, ("a.py", 1, "a"), {}, "skipped", ("a.py", 1, f"Skipped: {reason}"), "setup")
-        for name, reason in [*reasons.items(), *reasons.items()]
-    ]
-    path = tmp_path / "left-out"
-    note_left_out(skipped, path)
-    assert path.read_text() == "2 tests: no browser\n1 test: no data\n"

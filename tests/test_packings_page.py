@@ -26,11 +26,6 @@ def test_described_parameters_are_what_describe_says(make, settings, text):
     assert make(**settings_of(settings)).describe() == text
 
 
-def test_the_page_describes_both_packings_and_a_plan():
-    assert {("describe", 'packing="slots"'), ("describe", "")} <= {(m, s.strip()) for m, s, _ in DESCRIPTIONS}
-    assert "plan" in {make for make, _, _ in DESCRIPTIONS}
-
-
 def binomial_tail_log2(degree: int) -> float:
     """log2 of the probability that more than 0.8 of ``degree`` ternary coefficients are not zero."""
     terms = sum(

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("typer")
-from msgspec import Meta, inspect
+from msgspec import inspect
 
 from documentation_pages import ROOT
 from shieldfl.errors import ParameterError
@@ -176,22 +176,3 @@ def test_the_ends_of_ranges_are_these(name: str) -> None:
     assert found
     for setting in found:
         assert [value for value in (*taken, *refused_ones) if fits(setting, value)] == list(taken)
-
-
-@pytest.mark.parametrize(
-    "declared",
-    [
-        Annotated[int, Meta(multiple_of=2)],
-        Annotated[str, Meta(min_length=2)],
-        Annotated[str, Meta(max_length=2)],
-        Annotated[tuple[int, ...], Meta(min_length=2)],
-        Annotated[str, Meta(pattern="^a")],
-        bytes,
-        dict[str, int],
-    ],
-    ids=str,
-)
-def test_a_constraint_that_is_not_known_here_does_not_pass_unseen(declared: Any) -> None:
-    setting = Setting("odd", declared, MISSING, key="odd")
-    with pytest.raises(NotImplementedError):
-        refused(setting.kind, setting)

@@ -109,43 +109,6 @@ def test_a_value_becomes_what_is_declared(name: str, value: Any, taken: Any):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("needed", " "),
-        ("share", 0.0),
-        ("share", math.nan),
-        ("share", "0.5"),
-        ("share", True),
-        ("share", np.array([0.5])),
-        ("count", 2.0),
-        ("count", 2**31),
-        ("count", True),
-        ("rate", math.inf),
-        ("rate", 10**400),
-        ("rate", "1 MB/s"),
-        ("bound", -math.inf),
-        ("bound", "none"),
-        ("kind", "c"),
-        ("made", "z"),
-        ("key_bits", 1024),
-        ("several", ()),
-        ("several", 1.0),
-        ("several", (1.0, math.inf)),
-        ("names", "fc"),
-        ("some", ("x", "z")),
-        ("one_or_more", 1.5),
-        ("seed", -1),
-        ("flag", 1),
-    ],
-)
-def test_what_is_refused_names_setting_range_and_value(name: str, value: Any):
-    setting = next(one for one in KNOWN.values() if one.name == name)
-    with pytest.raises(ParameterError) as caught:
-        Everything(**{"needed": "it", name: value})
-    assert str(caught.value) == f"{setting.title} must be {setting.allowed}, not {value!r}"
-
-
-@pytest.mark.parametrize(
     ("key", "text", "taken"),
     [
         ("upload", "50 MB/s", 50e6),

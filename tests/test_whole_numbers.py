@@ -207,25 +207,6 @@ def test_whole_numbers_of_rules_sessions_and_stores_are_stored_as_what_they_are(
         store.enrol(bytes(16), {np.int64(1): ClientKey(np.int64(0), bytes(32))})
 
 
-@pytest.mark.parametrize(
-    "changed", [{"min_clients": 1}, {"min_clients": 2.5}, {"most_values": "many"}, {"threads": 0}]
-)
-def test_an_authority_that_is_refused_leaves_no_file(changed, tmp_path):
-    with pytest.raises(ParameterError):
-        sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), store=tmp_path / "store", **changed)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_authority_that_fails_late_leaves_no_file_and_the_path_is_free(tmp_path, monkeypatch):
-    parameters = sf.kahe.Parameters(max_clients=8)
-    with monkeypatch.context() as failing:
-        failing.setattr(AuthorityStore, "add_session", lambda *ignored: 1 // 0)
-        with pytest.raises(ZeroDivisionError):
-            sf.KeyAuthority(parameters, store=tmp_path / "store")
-    assert not list(tmp_path.iterdir())
-    sf.KeyAuthority(parameters, store=tmp_path / "store").close()
-
-
 def test_whole_numbers_of_settings_and_of_what_is_computed():
     plan = FederationPlan(
         clients=Whole(5),

@@ -14,26 +14,7 @@ import numpy as np
 import shieldfl._core as _core
 from shieldfl.errors import ShieldError
 
-__all__ = [
-    "EXTRAS",
-    "INSTRUCTION_SETS",
-    "BuildInfo",
-    "build_info",
-    "cryptographic",
-    "extra_of",
-    "how_to_install",
-    "instruction_sets_of",
-    "lower_instruction_sets",
-    "machine_facts",
-    "processor_name",
-    "require",
-]
-
-
-INSTRUCTION_SETS = ("scalar", "neon", "avx2", "avx512")
-"""What the core has kernels for."""
-
-_OF_ARCHITECTURE = {"x86_64": ("scalar", "avx2", "avx512"), "aarch64": ("scalar", "neon")}
+__all__ = ["BuildInfo", "build_info"]
 
 
 class BuildInfo(TypedDict):
@@ -68,15 +49,8 @@ def instruction_sets_of(architecture: str) -> tuple[str, ...]:
 
     ``architecture`` is as Linux calls it: ``platform.machine()``.
     """
-    return _OF_ARCHITECTURE.get(architecture, ("scalar",))
-
-
-def lower_instruction_sets(instruction_set: str) -> tuple[str, ...]:
-    """Return those that a machine with this one has too, the slowest first."""
-    for sets in _OF_ARCHITECTURE.values():
-        if instruction_set in sets:
-            return sets[: sets.index(instruction_set)]
-    return ()
+    sets = {"x86_64": ("scalar", "avx2", "avx512"), "aarch64": ("scalar", "neon")}
+    return sets.get(architecture, ("scalar",))
 
 
 def processor_name() -> str:
@@ -107,16 +81,8 @@ def machine_facts() -> dict[str, Any]:
 EXTRAS = {
     "keys": ("cryptography", "msgspec"),
     "lab": (
-        "torch",
-        "opacus",
-        "dp-accounting",
-        "scikit-learn",
-        "rich",
-        "typer",
-        "matplotlib",
-        "jinja2",
-        "msgspec",
-        "cryptography",
+        *("torch", "opacus", "dp-accounting", "scikit-learn", "rich", "typer", "matplotlib", "jinja2"),
+        *("msgspec", "cryptography"),
     ),
     "authority": ("cryptography", "msgspec", "typer", "aiohttp", "httpx", "prometheus-client"),
     "tensorboard": ("tensorboard",),
@@ -140,7 +106,6 @@ _MODULES = {
 
 
 def how_to_install(part: str) -> str:
-    """Return the command that installs what one of :data:`EXTRAS` needs."""
     wanted = (f"'{name}>={_LEAST[name]}'" if name in _LEAST else name for name in EXTRAS[part])
     return f"pip install {' '.join(wanted)}"
 
@@ -159,7 +124,7 @@ def require(package: str) -> None:
 
 
 def cryptographic(module: str, what: str) -> Any:
-    """Return a module of ``cryptography.hazmat.primitives``; ``what`` needs it. Raises ShieldError without it."""
+    """Return a module of ``cryptography.hazmat.primitives``. Raises ShieldError without it; ``what`` needs it."""
     try:
         return import_module(f"cryptography.hazmat.primitives.{module}")
     except ImportError as error:

@@ -6,7 +6,7 @@ Source of the negotiation: SelectiveShield, eqs. 15 to 18.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -39,11 +39,8 @@ class Layout(Protocol):
     """Where the arrays of a model lie in its flat vector."""
 
     @property
-    def size(self) -> int:
-        """Number of positions."""
-
-    def slices(self) -> Iterator[tuple[str, slice]]:
-        """Yield the name and the slice of each array, in order."""
+    def size(self) -> int: ...
+    def slices(self) -> Iterator[tuple[str, slice]]: ...
 
 
 class LayerCount(NamedTuple):
@@ -151,15 +148,16 @@ class Mask:
 
     def scatter(self, compact: Any, dense: Any, threads: int | None = None) -> None:
         """Write (count,) values to the chosen positions of ``dense`` (size,), in place; equal float dtypes."""
-        source = as_vector(compact, (np.float32, np.float64), "the compact vector")
-        target = as_vector(dense, (source.dtype.type,), "the dense vector")
-        _core.scatter(source, self._bits, target, as_threads(threads))
+        self._write(_core.scatter, compact, dense, threads)
 
     def scatter_add(self, compact: Any, dense: Any, threads: int | None = None) -> None:
         """Add (count,) values to the chosen positions of ``dense`` (size,), in place; equal float dtypes."""
+        self._write(_core.scatter_add, compact, dense, threads)
+
+    def _write(self, write: Callable[..., None], compact: Any, dense: Any, threads: int | None) -> None:
         source = as_vector(compact, (np.float32, np.float64), "the compact vector")
         target = as_vector(dense, (source.dtype.type,), "the dense vector")
-        _core.scatter_add(source, self._bits, target, as_threads(threads))
+        write(source, self._bits, target, as_threads(threads))
 
     def resized(self, size: int, *, chosen: bool = False) -> Mask:
         """Return the same set among ``size`` positions: shorter, or longer by positions that are all chosen or none."""
@@ -309,70 +307,48 @@ DEFAULT_BINS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionLimits:
-    """What a client's selection has to keep to, and how it weighs cost against gain.
-
-    Attributes
-    ----------
-    budget
-        The largest share of all positions that the client may choose, alpha of eq. 6: in (0, 1].
-    exposed_share, exposure_decay
-        C and B of eq. 7, both above 0: the chosen positions have at least a share of
-        ``1 - exposed_share * exp(-exposure_decay * budget)`` of the scores' sum. That must be in [0, 1].
-    information_bits
-        The most mutual information that is left, eta_MI of eq. 8: at least 0; ``math.inf`` for no bound.
-    bins
-        Bins of its estimate, from 1 to 65,536: see :func:`mutual_information`.
-    cost_weight, gain_weight
-        beta_1 and beta_2 of the scalarised problem, both above 0.
-    normalised
-        Whether the two objectives are, as the paper writes them with bars; else their difference as it is printed,
-        without: ``cost_weight * k - gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where
-        nothing is chosen that the other limits do not ask for.
-    """
+    """What a client's selection has to keep to, and how it weighs cost against gain."""
 
     budget: float
+    """The largest share of all positions that the client may choose, alpha of eq. 6: in (0, 1]."""
     exposed_share: float = 0.7
+    """C of eq. 7, above 0, as B is: the chosen positions have at least a share of
+    ``1 - exposed_share * exp(-exposure_decay * budget)`` of the scores' sum. That must be in [0, 1]."""
     exposure_decay: float = 1.3
     information_bits: float = 2.0
+    """The most mutual information that is left, eta_MI of eq. 8: at least 0; ``math.inf`` for no bound."""
     bins: int = DEFAULT_BINS
+    """Of its estimate, from 1 to 65,536: see :func:`mutual_information`."""
     cost_weight: float = 1.0
+    """beta_1 of the scalarised problem, above 0, as beta_2 is."""
     gain_weight: float = 1.0
     normalised: bool = True
+    """Whether the two objectives are, as the paper writes them with bars; else their difference as it is printed,
+    without: ``cost_weight * k - gain_weight * (sum of the chosen scores)``. Of scores below 1 that is least where
+    nothing is chosen that the other limits do not ask for."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen positions, what led to their number, and what they reach.
-
-    Attributes
-    ----------
-    mask
-        The chosen positions: those with the highest scores, of equal scores the lower positions.
-    limits
-        What the selection had to keep to.
-    best_count
-        How many positions the scalarised problem takes without limits.
-    security_count, information_count
-        The fewest that eq. 7 and eq. 8 allow.
-    budget_count
-        The most that eq. 6 allows: the largest k with ``k / P <= budget``.
-    required_share
-        The share of the scores' sum that eq. 7 asks for.
-    share
-        The share that is chosen; 1 where all scores are 0, which leaves nothing to protect.
-    information_bits
-        I(W; masked W), in bits.
-    """
+    """The chosen positions, what led to their number, and what they reach."""
 
     mask: Mask
+    """Those with the highest scores, of equal scores the lower positions."""
     limits: SelectionLimits
     best_count: int
+    """How many positions the scalarised problem takes without limits."""
     security_count: int
+    """The fewest that eq. 7 allows."""
     information_count: int
+    """The fewest that eq. 8 allows."""
     budget_count: int
+    """The most that eq. 6 allows: the largest k with ``k / P <= budget``."""
     required_share: float
+    """Of the scores' sum, that eq. 7 asks for."""
     share: float
+    """Of it, that is chosen; 1 where all scores are 0, which leaves nothing to protect."""
     information_bits: float
+    """I(W; masked W)."""
 
     @property
     def count(self) -> int:
@@ -397,9 +373,8 @@ class Selection:
     @property
     def information_excess_bits(self) -> float:
         """How many bits are above the limit of eq. 8; 0 where it holds."""
-        return (
-            0.0 if self.meets_information else max(0.0, self.information_bits - self.limits.information_bits)
-        )
+        missed = max(0.0, self.information_bits - self.limits.information_bits)
+        return 0.0 if self.meets_information else missed
 
 
 def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | None = None) -> Selection:
@@ -414,25 +389,9 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
     Where all scores are 0, security holds for the empty mask, and only the mutual information chooses
     positions: the first ones.
 
-    Parameters
-    ----------
-    scores
-        (P,) float32 or float64, finite and at least 0; 1 <= P <= 2**31.
-    weights
-        (P,) of the scores' dtype, finite.
-    limits
-        What to keep to.
-    threads
-        How many threads to use; None for as many as the work is worth.
-
-    Raises
-    ------
-    ArrayTypeError
-        An array has another dtype or rank.
-    ParameterError
-        The lengths differ or are 0, or a limit is outside its range.
-    RangeError
-        A value is NaN, infinite or negative; it says at which position.
+    ``scores`` is (P,) float32 or float64, finite and at least 0, 1 <= P <= 2**31; ``weights`` (P,) of their dtype,
+    finite. Raises ArrayTypeError for another dtype or rank, ParameterError for lengths that differ or are 0, or a limit
+    outside of its range, RangeError, which says where, for a value that is NaN, infinite or negative.
     """
     score_vector = as_vector(scores, (np.float32, np.float64), "the scores")
     weight_vector = as_vector(weights, (score_vector.dtype.type,), "the weights")
@@ -441,19 +400,17 @@ def select(scores: Any, weights: Any, limits: SelectionLimits, threads: int | No
         total = float(score_vector.sum(dtype=np.float64))
         # Where all scores are 0, or one is no number, which the core refuses, the weight of the gain does not matter.
         cost, gain = cost * score_vector.size, gain * (total if 0.0 < total < np.inf else 1.0)
+    names = ("budget", "exposed_share", "exposure_decay", "information_bits")
     core_limits = _core.SelectionLimits(
-        budget=as_real(limits.budget, "budget"),
-        exposed_share=as_real(limits.exposed_share, "exposed_share"),
-        exposure_decay=as_real(limits.exposure_decay, "exposure_decay"),
-        information_bits=as_real(limits.information_bits, "information_bits"),
+        **{name: as_real(getattr(limits, name), name) for name in names},
         bins=as_unsigned(limits.bins, "bins"),
         cost_weight=cost,
         gain_weight=gain,
     )
     found = _core.select(score_vector, weight_vector, core_limits, as_threads(threads))
     return Selection(
-        mask=Mask(found.mask),
-        limits=limits,
+        Mask(found.mask),
+        limits,
         best_count=found.best_count,
         security_count=found.security_count,
         information_count=found.information_count,
@@ -507,19 +464,9 @@ def sense_crypt_budgets(
 
     Within a cluster, bandwidth and computing speed are each divided by the largest of them; the smaller of the two
     quotients is divided by the largest such. The fastest client of each cluster gets 1, so a client that is alone
-    does.
-
-    Parameters
-    ----------
-    bytes_per_second, compute_speed : array-like of shape (K,)
-        In any units; all of them finite and above zero.
-    clusters : array-like of int, shape (K,), optional
-        Cluster of each client, from 0; None for a single one.
-
-    Raises
-    ------
-    ParameterError
-        For no clients, different lengths, or a value that is zero, negative, infinite or NaN (with the position).
+    does. ``bytes_per_second`` and ``compute_speed`` are of shape (K,), in any units, finite and above zero;
+    ``clusters`` has the cluster of each, from 0, None for a single one. Raises ParameterError, with the
+    position of a wrong value.
     """
     rates = _positive(bytes_per_second, "bytes_per_second")
     speeds = _positive(compute_speed, "compute_speed")

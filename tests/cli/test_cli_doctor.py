@@ -18,7 +18,8 @@ pytest.importorskip("cryptography")
 from typer.testing import CliRunner
 
 import shieldfl as sf
-from shieldfl.build_info import EXTRAS, how_to_install, lower_instruction_sets
+from encryption.child_process import lower_instruction_sets
+from shieldfl.build_info import EXTRAS, how_to_install
 from shieldfl.cli import doctor
 from shieldfl.cli.app import app
 from shieldfl.encryption.registry import REGISTRY

@@ -7,7 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shieldfl.build_info import instruction_sets_of
+
 TESTS = Path(__file__).parents[1]
+INSTRUCTION_SETS = ("scalar", "neon", "avx2", "avx512")
+"""What the core has kernels for."""
+
+
+def lower_instruction_sets(best):
+    """Those that a machine with this one has too, the slowest first."""
+    sets = next(sets for sets in map(instruction_sets_of, ("x86_64", "aarch64")) if best in sets)
+    return sets[: sets.index(best)]
 
 
 def run_python(*arguments: str, **variables: str | None) -> subprocess.CompletedProcess[str]:

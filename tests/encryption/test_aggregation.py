@@ -148,13 +148,6 @@ class TestNothingIsAddedByHalf:
             with pytest.raises(sf.DuplicateFrameError):
                 aggregator.add_total(aggregate(authority, group).total())
 
-    def test_a_batch_that_came_in_a_total(self, aggregator, authority, batches):
-        other = aggregate(authority, batches[3:5])
-        other.add_total(aggregator.total())
-        with pytest.raises(sf.DuplicateFrameError):
-            other.add(batches[0])
-        assert other.clients == 5
-
     def test_a_total_with_too_many_clients(self, aggregator, authority):
         encryptor = sf.ckks.Encryptor(authority.public_key)
         six = aggregate(authority, [encryptor.encrypt(UPDATES[0], round=4) for _ in range(6)])

@@ -57,16 +57,6 @@ def test_the_smallest_weight_costs_no_precision_and_the_largest_fits(fit, weight
         assert scheme.Encryptor(key).encrypt(update, weight=weights[1]).underflowed < 20
 
 
-def test_what_is_beyond_the_headroom_is_refused_or_saturated():
-    sample = np.linspace(-1e-4, 1e-4, 1001)
-    parameters = sf.ckks.Parameters.fit(sample, headroom=2.0)
-    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(parameters).public_key)
-    encryptor.encrypt(2 * sample)
-    with pytest.raises(sf.RangeError):
-        encryptor.encrypt(20 * sample)
-    assert encryptor.encrypt(20 * sample, clip=True).clipped > 0
-
-
 @every_scheme
 def test_values_much_smaller_than_the_others_are_kept_where_there_is_room(fit):
     rng = np.random.default_rng(6)
@@ -79,18 +69,6 @@ def test_values_much_smaller_than_the_others_are_kept_where_there_is_room(fit):
     parameters = fit(sample, max_clients=8)
     assert reference.count_underflowed(sample, parameters.fraction_bits) == 200
     assert rounding_error(parameters, sample) <= 1e-3
-
-
-def test_zeros_and_what_the_mask_leaves_out_do_not_count():
-    rng = np.random.default_rng(3)
-    values = rng.normal(0.0, 1e-6, 500)
-    sparse = np.zeros(10_000)
-    sparse[::20] = values
-    sparse[1::20] = 1e3
-    mask = sf.Mask.from_bool(np.arange(10_000) % 20 != 1)
-    fit = sf.ckks.Parameters.fit
-    assert fit(sparse, mask=mask) == fit(values)
-    assert fit(sparse, mask=mask) != fit(sparse, headroom=1.0)
 
 
 def test_paillier_s_integer_weights_take_their_guard_bits():

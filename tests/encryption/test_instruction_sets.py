@@ -7,10 +7,9 @@ import json
 import pytest
 
 import shieldfl as sf
-from encryption.child_process import TESTS, run_python
+from encryption.child_process import INSTRUCTION_SETS, TESTS, lower_instruction_sets, run_python
 from encryption.instruction_set_probe import SETTINGS
 from encryption.wire_twin import make_known_key
-from shieldfl.build_info import INSTRUCTION_SETS, lower_instruction_sets
 
 
 def name_in_use(instruction_set):

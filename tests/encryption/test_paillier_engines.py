@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from encryption.child_process import run_python
+from encryption.child_process import lower_instruction_sets, run_python
 from encryption.paillier_keys import authority_for, primes, public_key_frame
+from reference.paillier import PublicKey, pack_fields
 from shieldfl import _core, _testing
-from shieldfl.build_info import lower_instruction_sets
 
 ENGINES = ["gmp", "ifma"]
 STEP = 2.0**20
@@ -114,6 +114,33 @@ def test_moduli_and_bases_whose_limbs_are_extreme(engine, fill):
     n, exponents, powers = extreme_example(fill)
     for base, expected in powers.items():
         assert encrypt(engine, n, base, exponents, [0] * 8, 256) == expected
+
+
+@each_engine
+def test_randomizers_are_powers_of_the_nth_power_of_the_base(engine):
+    """With an h that is 1 modulo p every h_n^a is 1 modulo p^2, which hides nothing and shows where s is from."""
+    p, q = primes(2048)
+    n = p * q
+    h = (1 + p * (3 * pow(p, -1, q) % q)) % n  # 1 modulo p, 4 modulo q
+    PublicKey(n, h).check()
+    parameters = sf.paillier.Parameters(key_bits=2048, max_clients=5, max_weight=3)
+    update = np.random.default_rng(1).uniform(-3, 3, 170)
+    key = sf.paillier.PublicKey(
+        _core.PaillierPublicKey.from_bytes(public_key_frame(parameters, n, base=h), engine)
+    )
+    twin = PublicKey(n, h)
+    frame = sf.paillier.Encryptor(key).encrypt(update).to_bytes()
+    steps = [int(step) for step in np.rint(update * STEP)]
+    per_ciphertext = parameters.values_per_ciphertext
+    residues = [
+        int.from_bytes(frame[at - 512 : at], "big") for at in (len(frame) - 4 - 512 * k for k in (2, 1, 0))
+    ]
+    for place, residue in enumerate(residues):
+        packed = pack_fields(steps[place * per_ciphertext :][:per_ciphertext], 24 + 4, n)
+        randomizer = twin.add_plaintext(residue, -packed)
+        assert randomizer % p**2 == 1
+        assert pow(randomizer, q - 1, q**2) == 1
+        assert randomizer != 1
 
 
 def test_the_engine_follows_the_instruction_set():

@@ -11,7 +11,7 @@ import pytest
 
 import shieldfl as sf
 from encryption.paillier_keys import encode_parameters, public_key_frame
-from encryption.wire_twin import frame, identifier, reseal
+from encryption.wire_twin import frame, identifier
 from reference.paillier import PublicKey, SecretKey, base_of, pack_fields
 from shieldfl import _core, _testing
 
@@ -239,20 +239,3 @@ def test_batches_in_a_unions_order_are_what_they_were(key):
     assert key.open(aggregator.total()) == (sums, None)
     expected = {"dense": "c5c4fd1afa654094", "single": "144f9e5960e3a4ad"}
     assert digest(aggregator.total().to_bytes()) == expected[key.parameters.packing]
-
-
-def test_frames_of_version_1_are_refused_by_name(key):
-    _, batches = two_batches(key)
-    aggregator = sf.paillier.Aggregator(key.public_key)
-    readers = (
-        (sf.paillier.PublicKey.from_bytes, key.frame),
-        (sf.paillier.CiphertextBatch.from_bytes, batches[0]),
-        (aggregator.add, batches[0]),
-        (sf.paillier.Total.from_bytes, total_of(key, batches).to_bytes()),
-        (aggregator.add_total, total_of(key, batches).to_bytes()),
-        (sf.paillier.UnionOrder.from_bytes, known_order().to_bytes()),
-    )
-    for read, written in readers:
-        with pytest.raises(sf.WireFormatError, match=r"frame version 1 .*\(2\): update shieldfl"):
-            read(reseal(written[:4] + b"\1\0" + written[6:]))
-    assert aggregator.clients == 0

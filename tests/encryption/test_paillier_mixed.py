@@ -65,42 +65,6 @@ def test_sums_of_clients_with_different_masks(authority, seed, dtype):
     np.testing.assert_allclose(authority.open_mean(total), expected / sum(weights), rtol=1e-15)
 
 
-def test_without_clear_fields_only_encrypted_values_count(authority):
-    masks, updates = clients_of(np.random.default_rng(5), 3)
-    order = sf.paillier.UnionOrder.from_masks(masks)
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
-    for update, mask in zip(updates, masks, strict=True):
-        aggregator.add(encryptor.encrypt_in_union(update, order, mask))
-    expected = sum(np.where(m.to_bool(), quantised(u), 0) for u, m in zip(updates, masks, strict=True))
-    dense = order.scatter(authority.open(aggregator.total()))
-    np.testing.assert_array_equal(dense, expected)
-
-
-@pytest.mark.parametrize("parsed", [False, True])
-def test_clear_fields_go_with_objects_bytes_and_files(authority, tmp_path, parsed):
-    masks, updates = clients_of(np.random.default_rng(6), 2)
-    order = sf.paillier.UnionOrder.from_masks(masks)
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key, order=order)
-    clear = order.clear_fields(updates[1], masks[1])
-    frames = [encryptor.encrypt_in_union(updates[1], order, masks[1]).to_bytes() for _ in range(4)]
-    path = tmp_path / "batch"
-    path.write_bytes(frames[3])
-    first = sf.paillier.CiphertextBatch.from_bytes(frames[0])
-    sources = [
-        first if parsed else sf.paillier.CiphertextBatch(frames[0]),
-        frames[1],
-        bytearray(frames[2]),
-        path,
-    ]
-    for source in sources:
-        aggregator.add(source, clear=clear)
-    np.testing.assert_array_equal(
-        authority.open(aggregator.total()), 4 * quantised(updates[1])[order.positions]
-    )
-
-
 def test_ciphertexts_that_would_be_all_zero_are_left_out(authority):
     """The one position of the second client is the most popular, so it needs one ciphertext, the first."""
     per_ciphertext = authority.public_key.parameters.values_per_ciphertext
@@ -141,13 +105,6 @@ def test_order_is_by_popularity_and_then_by_position():
         assert (order.size, order.count) == (3000, united.count)
 
 
-def test_positions_outlive_their_order():
-    positions = sf.paillier.UnionOrder.from_masks([sf.Mask.from_indices([3, 70, 5], 100)]).positions
-    junk = [sf.paillier.UnionOrder.from_masks([sf.Mask.full(100)]) for _ in range(50)]
-    assert len(junk) == 50
-    np.testing.assert_array_equal(positions, [3, 5, 70])
-
-
 def test_orders_travel_and_are_compared():
     masks, _ = clients_of(np.random.default_rng(1), 5)
     order = sf.paillier.UnionOrder.from_masks(masks)
@@ -162,18 +119,6 @@ def test_orders_travel_and_are_compared():
     assert f"{order.count:,} of 1,000" in repr(order)
     with pytest.raises(sf.WireFormatError, match="999"):
         sf.paillier.UnionOrder.from_bytes(order.to_bytes(), expected_size=999)
-
-
-def test_batches_know_whose_positions_they_hold(authority):
-    mask = sf.Mask.from_indices([5, 1, 7], 20)
-    order = sf.paillier.UnionOrder.from_masks([mask, sf.Mask.from_indices([7], 20)])
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    plain, united = encryptor.encrypt(np.ones(20), mask), encryptor.encrypt_in_union(np.ones(20), order, mask)
-    assert (plain.is_of(mask), plain.is_of(order)) == (True, False)
-    assert (united.is_of(mask), united.is_of(order)) == (False, True)
-    # An ascending order is still no mask: what it stands for is how values are packed.
-    ascending = sf.paillier.UnionOrder.from_masks([mask])
-    assert not plain.is_of(ascending)
 
 
 def test_damaged_orders():
@@ -214,28 +159,19 @@ def test_bad_unions(authority):
         encryptor.encrypt_in_union(np.zeros(6), order, sf.Mask.from_indices([1], 5))
 
 
-class TestScatter:
-    order = sf.paillier.UnionOrder.from_masks(
-        [sf.Mask.from_indices([4, 1, 3], 6), sf.Mask.from_indices([4], 6)]
-    )
-
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_to_a_new_vector(self, dtype):
-        dense = self.order.scatter(np.array([10, 20, 30], dtype=dtype))
+def test_scatter_puts_values_where_they_belong():
+    masks = [sf.Mask.from_indices([4, 1, 3], 6), sf.Mask.from_indices([4], 6)]
+    order = sf.paillier.UnionOrder.from_masks(masks)
+    for dtype in (np.float32, np.float64):
+        dense = order.scatter(np.array([10, 20, 30], dtype=dtype))
         assert dense.dtype == dtype
         np.testing.assert_array_equal(dense, [0, 20, 0, 30, 10, 0])
-
-    def test_into_a_vector(self):
-        dense = np.full(6, -1.0, dtype=np.float32)
-        assert self.order.scatter(np.array([10.0, 20.0, 30.0]), dense) is dense
-        np.testing.assert_array_equal(dense, [-1, 20, -1, 30, 10, -1])
-
-    @pytest.mark.parametrize("sums", [np.zeros(2), np.zeros(4), np.zeros(3, dtype=np.int64), [0.0] * 3])
-    def test_bad_sums(self, sums):
+    dense = np.full(6, -1.0, dtype=np.float32)
+    assert order.scatter(np.array([10.0, 20.0, 30.0]), dense) is dense
+    np.testing.assert_array_equal(dense, [-1, 20, -1, 30, 10, -1])
+    for sums in (np.zeros(2), np.zeros(4), np.zeros(3, dtype=np.int64), [0.0] * 3):
         with pytest.raises(sf.ParameterError):
-            self.order.scatter(sums)
-
-    @pytest.mark.parametrize("out", [np.zeros(5), np.zeros(6, dtype=np.int32), [0.0] * 6, np.zeros(12)[::2]])
-    def test_bad_targets(self, out):
+            order.scatter(sums)
+    for out in (np.zeros(5), np.zeros(6, dtype=np.int32), [0.0] * 6, np.zeros(12)[::2]):
         with pytest.raises(sf.ParameterError):
-            self.order.scatter(np.zeros(3), out)
+            order.scatter(np.zeros(3), out)

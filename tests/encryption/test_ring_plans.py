@@ -133,59 +133,6 @@ def test_describe_shows_what_each_ring_would_cost(scheme, settings, goal, count)
         assert row[5] == (f"{digits:.1f}" if digits else "")
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        *(sf.ckks.Parameters(**settings) for scheme, settings in CASES if scheme is sf.ckks),
-        *(
-            sf.kahe.Parameters(max_clients=1000, value_bits=16, fraction_bits=14, ring_degree=degree)
-            for degree in DEGREES[sf.kahe]
-        ),
-    ],
-    ids=repr,
-)
-def test_figures_of_describe_follow_from_the_facts(parameters):
-    facts, text, degree = parameters._facts, parameters.describe(), parameters.ring_degree
-    lengths = [prime.bit_length() for prime in facts["primes"]]
-    if isinstance(parameters, sf.ckks.Parameters):
-        fields = facts["values_per_coefficient"] * degree if parameters.packing == "exact" else degree // 2
-        dropped0, dropped1 = facts["dropped_bits"]
-        size = degree * (2 * sum(lengths) - dropped0 - dropped1) // 8
-        own = (
-            f"CKKS, {parameters.packing} packing, 128-bit security",
-            f"the lowest {dropped0} and {dropped1} bits of the two halves",
-        )
-    else:
-        costs = parameters.attack_costs
-        fields = facts["values_per_coefficient"] * (degree - 1)
-        size = degree * (sum(lengths) - facts["dropped_bits"]) // 8
-        own = (
-            "128-bit security by the homomorphic encryption standard's table",
-            f"the lowest {facts['dropped_bits']} bits",
-            f"in a sum of 1000, but for a chance of 2^-{parameters.failure_bits:.0f} for each coefficient",
-            f"at least 2^{costs.standard} by the standard's cost model, 2^{costs.core_svp} by core-SVP, "
-            f"2^{costs.core_svp_quantum} by that on a quantum computer",
-            "hint-RLWE with public widths (docs/kahe.md)",
-            "awaits outside review",
-            "at least two honest clients",
-        )
-    guard_bits = math.ceil(math.log2(parameters.max_clients))
-    for phrase in (
-        *own,
-        f"{parameters.value_bits} bits, {parameters.fraction_bits} behind the point",
-        f"up to {parameters.max_clients:,}, {guard_bits} guard bit{'s' * (guard_bits != 1)} for their sum",
-        f"N = {degree}, modulus of {' + '.join(map(str, lengths))} bits",
-        f"{fields:,} values in {size:,} bytes: {size / fields:.2f} bytes a value",
-        f"scale 2^{facts['log2_scale']}",
-    ):
-        assert phrase in text
-    limit = (2 ** (parameters.value_bits - 1) - 1) / 2**parameters.fraction_bits
-    assert 0 <= limit - float(re.search(r"\|value\| <= (\S+)", text)[1]) < 1e-5 * limit
-    assert parameters.bytes_per_value == size / fields
-    assert "planned" not in text
-    assert "fitted" not in text
-
-
 def test_the_default_ring_of_kahe_has_room_for_all_that_the_ranges_allow():
     """So that a plan that any ring has room for is not refused where it looks at the settings."""
     for guard_bits in range(21):
@@ -208,13 +155,6 @@ def test_a_plan_is_kept_when_pickled_and_does_not_count_in_comparisons(scheme):
     assert pickle.loads(pickle.dumps(plain)).describe() == plain.describe()
 
 
-def test_planned_parameters_encrypt_and_travel_as_any_others():
-    authority = sf.KeyAuthority(sf.ckks.Parameters.plan(goal="size", max_clients=4), min_clients=1)
-    key = sf.ckks.PublicKey.from_bytes(authority.public_key.to_bytes())
-    assert key.parameters == authority.public_key.parameters
-    assert key.parameters.ring_degree == 4096
-
-
 @both
 @pytest.mark.parametrize(
     ("settings", "message"),
@@ -232,15 +172,6 @@ def test_planned_parameters_encrypt_and_travel_as_any_others():
 def test_bad_plans(scheme, settings, message):
     with pytest.raises(sf.ParameterError, match=message):
         scheme.Parameters.plan(**settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"packing": "dense"}, "packing"), ({"packing": "slots", "fraction_bits": 52}, "no ring")],
-)
-def test_bad_packings(settings, message):
-    with pytest.raises(sf.ParameterError, match=message):
-        sf.ckks.Parameters.plan(**settings)
 
 
 def test_plans_take_keywords_alone_and_cannot_be_changed():

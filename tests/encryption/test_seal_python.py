@@ -136,12 +136,6 @@ def read_by_seal(baseline, frame, count, *, total=False):
     return read_block(baseline, baseline.residues_of(plain.to_bytes(), 1)[0], count)
 
 
-def test_seal_decrypts_our_exact_batch(exact):
-    integers = random_integers(exact, 0)
-    frame = _testing.encrypt_insecure(exact.ours.public_frame, as_values(exact, integers), seed=3)
-    assert read_by_seal(exact, frame, len(integers)) == integers.tolist()
-
-
 def test_seal_decrypts_our_exact_total(exact):
     """Of three clients: what lost its lowest bits is half too much for each, which reading corrects."""
     updates = [random_integers(exact, seed) for seed in range(3)]
@@ -177,15 +171,6 @@ def test_we_sum_and_open_what_seal_encrypts(exact):
     np.testing.assert_array_equal(sums, as_values(exact, ours + theirs))
 
 
-def test_seal_decodes_our_slots(slots):
-    values = np.random.default_rng(2).uniform(-7, 7, slots.degree // 2)
-    frame = _testing.encrypt_insecure(slots.ours.public_frame, values, seed=6)
-    residues = _testing.ciphertext_residues(frame).reshape(2, len(slots.primes), slots.degree)
-    scale = 2.0 ** slots.ours.parameters._facts["log2_scale"]
-    decoded = seal.CKKSEncoder(slots.context).decode(slots.decrypt(slots.load(residues, scale)))
-    np.testing.assert_allclose(decoded[: len(values)], np.rint(values * 2**20) / 2**20, atol=2**-21)
-
-
 def test_seal_decodes_our_slots_total(slots):
     updates = [np.random.default_rng(seed).uniform(-7, 7, slots.degree // 2) for seed in range(3)]
     aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(slots.ours.public_frame))
@@ -197,19 +182,3 @@ def test_seal_decodes_our_slots_total(slots):
     decoded = seal.CKKSEncoder(slots.context).decode(plain)
     expected = sum(np.rint(update * 2**20) for update in updates) / 2**20
     np.testing.assert_allclose(decoded[: len(expected)], expected, atol=2**-21)
-
-
-def test_we_open_slots_that_seal_encoded_and_encrypted(slots):
-    values = np.random.default_rng(3).uniform(-7, 7, slots.degree // 2)
-    scale = 2.0 ** slots.ours.parameters._facts["log2_scale"]
-    plain = seal.Plaintext()
-    seal.CKKSEncoder(slots.context).encode(seal.VectorDouble(list(values)), scale, plain)
-    residues = slots.residues_of(slots.encryptor.encrypt(plain).to_string(), 2)
-    own = _testing.encrypt_insecure(slots.ours.public_frame, values, seed=7)
-    foreign = _testing.batch_from_residues(own, residues.reshape(-1).astype(np.uint64), 8)
-    aggregator = sf.ckks.Aggregator(sf.ckks.PublicKey.from_bytes(slots.ours.public_frame))
-    aggregator.add(own)
-    aggregator.add(foreign)
-    total = aggregator.total().to_bytes()
-    opened = _testing.open_unflooded(slots.ours.public_frame, slots.ours.exported_secret, total)
-    np.testing.assert_allclose(opened, 2 * values, atol=2**-19)

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shieldfl._core as _core
+from encryption.child_process import INSTRUCTION_SETS
 from privacy.discrete_gaussian_twin import discrete_gaussian, random_pieces
 from privacy.moments import SCORE_LIMIT, assert_normal
 from reference.ckks import test_seed as insecure_seed
-from shieldfl.build_info import INSTRUCTION_SETS
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.privacy.noise import (
     MOST_EXPONENT,

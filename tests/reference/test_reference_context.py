@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 import shieldfl as sf
 from encryption.product_ring import ProductRing
@@ -195,15 +196,51 @@ def test_each_ciphertext_of_kahe_is_hidden_by_the_twin_s_polynomials(authorities
         assert [x - most for x in stated] == [sum(both) for both in zip(*of_clients, strict=True)]
 
 
-@pytest.mark.parametrize("authorities", [1, 2, 3])
-@pytest.mark.parametrize(("masked", "weighted"), [(False, True), (True, False)])
-def test_frames_of_pads_are_the_twin_s_for_every_context(masked, weighted, authorities):
-    parameters = sf.pads.Parameters(max_clients=8, value_bits=24, fraction_bits=20)
+# What a word has: few bits, 32, more than 32; all that any sum takes, and fewer, beside which no weights travel.
+@pytest.mark.parametrize(
+    ("authorities", "masked", "weighted", "max_clients", "value_bits", "field_bits"),
+    [
+        *((authorities, False, True, 8, 24, 27) for authorities in (1, 2, 3)),
+        *((authorities, True, False, 5, 12, 15) for authorities in (1, 2, 3)),
+        (1, True, True, 100, 40, 47),
+        (3, False, False, 64, 26, 32),
+        (1, True, False, 1000, 13, 15),
+    ],
+)
+def test_frames_of_pads_are_the_twin_s_for_every_context(
+    authorities, masked, weighted, max_clients, value_bits, field_bits
+):
+    parameters = sf.pads.Parameters(
+        max_clients=max_clients, value_bits=value_bits, fraction_bits=6, sum_bits=field_bits
+    )
     count = 2 * parameters.values_per_ciphertext - 700
     frames = Frames(sf.pads, parameters, count, masked, weighted, authorities)
-    field_bits = 24 + 3
     for client in CLIENTS:
         words = pads_twin.encrypt(frames.values[client], frames.seeds(client), field_bits)
         payload = pads_twin.pack(words, field_bits)
         assert frames.frames[client][-4 - len(payload) : -4] == payload
-    frames.check_answers_and_sums()
+        assert pads_twin.unpack(payload, field_bits) == words
+    for authority, answer in enumerate(frames.check_answers_and_sums()):
+        assert struct.unpack_from("<IIQ", answer, 48) == (len(CLIENTS), field_bits, 2 * pads_twin.BLOCK_WORDS)
+        drawn = [
+            [x for block in (0, 1) for x in library_pads(frames.seeds(client)[authority], block, field_bits)]
+            for client in CLIENTS
+        ]
+        stated = pads_twin.unpack(bytes(answer[128:-4]), field_bits)
+        assert stated == [sum(both) % (1 << field_bits) for both in zip(*drawn, strict=True)]
+
+
+def library_pads(seed: bytes, block: int, field_bits: int) -> list[int]:
+    """Draw a block's pads with the key stream of a library: a counter of 32 bits, a nonce of the block's number."""
+    nonce = struct.pack("<IIQ", 0, 0, block)
+    width = 4 if field_bits <= 32 else 8
+    stream = Cipher(algorithms.ChaCha20(seed, nonce), mode=None).encryptor().update(bytes(1024 * width))
+    words = (int.from_bytes(stream[width * i : width * (i + 1)], "little") for i in range(1024))
+    return [word & ((1 << field_bits) - 1) for word in words]
+
+
+@pytest.mark.parametrize("field_bits", [15, 30, 32, 33, 47])
+def test_pads_are_the_key_stream_of_another_library(field_bits):
+    seed = bytes(range(100, 132))
+    for block in (0, 1, 70_000):
+        assert pads_twin.block_pads(seed, block, field_bits) == library_pads(seed, block, field_bits)

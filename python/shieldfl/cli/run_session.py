@@ -172,9 +172,9 @@ class Session:
     def _audited(self) -> dict[str, Any]:
         """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
         from shieldfl.cli.audit import audit_progress
-        from shieldfl.lab.audit.audit_config import AuditConfig
         from shieldfl.lab.audit.attack import AuditInterrupted
-    from shieldfl.lab.audit.session import run_audit
+        from shieldfl.lab.audit.audit_config import AuditConfig
+        from shieldfl.lab.audit.session import run_audit
         from shieldfl.learning.networks import default_model
 
         config = self.config

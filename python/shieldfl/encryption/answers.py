@@ -40,13 +40,8 @@ def sealed_answer(
     The answer is a signature (64 bytes), a nonce (12), the commitment (32), then what is sealed. AES-GCM alone commits
     to nothing: whoever chooses the keys of two clients makes one ciphertext that opens to other things for each.
 
-    Parameters
-    ----------
-    signing_key : the authority's Ed25519 private key.
-    opening_key : 32 bytes, of those who are to open.
-    key_id : of the session's public key.
-    request : to which this is the answer, and of which alone.
-    sum_key : what opens the total.
+    ``signing_key`` is the authority's Ed25519 private key, ``opening_key`` 32 bytes of those who are to open,
+    ``key_id`` that of the session's public key; the answer is to this ``request`` alone.
     """
     bound, nonce = _bound(key_id, bytes(request)), secrets.token_bytes(_NONCE_BYTES)
     salted = secrets.token_bytes(_SALT_BYTES) + bytes(sum_key)
@@ -119,8 +114,8 @@ def open_answered(
     Parameters
     ----------
     total : what the aggregator gave.
-    answers : what the authority answered to ``total.request()``; of several, a list in the order of their group.
-    key : of a client that took the authority's grant, or each one's.
+    answers : to ``total.request()``; of several authorities a list, in the order of their group.
+    key : of a client that took each authority's grant.
     threads : None for as many as the work is worth.
 
     Raises KeyMismatchError for an answer that the authority did not sign for this very total; PolicyError before a
@@ -153,13 +148,8 @@ def open_total(
 ) -> tuple[NDArray[np.float64], float | None]:
     """Open a total: the sums, float64 (count,), by ascending position, and the sum of encrypted weights, if any.
 
-    Parameters
-    ----------
-    public_key : of the session.
-    total : what the aggregator gave.
-    keys : what ``sum_key`` gave for this very total; of several authorities, a list.
-    beside : what the request was made with.
-    threads : None for as many as the work is worth.
+    ``keys`` is what ``sum_key`` gave for this very total, of several authorities a list; ``beside`` what the request
+    was made with.
 
     Raises KeyMismatchError for a key of another total, WireFormatError for what does not open to sums in range: the
     list of clients is not that of the ciphertexts, or one of them was altered.

@@ -14,7 +14,7 @@ from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
-from shieldfl.encryption.registry import Scheme, register
+from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ParameterError
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]
@@ -135,4 +135,4 @@ class Ckks(Scheme):
         return int(total.parsed.facts["ring_degree"]) * total.parsed.ciphertexts
 
 
-SCHEME = register(Ckks(PublicKey, Encryptor, Aggregator))
+REGISTRY["ckks"] = Ckks(PublicKey, Encryptor, Aggregator)

@@ -48,9 +48,7 @@ class Positions(Protocol):
         """16 bytes that identify size, positions and their order in every frame."""
 
     def to_bytes(self) -> bytes: ...
-    def gather(self, dense: Any) -> NDArray[Any]:
-        """Return the values of a vector of ``size`` at these positions, in their order."""
-
+    def gather(self, dense: Any) -> NDArray[Any]: ...
     def scatter(self, sums: Any) -> NDArray[Any]:
         """Return a vector of ``size`` values with ``count`` sums where they belong, zero elsewhere."""
 
@@ -84,7 +82,6 @@ def purpose_id(purpose: str) -> bytes:
 
 
 def _bound_to(public_key: SchemePublicKey, purpose: str, part: int) -> tuple[Any, ...]:
-    """Return what frames are bound to beside their key, as the core takes it."""
     if (number := as_unsigned(part, "part")) >= 2**32:
         raise ParameterError("part must be below 2**32")
     if isinstance(public_key, EnrolledPublicKey):
@@ -103,7 +100,6 @@ class CoreCiphertext(Protocol):
     key_id: bytes
     mask_id: bytes
     facts: dict[str, Any]
-    """The parameters, as the core's parameters have them."""
     round: int
     count: int
     weighted: bool
@@ -438,7 +434,6 @@ class Aggregator:
     """
 
     _keys: ClassVar[type[SchemePublicKey]]
-    """The scheme's public keys, and no others."""
 
     def __init__(
         self,

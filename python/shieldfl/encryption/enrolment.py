@@ -12,31 +12,12 @@ import hmac
 import secrets
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.build_info import cryptographic
 from shieldfl.errors import KeyMismatchError, ParameterError, WireFormatError
-
-__all__ = [
-    "ENROLMENT_KEY_BYTES",
-    "MOST_AUTHORITIES",
-    "OPENER",
-    "SECRET_BYTES",
-    "VERIFYING_KEY_BYTES",
-    "AuthorityGroup",
-    "AuthorityIdentity",
-    "EnrolmentRequest",
-    "Identity",
-    "client_number",
-    "grant_key",
-    "hpke",
-    "hpke_suite",
-    "read_grant",
-    "read_identity",
-    "sealed_grant",
-]
 
 SECRET_BYTES = 32
 """Of what a client and the authority share, and of what opens answers."""
@@ -91,10 +72,8 @@ class AuthorityIdentity:
         """The authority alone: as a group would have it."""
         return (self,)
 
-    @property
-    def epochs(self) -> tuple[int, ...]:
-        """0: an authority's epoch stands in its sessions' public keys."""
-        return (0,)
+    epochs: ClassVar[tuple[int, ...]] = (0,)
+    """An authority's epoch stands in its sessions' public keys."""
 
     def epoch_of(self, member: AuthorityIdentity) -> int | None:
         """Return None, as its sessions' public keys say it."""
@@ -151,11 +130,9 @@ class AuthorityGroup:
         return hashlib.blake2b(_GROUP_DOMAIN + named, digest_size=16).digest()
 
     def epoch_of(self, member: AuthorityIdentity) -> int | None:
-        """Return the epoch that a member's store was in when the session began."""
         return self.epochs[self.members.index(member)]
 
     def to_bytes(self) -> bytes:
-        """Encode: of each member its two keys and its epoch."""
         return b"".join(
             member.to_bytes() + struct.pack("<I", epoch)
             for member, epoch in zip(self.members, self.epochs, strict=True)
@@ -163,7 +140,6 @@ class AuthorityGroup:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AuthorityGroup:
-        """Read what :meth:`to_bytes` gave. Raises WireFormatError."""
         record = struct.Struct(f"<{VERIFYING_KEY_BYTES}s{ENROLMENT_KEY_BYTES}sI")
         try:
             read = list(record.iter_unpack(data))
@@ -186,12 +162,10 @@ def read_identity(data: Buffer) -> AuthorityIdentity | AuthorityGroup:
 
 
 def hpke() -> Any:
-    """Return the module of HPKE. Raises ShieldError where it is not installed."""
     return cryptographic("hpke", "enrolments")
 
 
 def hpke_suite() -> Any:
-    """Return the one suite of enrolments."""
     module = hpke()
     return module.Suite(module.KEM.MLKEM768_X25519, module.KDF.HKDF_SHA256, module.AEAD.AES_256_GCM)
 
@@ -237,7 +211,6 @@ class EnrolmentRequest:
 
     @staticmethod
     def context(session: bytes, client: int | str) -> bytes:
-        """Return what the sealed secret is bound to."""
         name = _encoded(client) if isinstance(client, str) else b""
         number = client_number(client)
         return _REQUEST_DOMAIN + struct.pack("<HIB", len(session), number, len(name)) + session + name

@@ -136,7 +136,6 @@ def _sum_key_body(scheme: Scheme, frame: bytes) -> Body:
 
 
 def _counts(scheme: Scheme, one: Any, clients: int) -> dict[str, Fact]:
-    """Return what ciphertexts and requests say alike."""
     counts = {"round": one.round, "clients": clients, "values": one.count, "weighted": one.weighted}
     addressed = {"purpose id": one.purpose.hex(), "part": one.part} if scheme.enrols else {}
     return counts | {"positions id": one.mask_id.hex()} | addressed

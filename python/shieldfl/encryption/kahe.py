@@ -16,7 +16,7 @@ from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
 from shieldfl.encryption.parameters import RingParameters, RingWork, SumNeeds, core_number
-from shieldfl.encryption.registry import Fact, Scheme, register
+from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 
 __all__ = [
     "Aggregator",
@@ -190,4 +190,4 @@ class Kahe(Scheme):
         return {"ring degree": unit, "secret polynomials": count // unit}
 
 
-SCHEME = register(Kahe(PublicKey, Encryptor, Aggregator))
+REGISTRY["kahe"] = Kahe(PublicKey, Encryptor, Aggregator)

@@ -30,7 +30,6 @@ class SchemePublicKey:
 
     __slots__ = ("_core", "parameters")
     parameters: Any
-    """The ``Parameters`` of its scheme."""
     _scheme: ClassVar[str]
     _parameters_class: ClassVar[type[SchemeParameters[Any, Any]]]
     _core_class: ClassVar[Any]
@@ -97,7 +96,6 @@ class EnrolledPublicKey(SchemePublicKey):
     """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
     with it or without."""
     _core_request: ClassVar[Any]
-    """The core's class of what asks for the key of a total."""
 
     @classmethod
     def of_session(
@@ -150,7 +148,6 @@ class EnrolledPublicKey(SchemePublicKey):
 
     @property
     def manifest_digest(self) -> bytes:
-        """32 bytes, of the session's manifest."""
         return bytes(self._core.manifest)
 
     @property
@@ -169,7 +166,7 @@ class EnrolledPublicKey(SchemePublicKey):
         return self.identity.members
 
     def with_identity(self, identity: Identity) -> Self:
-        """Return the same key with who its authority is. Raises KeyMismatchError for another one, WireFormatError."""
+        """Return the same key with its authority's identity. Raises KeyMismatchError for another's, WireFormatError."""
         if not isinstance(identity, AuthorityIdentity | AuthorityGroup):
             identity = read_identity(identity)
         if identity.id != self._core.authority:
@@ -207,7 +204,6 @@ class ClientKey(Uncopied):
             raise ParameterError("client must be below 2**32")
         scheme, at = public_key._scheme, as_unsigned(round, "round")
         self.public_key = public_key
-        """Of the session."""
         self._cores = [_core.ClientKey(scheme, key_id, number, at, part) for part in _parts(secret)]
         """The core's keys, one for each authority."""
         self._grant_keys: list[bytes] = []
@@ -340,7 +336,6 @@ class ClientKey(Uncopied):
 
 
 def _parts(secret: Buffer) -> list[memoryview]:
-    """Return the secret with each authority."""
     frame = memoryview(as_frame(secret)).cast("B")
     count, rest = divmod(len(frame), SECRET_BYTES)
     if rest or not 1 <= count <= MOST_AUTHORITIES:

@@ -28,13 +28,8 @@ def sum_key(
     This computes and decides nothing. Two answers for overlapping lists of one round and purpose give a single client's
     update: whoever calls it keeps to one answer for each client, session, round and purpose, for ever.
 
-    Parameters
-    ----------
-    public_key : of the session.
-    request : what ``Total.request`` gave.
-    client_keys : of the participants, in the request's order, each at the request's round; what they share with this
-        authority alone.
-    threads : None for as many as the work is worth.
+    ``client_keys`` are the participants', in the request's order, each at the request's round: what they share with
+    this authority alone.
 
     Raises WireFormatError, ParameterError for too many or too few keys, KeyMismatchError for keys of others, or of
     another session or round.

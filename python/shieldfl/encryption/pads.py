@@ -16,7 +16,7 @@ from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
-from shieldfl.encryption.registry import Fact, Scheme, register
+from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 
 __all__ = [
     "Aggregator",
@@ -197,4 +197,4 @@ class Pads(Scheme):
         return {"bits of a word": unit, "words": count}
 
 
-SCHEME = register(Pads(PublicKey, Encryptor, Aggregator))
+REGISTRY["pads"] = Pads(PublicKey, Encryptor, Aggregator)

@@ -33,7 +33,7 @@ from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch, SchemeTotal, Vector
 from shieldfl.encryption.keys import SchemePublicKey, checked_key
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
-from shieldfl.encryption.registry import KeyBits, Scheme, register
+from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
 from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of
 
@@ -148,7 +148,6 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
 
 
 def _core_of(settings: dict[str, Any]) -> _core.PaillierParameters:
-    """Make the core's object. Raises ParameterError for what is of another kind."""
     for name, choices in _CHOICES.items():
         if settings[name] not in choices:
             raise ParameterError(f"{name} must be {' or '.join(map(repr, choices))}, not {settings[name]!r}")
@@ -234,7 +233,6 @@ class UnionOrder:
         return cls(_core.UnionOrder.from_bytes(as_frame(frame), size))
 
     def to_bytes(self) -> bytes:
-        """Encode as a frame."""
         return self._core.to_bytes()
 
     @property
@@ -543,4 +541,4 @@ def _packing(encryption: str) -> str:
     return encryption.removeprefix("paillier-")
 
 
-SCHEME = register(Paillier(PublicKey, Encryptor, Aggregator))
+REGISTRY["paillier"] = Paillier(PublicKey, Encryptor, Aggregator)

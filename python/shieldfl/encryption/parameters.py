@@ -252,7 +252,6 @@ class SchemeParameters(Generic[Core, Key]):
 def _remade(
     kind: type[SchemeParameters[Any, Any]], settings: dict[str, Any], *chosen: Any
 ) -> SchemeParameters[Any, Any]:
-    """Make what was pickled."""
     parameters = kind._unlogged(settings)
     return parameters._adopt(parameters._handle, *chosen)
 
@@ -291,7 +290,6 @@ class RingCost:
         return self.butterflies + self.random_bytes + self.digit_work
 
     def describe(self) -> str:
-        """Say what it costs, each figure for one value."""
         digits = f", {self.digit_work / self.count:.1f} for digits" if self.digit_work else ""
         return (
             f"N = {self.ring_degree}: {self.wire_bytes / self.count:.2f} bytes, "
@@ -310,7 +308,6 @@ class RingParameters(SchemeParameters[Core, Key]):
 
     @classmethod
     def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
-        """Return what a client does for so many ciphertexts."""
         raise NotImplementedError
 
     @classmethod
@@ -364,7 +361,6 @@ class RingParameters(SchemeParameters[Core, Key]):
         return int(self._facts["values_per_coefficient"])
 
     def _describe_as(self, scheme: str, *more: str) -> str:
-        """Say what the scheme is, what its parameters have in common with others', and more; each in a line."""
         facts, bits = self._facts, " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
         lines = [
             scheme,
@@ -431,13 +427,14 @@ def _fit_scale(
         raise ParameterError("relative_error must be above 0 and below 1, such as 1e-3")
     if not 1.0 <= times < math.inf:
         raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
-    smallest_weight, largest_weight = (1.0, 1.0) if weights is None else _read_weights(weights)
+    weighted = weights is not None
+    smallest_weight, largest_weight = _read_weights((1.0, 1.0) if weights is None else weights)
     sizes = _sizes_of(sample_update, mask)
     largest, small = float(sizes.max()), float(np.quantile(sizes, _ROUNDED_TO_ZERO))
     rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
     # A weight may be rounded up, by as much as it may be off at all.
-    share = wanted if weights is None else wanted / 2.0
-    top = largest * (times if weights is None else times * (1.0 + share)) * largest_weight
+    share = wanted / (1 + weighted)
+    top = largest * (times * (1.0 + weighted * share)) * largest_weight
 
     def bits_of_top(fraction_bits: int) -> int:
         if top >= 2.0**_core.MOST_VALUE_BITS:
@@ -447,26 +444,24 @@ def _fit_scale(
     def error(value_bits: int, fraction_bits: int) -> float:
         """Return what rounding values and weights may come to, relative to one client's weighted update."""
         of_values = math.ldexp(0.5, -fraction_bits) / rms / smallest_weight
-        if weights is None:
-            return of_values
-        return of_values + math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / smallest_weight
+        return of_values + weighted * math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / smallest_weight
 
-    weight_bits = 0 if weights is None else _bits_for(share, smallest_weight)
+    weight_bits = weighted * _bits_for(share, smallest_weight)
     fraction_bits = max(_bits_for(share, rms, smallest_weight), weight_bits)
     for bits in (max(fraction_bits, _bits_for(small, smallest_weight)), fraction_bits):
         value_bits = max(bits_of_top(bits), 2 + weight_bits)
         if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
-            bounds = None if weights is None else (smallest_weight, largest_weight)
-            return FittedScale(value_bits, bits, error(value_bits, bits), times, bounds)
-    fits = [bits for bits in range(_core.MOST_FRACTION_BITS + 1) if bits_of_top(bits) <= most_bits]
-    if not fits:
+            bounds = (smallest_weight, largest_weight)
+            return FittedScale(value_bits, bits, error(value_bits, bits), times, bounds if weighted else None)
+    fitting = sum(bits_of_top(bits) <= most_bits for bits in range(_core.MOST_FRACTION_BITS + 1))
+    if not fitting:
         raise ParameterError(
             f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
             "lower headroom or max_clients"
         )
     raise ParameterError(
         f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
-        f"{error(most_bits, fits[-1]):.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or "
+        f"{error(most_bits, fitting - 1):.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or "
         "max_clients, or bring the weights closer together"
     )
 
@@ -496,7 +491,6 @@ def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
 
 
 def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
-    """Return the sizes of a sample's values that are not zero."""
     values = as_update(sample_update)
     if mask is not None:
         values = mask.gather(values)

@@ -61,11 +61,9 @@ class Scheme:
     """By their kinds: what reports frames that this scheme alone has, see ``frame_inspection.py``."""
 
     def __init__(self, public_key: type[SchemePublicKey], encryptor: Any, aggregator: Any) -> None:
-        """Make the scheme of these classes."""
         self.PublicKey: Any = public_key
         self.Encryptor, self.Aggregator = encryptor, aggregator
         self.name = public_key._scheme
-        """Of its module, and in the kinds of its frames."""
         self.Parameters: Any = public_key._parameters_class
         self.Total: Any = public_key._total_class
         self.enrols = issubclass(public_key, EnrolledPublicKey)
@@ -85,7 +83,6 @@ class Scheme:
         raise NotImplementedError
 
     def opened_coefficients(self, total: SchemeTotal) -> int:
-        """Return what a total counts for in the budget of a pair's secret key."""
         raise NotImplementedError
 
     def check_key_bits(self, key_bits: int) -> None:
@@ -202,11 +199,7 @@ class Scheme:
 
 
 REGISTRY: dict[str, Scheme] = {}
-"""By name. Importing the package imports each scheme's module, which registers it here."""
-
-
-def register(scheme: Scheme) -> Scheme:
-    return REGISTRY.setdefault(scheme.name, scheme)
+"""By name. Importing the package imports each scheme's module, which adds itself."""
 
 
 def scheme_of(one: Any) -> Scheme:
