@@ -24,8 +24,7 @@ import numpy as np
 
 from peak_memory import with_extra_peak_bytes
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.store_journal import Keys
+from shieldfl.authority.authority_store import AuthorityStore, Keys
 from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.cli.bench.table import print_machine, print_targets
 from shieldfl.cli.result_console import result_console

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shieldfl.array_view import Buffer
-from shieldfl.authority.store_journal import ENROLMENT_HAS_ENDED
+from shieldfl.authority.authority_store import ENROLMENT_HAS_ENDED
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import (
     SECRET_BYTES,

@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.authority.authority_secrets import AuthoritySecrets, JointKeys
-from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, KeptMessage
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import SESSION_BYTES, RoundKeyCheck
 from shieldfl.authority.round_keys import RoundSigner
-from shieldfl.authority.step_store import KeptMessage
-from shieldfl.authority.store_journal import OPENER_HAS_GRANT, Grant, Position
+from shieldfl.authority.store import Position
 from shieldfl.authority.sum_key_authority import SumKeyAuthority
 from shieldfl.authority.total_opener import checked_min_clients, checked_weight_bounds
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant

@@ -14,11 +14,10 @@ from typing import Any, Self
 from shieldfl.array_view import Buffer, as_frame, as_threads, as_unsigned
 from shieldfl.authority import key_file
 from shieldfl.authority.authority_secrets import EXPORTED_BYTES, AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.authority_store import AuthorityStore, Grant, Keys, SessionRules
+from shieldfl.authority.authority_store import ClientKey as StoredKey
 from shieldfl.authority.session import MOST_VALUES, session_key
-from shieldfl.authority.store_file import remove_file
-from shieldfl.authority.store_journal import ClientKey as StoredKey
-from shieldfl.authority.store_journal import Grant, Keys, Position, SessionRules
+from shieldfl.authority.store import Position, remove_file
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -112,7 +111,7 @@ class SumKeyAuthority(TotalOpener[Key]):
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
             kept = scheme_of(params).rounds_answers_are_kept
-            rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
+            rules = SessionRules(public_key.manifest_digest, min_clients, kept)
             self._store.add_session(public_key.id, rules)
         except BaseException:
             if store is not None and not isinstance(store, AuthorityStore):

@@ -12,8 +12,8 @@ import msgspec
 from flwr.app import ArrayRecord
 
 from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority.round_key_check import SESSION_BYTES
-from shieldfl.authority.run_folder import RunFolder
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.table import Column
 from rich.text import Text
 
-from shieldfl.authority.run_folder import RunFolder
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.cli.failures import kind_of_interruption
 from shieldfl.cli.json_output import is_stdout, write_json
 from shieldfl.cli.result_console import result_console, result_table
