@@ -128,14 +128,6 @@ class KeptMessage(NamedTuple):
             return placed("first message", self.session, self.round)
         return placed("reply", *self)
 
-    @property
-    def differs(self) -> str:
-        if self.phase is None:
-            return (
-                f"round {self.round} was begun with another first message: begin it as it was, or a later one"
-            )
-        return f"phase {self.phase!r} of round {self.round} came to another reply: ask with the message that had that"
-
 
 Participants = list[tuple[int, bytes]]
 """Clients, in ascending order, and the frame id of each."""
@@ -294,10 +286,7 @@ class AuthorityStore(Store):
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
     def add_session(self, session: bytes, rules: SessionRules) -> None:
-        """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
-
-        Raises PolicyError for one that was begun with other rules, or in an earlier epoch; ParameterError.
-        """
+        """Begin a session, 16 bytes, in the epoch that runs; the same one again, by the same rules, changes nothing."""
         place = placed("session", session)
         if not isinstance(rules, SessionRules):
             raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
@@ -309,7 +298,7 @@ class AuthorityStore(Store):
                 raise PolicyError("the session was begun with other rules: begin another session")
 
     def has_session(self, session: bytes) -> bool:
-        """Whether a session was begun, in whatever epoch. Raises ParameterError."""
+        """Whether a session was begun, in whatever epoch."""
         place = placed("session", session)
         with self._transaction() as change:
             return change.get(place) is not None
@@ -352,8 +341,7 @@ class AuthorityStore(Store):
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
         """Keep what whoever opens answers, and is no client, gets in several sessions: once, and there is no other.
 
-        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this. Raises PolicyError
-        where there is such a grant, and once enrolment has ended; ParameterError.
+        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this.
         """
         every = list(sessions)
         _checked_grants({0: grant}, [0])
@@ -379,10 +367,7 @@ class AuthorityStore(Store):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
-        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked.
-
-        Raises PolicyError for a session that is unknown, or of an earlier epoch; ParameterError.
-        """
+        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked."""
         place = placed("grant", session, client=client)
         with self._transaction() as change:
             _read_session(change, session)
@@ -410,10 +395,7 @@ class AuthorityStore(Store):
                 _end_enrolment(change)
 
     def revoke(self, session: bytes, client: int) -> None:
-        """Delete a client's key and grant: no list that names it is answered any more.
-
-        Raises PolicyError for one that is not enrolled, or was revoked before; ParameterError.
-        """
+        """Delete a client's key and grant: no list that names it is answered any more."""
         place = placed("key", session, client=as_number(client, "a client's number"))
         with self._transaction() as change:
             _read_session(change, session)
@@ -445,7 +427,7 @@ class AuthorityStore(Store):
             _write_session(change, session, begun._replace(closed=number))
 
     def newest_closed_round(self, session: bytes) -> int:
-        """Return the newest round that :meth:`close_round` has ended, -1 before the first."""
+        """Return the newest round that was ended, -1 before the first."""
         with self._transaction() as change:
             return _read_session(change, session).closed
 
@@ -504,10 +486,7 @@ class AuthorityStore(Store):
         return answer
 
     def keep_message(self, message: KeptMessage, digest: bytes) -> None:
-        """Keep a round's first message, or a reply, by its digest of 32 bytes; the same again changes nothing.
-
-        Raises PolicyError where it was another one, and as :meth:`answer` does for sessions; ParameterError.
-        """
+        """Keep a round's first message, or a reply, by its digest of 32 bytes. Raises PolicyError for another one."""
         place = message.place
         as_bytes(digest, DIGEST_BYTES, "digest")
         with self._transaction() as change:
@@ -517,10 +496,15 @@ class AuthorityStore(Store):
                 if message.phase is not None:
                     _write_session(change, message.session, begun._replace(replied=number))
             elif kept != digest:
-                raise PolicyError(message.differs)
+                raise PolicyError(
+                    f"round {place.round} was begun with another first message: begin it as it was, or a later one"
+                    if message.phase is None
+                    else f"phase {message.phase!r} of round {place.round} came to another reply: ask with the message "
+                    "that had that"
+                )
 
     def row_of_message(self, message: KeptMessage) -> int:
-        """Return the number of the row of a message that was kept; 0 where there is none. Raises ParameterError."""
+        """Return the number of the row of a message that was kept; 0 where there is none."""
         place = message.place
         with self._transaction() as change:
             return change.number_at(place)

@@ -17,8 +17,6 @@ from shieldfl.authority.role_state import LONGEST_SEALED_BYTES, TOO_LONG_TO_SEAL
 from shieldfl.authority.store import AT_PLACE, Place, Store, Transaction, decoded, encoded
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
-FILE_KEY_BYTES = 32
-
 _NONCE = bytes(12)  # each key seals one file
 _NAME_BYTES = 16
 
@@ -29,11 +27,7 @@ class KeptFiles:
     A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
     disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
 
-    Parameters
-    ----------
-    folder : its path; made with the first file.
-    store : 16 hexadecimal digits that the names of this store's files end in; those of others are not touched.
-    nothing : what has not happened where a file cannot be written, in a sentence.
+    The names of this store's files end in ``store``, 16 hexadecimal digits; those of others are not touched.
     """
 
     def __init__(self, folder: Path, store: str, nothing: str) -> None:
@@ -50,7 +44,7 @@ class KeptFiles:
         """
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
-        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(FILE_KEY_BYTES)
+        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(32)
         path = self._folder / name
         try:
             if self._folder.is_symlink():
@@ -87,10 +81,7 @@ class KeptFiles:
             raise
 
     def read(self, name: str, key: bytes) -> bytes:
-        """Return a file's content.
-
-        Raises DataError where the disk does not give it; WireFormatError where it is missing, or was altered.
-        """
+        """Return a file's content. Raises DataError, and WireFormatError where it is missing, or was altered."""
         from cryptography.exceptions import InvalidTag
 
         path = self._folder / name
@@ -112,10 +103,7 @@ class KeptFiles:
                 (self._folder / name).unlink(missing_ok=True)
 
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete all that :meth:`write` wrote but these, as far as the disk lets it be deleted.
-
-        Their keys are gone, or were never kept: they take room, and nothing else.
-        """
+        """Delete all files but these, as far as the disk lets them be deleted: nobody has their keys any more."""
         with contextlib.suppress(OSError):
             if not self._folder.is_symlink():
                 self.delete(
@@ -209,32 +197,24 @@ class StepStore(Store):
                 _note_update(change, session, round_number, update, repeats=repeats)
             before = {file for _, file, _ in _files(change, "kind = 'file'")}
             self._files.delete_others(before)  # of processes that ended before they had committed
-            with self._deleted_where_refused() as written:
+            written: list[str] = []
+            try:
                 for name, content in contents.items():
-                    kept, file = (Place(kind, session, name=name) for kind in ("kept", "file"))
-                    if len(content) <= LONGEST_IN_TABLE_BYTES:
-                        change.put(kept, content)
-                        change.delete(AT_PLACE, *file)
-                        continue
-                    written.append(self._files.write(content))
-                    change.put(file, encoded(written[-1]))
-                    change.delete(AT_PLACE, *kept)
+                    kinds, kept = ("kept", "file"), content
+                    if len(content) > LONGEST_IN_TABLE_BYTES:
+                        file, key = self._files.write(content)
+                        written.append(file)
+                        kinds, kept = ("file", "kept"), encoded((file, key))
+                    own, other = (Place(kind, session, name=name) for kind in kinds)
+                    change.put(own, kept)
+                    change.delete(AT_PLACE, *other)
+            except BaseException:
+                # Not where the commit fails, which may turn out to be done.
+                self._files.delete(written)
+                raise
             change.put(moved, b"")
             replaced = before - {file for _, file, _ in _files(change, "kind = 'file'")}
         self._files.delete(replaced)
-
-    @contextlib.contextmanager
-    def _deleted_where_refused(self) -> Iterator[list[tuple[str, bytes]]]:
-        """Delete the files that were written where something else fails before the commit.
-
-        Not where the commit fails: it may turn out to be done.
-        """
-        written: list[tuple[str, bytes]] = []
-        try:
-            yield written
-        except BaseException:
-            self._files.delete(name for name, _ in written)
-            raise
 
 
 def _files(change: Transaction, condition: str, *values: bytes) -> Iterator[tuple[str, str, bytes]]:
