@@ -24,9 +24,8 @@ import numpy as np
 
 from peak_memory import with_extra_peak_bytes
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.authority_store import AuthorityStore, Keys
 from shieldfl.authority.key_authority import SumKeyAuthority
-from shieldfl.authority.store_journal import Keys
 from shieldfl.cli.bench import print_machine
 from shieldfl.cli.console import ResultConsole
 from shieldfl.encryption import kahe

@@ -11,8 +11,7 @@ import pytest
 
 import shieldfl as sf
 from encryption.paillier_keys import authority_for
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.store_journal import ClientKey, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition
@@ -203,7 +202,7 @@ def test_whole_numbers_of_rules_sessions_and_stores_are_stored_as_what_they_are(
         tmp_path / "ckks.key", "a passphrase"
     )
     with AuthorityStore.in_memory(bytes(32), bytes(32)) as store:
-        store.add_session(bytes(16), SessionRules(bytes(32), Whole(3), np.int64(0), np.int64(1)))
+        store.add_session(bytes(16), SessionRules(bytes(32), Whole(3), np.int64(1)))
         store.enrol(bytes(16), {np.int64(1): ClientKey(np.int64(0), bytes(32))})
 
 

@@ -1,4 +1,4 @@
-"""Whoever can write an authority's file, without its key, wants a second answer for a list, or a client's key back."""
+"""Whoever can write an authority's or a client's file, without its key, wants a second answer, or an old key back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
 
+import shieldfl as sf
+from authority import client_store_cases as of_client
+from authority.conftest import folder  # noqa: F401
+from authority.enrolled_session import PARAMETERS
 from authority.store_cases import (
     CLIENTS,
     RULES,
@@ -23,10 +26,15 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.authority.store_journal import ClientKey, Grant
+from shieldfl.authority.authority_store import ClientKey, Grant, KeptMessage
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
-TABLES = ("head", "journal", "sessions", "clients", "answers", "answered", "grants", "enrolment_key")
+KINDS = {
+    "authority": ("session", "key", "grant", "answer", "first message", "reply", "enrolment key"),
+    "client": ("session", "key", "enrolment", "frame", "values"),
+}
+OF_STORES = [(owner, kind) for owner, kinds in KINDS.items() for kind in ("head", *kinds)]
+REFUSED = (WireFormatError, KeyMismatchError)
 
 
 def answer_some(store, rounds):
@@ -50,16 +58,35 @@ def whole(tmp_path_factory):
         answers |= answer_some(store, (3,))
         store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"granted", b"r" * 32)})
         store.keep_enrolment_key(b"enrolment key")
+        for phase in (None, "update"):
+            store.keep_message(KeptMessage(SESSION, 3, phase), b"m" * 32)
     return path, {2: answers[2], 3: answers[3]}
 
 
+@pytest.fixture(scope="module")
+def whole_of_client(tmp_path_factory):
+    """A client's store in which everything has happened."""
+    path = tmp_path_factory.mktemp("whole of a client") / "store"
+    authority = sf.KeyAuthority(PARAMETERS)
+    with of_client.begun(path) as store:
+        of_client.encrypt(store, 1)
+        of_client.encrypt(store, 2)
+        of_client.encrypt(store, 2, part=1)
+        (request,) = store.enrol(authority.public_key, "clinic")
+        authority.accept(request)
+        store.enrol(sf.KeyAuthority(PARAMETERS).public_key, "clinic")
+        store.take_grant(authority.public_key, authority.grant("clinic"))
+        store.close_round(authority.public_key, 6)
+    return path
+
+
 @pytest.fixture
-def copied(whole, tmp_path):
+def copied(whole, whole_of_client, tmp_path):
     """Puts a fresh copy in place, changes it by SQL, and returns its path; None where nothing was changed."""
 
-    def copy_and_change(statement, *values):
+    def copy_and_change(statement, *values, owner="authority"):
         path = tmp_path / "store"
-        shutil.copy(whole[0], path)
+        shutil.copy(whole[0] if owner == "authority" else whole_of_client, path)
         with closing(sqlite3.connect(path)) as database:
             database.execute("PRAGMA synchronous=OFF")
             with suppress(sqlite3.IntegrityError), database:
@@ -70,10 +97,20 @@ def copied(whole, tmp_path):
     return copy_and_change
 
 
-def rows_of(path, table):
-    with closing(sqlite3.connect(path)) as database:
-        columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
-        return columns, database.execute(f"SELECT * FROM {table} ORDER BY {', '.join(columns)}").fetchall()
+@pytest.fixture
+def rows_of(whole, whole_of_client):
+    def rows(owner, kind):
+        table, where = ("head", "") if kind == "head" else ("records", f"WHERE kind = '{kind}'")
+        path = whole[0] if owner == "authority" else whole_of_client
+        with closing(sqlite3.connect(path)) as database:
+            columns = [name for _, name, *_ in database.execute(f"PRAGMA table_info({table})")]
+            return table, columns, database.execute(f"SELECT * FROM {table} {where}").fetchall()
+
+    return rows
+
+
+def open_again(owner, path, **options):
+    return (opened if owner == "authority" else of_client.opened)(path, **options)
 
 
 def dump_of(path):
@@ -85,14 +122,15 @@ def others_for(value):
     """Return values that might pass for the right one."""
     match value:
         case bytes():
-            flipped = bytes([value[0] ^ 1, *value[1:]])
-            return [flipped, value[:-1], value + b"\0", b"", None, value[:-1] + bytes([value[-1] ^ 0x80])]
+            flipped = (
+                [bytes([value[0] ^ 1, *value[1:]]), value[:-1] + bytes([value[-1] ^ 0x80])] if value else []
+            )
+            return [*flipped, value[:-1] if value else b"\0", value + b"\0", b"", b"text", None, 0]
         case int():
             return [value + 1, value - 1, float(value) + 0.5, str(value) + "x", None]
         case str():
-            return [value + " ", "close" if value == "answer" else "answer", None, value.encode()]
-        case _:
-            return [0, b"", "text"]
+            return [value + " ", "key" if value == "answer" else "answer", "", None, value.encode()]
+    raise AssertionError(value)
 
 
 def condition(columns, row):
@@ -100,95 +138,87 @@ def condition(columns, row):
     return f"WHERE {where}", row
 
 
-@pytest.mark.every_run("answered", "clients", "head", "answers", "sessions", "grants", "enrolment_key")
-@pytest.mark.parametrize("table", TABLES)
-def test_no_value_of_any_row_can_be_changed(whole, copied, table):
-    columns, rows = rows_of(whole[0], table)
+@pytest.mark.parametrize(("owner", "kind"), OF_STORES)
+def test_no_value_of_any_row_can_be_changed(copied, rows_of, owner, kind):
+    table, columns, rows = rows_of(owner, kind)
     refused = 0
     for row in rows:
         where, values = condition(columns, row)
         for column, value in zip(columns, row, strict=True):
             for other in others_for(value):
                 update = f"UPDATE {table} SET {column} = ? {where} AND {column} IS NOT ?"
-                path = copied(update, other, *values, other)
+                path = copied(update, other, *values, other, owner=owner)
                 if path is not None:
-                    with pytest.raises((WireFormatError, KeyMismatchError)):
-                        opened(path)
+                    with pytest.raises(REFUSED):
+                        open_again(owner, path)
                     refused += 1
-    assert refused > 3 * len(rows)
-    opened(shutil.copy(whole[0], whole[0].with_name("as it was"))).close()
+    assert refused > 3 * len(rows) > 0
+    open_again(owner, copied("UPDATE head SET salt = salt", owner=owner)).close()
 
 
-@pytest.mark.every_run("answered", "clients", "head", "answers", "sessions", "grants", "enrolment_key")
-@pytest.mark.parametrize("table", TABLES)
-def test_no_row_can_be_removed_added_or_exchanged_with_another(whole, copied, table):
-    columns, rows = rows_of(whole[0], table)
+@pytest.mark.parametrize(("owner", "kind"), OF_STORES)
+def test_no_row_can_be_removed_added_or_exchanged_with_another(copied, rows_of, owner, kind):
+    table, columns, rows = rows_of(owner, kind)
+    places = ", ".join("?" * len(columns))
     for row in rows:
         where, values = condition(columns, row)
         with pytest.raises(WireFormatError):
-            opened(copied(f"DELETE FROM {table} {where}", *values))
-    places = ", ".join("?" * len(columns))
-    for row in rows:
-        # Once more, as another row: under each value that a key may have that comes first.
-        for first in (0, 999, b"another session!"):
-            path = copied(f"INSERT INTO {table} VALUES ({places})", first, *row[1:])
+            open_again(owner, copied(f"DELETE FROM {table} {where}", *values, owner=owner))
+        # Once more, as another row: under each value that a key may have.
+        for index, more in itertools.product(range(len(columns)), (0, 999, b"another session!", "reply")):
+            changed = [*row[:index], more, *row[index + 1 :]]
+            path = copied(f"INSERT INTO {table} VALUES ({places})", *changed, owner=owner)
             if path is not None:
-                with pytest.raises(WireFormatError):
-                    opened(path)
-    for column, (one, other) in itertools.product(columns, itertools.combinations(rows, 2)):
-        index = columns.index(column)
-        keys = columns[:4] if table == "answered" else columns[:2] if table == "clients" else columns[:1]
-        if column in keys or one[index] == other[index]:
-            continue
-        (where, values), (_, others) = condition(keys, one[: len(keys)]), condition(keys, other[: len(keys)])
-        exchange = f"UPDATE {table} SET {column} = CASE WHEN {where.removeprefix('WHERE ')} THEN ? ELSE ? END"
-        changed = f"{exchange} {where} OR {where.removeprefix('WHERE ')}"
-        path = copied(changed, *values, other[index], one[index], *values, *others)
-        with pytest.raises(WireFormatError):
-            opened(path)
+                with pytest.raises(REFUSED):
+                    open_again(owner, path)
+    if table == "head":
+        return
+    for one, other in itertools.combinations(rows, 2):
+        for exchanged in ([5], [6], [5, 6]):
+            names = ", ".join(f"{columns[index]} = ?" for index in exchanged)
+            (where, first), (_, second) = condition(columns[:5], one[:5]), condition(columns[:5], other[:5])
+            path = copied(
+                f"UPDATE records SET {names} {where}", *(other[at] for at in exchanged), *first, owner=owner
+            )
+            with pytest.raises(WireFormatError):
+                open_again(owner, path)
+            with closing(sqlite3.connect(path)) as database, database:
+                values = *(one[at] for at in exchanged), *second
+                database.execute(f"UPDATE records SET {names} {where}", values)
+            with pytest.raises(WireFormatError):
+                open_again(owner, path)
 
 
 def test_the_row_that_was_altered_is_named(copied):
     for statement, words in [
-        ("UPDATE journal SET round = 7 WHERE number = 11", "row 11 is not what was written"),
-        ("DELETE FROM journal WHERE number = 4", "row 4 is missing"),
-        ("DELETE FROM journal WHERE number = (SELECT max(number) FROM journal)", "row 16 is missing"),
-        ("DELETE FROM answered WHERE client = 3 AND round = 2", "the list of row 11 of the journal"),
-        (
-            "UPDATE clients SET sealed = zeroblob(60) WHERE client = 9",
-            "the secret that row 15 of the journal",
-        ),
-        ("UPDATE clients SET changed = 3 WHERE client = 9", "client 9 is not the one of row 15"),
-        (
-            "DELETE FROM clients WHERE client = 6",
-            "client 6, whose key row 13 of the journal wrote, is missing",
-        ),
-        ("UPDATE answers SET sealed = NULL WHERE number = 14", "the secret that row 14 of the journal"),
-        ("UPDATE answered SET number = 9 WHERE number = 10", "the list of row 10 of the journal"),
-        ("UPDATE answers SET sealed = zeroblob(60) WHERE number = 10", "answer of row 10 .* was dropped"),
-        ("UPDATE sessions SET min_clients = 2", "row 1 of the journal began a session"),
-        ("DELETE FROM grants", "the grant that row 15 of the journal wrote is missing"),
-        (
-            "UPDATE grants SET request_digest = NULL",
-            "the grant of row 15 of the journal is not what was given",
-        ),
-        ("UPDATE grants SET client = 1", "a grant of client 1 that no row"),
-        ("DELETE FROM enrolment_key", "enrolment key is not the one that the journal says"),
-    ]:
-        with pytest.raises(WireFormatError, match=words):
+        ("UPDATE records SET number = 7 WHERE kind = 'reply'", "record 'reply' of round 3 at 'update' is not what"),
+        ("UPDATE records SET round = 7 WHERE kind = 'answer' AND round = 2", "'answer' of client 1 of round 7 at"),
+        ("UPDATE records SET sealed = zeroblob(60) WHERE client = 9 AND kind = 'key'", "record 'key' of client 9 is"),
+        ("UPDATE records SET client = 77 WHERE client = 9 AND kind = 'key'", "record 'key' of client 77 is not what"),
+        ("UPDATE records SET sealed = '' WHERE kind = 'session'", "the record 'session' is not what was written"),
+        ("DELETE FROM records WHERE kind = 'reply'", "of the records of kind 'reply' there are 1 missing"),
+        ("DELETE FROM records WHERE kind = 'key' AND client < 3", "of kind 'key' there are 2 missing"),
+        ("DELETE FROM records WHERE kind = 'answer' AND round = 3", "of kind 'answer' there are 1 missing"),
+        ("DELETE FROM records WHERE kind = 'grant'", "of kind 'grant' there are 1 missing"),
+        ("DELETE FROM records WHERE kind = 'session'", "of kind 'session' there are 1 missing"),
+        ("DELETE FROM records WHERE kind = 'enrolment key'", "of kind 'enrolment key' there are 1 missing"),
+        ("UPDATE head SET sealed = zeroblob(200)", "its head is not what was written"),
+        ("DELETE FROM head", "its head is not what was written"),
+    ]:  # fmt: skip
+        with pytest.raises(WireFormatError, match=f"the store was altered: .*{words}"):
             opened(copied(statement))
 
 
 @pytest.mark.parametrize(
     "statement",
     [
-        "CREATE TRIGGER forget BEFORE INSERT ON answered BEGIN SELECT RAISE(IGNORE); END",
-        "CREATE TRIGGER forget AFTER INSERT ON answered BEGIN DELETE FROM answered; END",
+        "CREATE TRIGGER forget BEFORE INSERT ON records BEGIN SELECT RAISE(IGNORE); END",
+        "CREATE TRIGGER forget AFTER INSERT ON records BEGIN DELETE FROM records; END",
         "CREATE TABLE more (x)",
         "CREATE VIEW more AS SELECT 1",
-        "DROP INDEX journal_rounds",
-        "ALTER TABLE answers ADD COLUMN x",
-        "DROP TABLE answered",
+        "CREATE INDEX more ON records (number)",
+        "ALTER TABLE records ADD COLUMN x",
+        "DROP TABLE records",
     ],
 )
 def test_a_database_that_does_more_or_less_than_ours_is_refused(copied, statement):
@@ -196,18 +226,20 @@ def test_a_database_that_does_more_or_less_than_ours_is_refused(copied, statemen
         opened(copied(statement))
 
 
-def test_an_index_that_hides_a_row_from_whoever_looks_for_it_is_refused(whole, tmp_path):
-    path = Path(shutil.copy(whole[0], tmp_path / "store"))
+def test_an_order_that_hides_a_row_from_whoever_looks_for_it_is_refused(copied):
+    """The table is its own index: made by another order of columns, it has all rows, and not where they are sought."""
+    path = copied("UPDATE head SET salt = salt")
+    right, other = "kind, session, round, name, client)", "kind, session, name, client, round)"
     with closing(sqlite3.connect(path)) as database:
+        ((sql,),) = database.execute("SELECT sql FROM sqlite_schema WHERE name = 'records'").fetchall()
+        database.execute("ALTER TABLE records RENAME TO before")
+        database.execute(sql.replace(right, other))
+        database.execute("INSERT INTO records SELECT * FROM before")
+        database.execute("DROP TABLE before")
         database.execute("PRAGMA writable_schema=ON")
-        database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'kind, round', 'kind, client')")
+        database.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'records'", (sql,))
         database.commit()
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("REINDEX")
-        database.execute("PRAGMA writable_schema=ON")
-        database.execute("UPDATE sqlite_schema SET sql = replace(sql, 'kind, client', 'kind, round')")
-        database.commit()
-    with pytest.raises(WireFormatError, match="is damaged"):
+    with pytest.raises(WireFormatError):
         opened(path)
 
 
@@ -215,6 +247,7 @@ def test_tables_of_two_copies_that_went_on_apart_make_no_store(tmp_path):
     """An old copy that went on has as many rows as the right one, all of them the authority's own."""
     first, second = tmp_path / "first", tmp_path / "second"
     with begun(first) as store:
+        store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"granted", b"r" * 32)})
         answer_some(store, (1,))
     shutil.copy(first, second)
     for path in (first, second):
@@ -224,20 +257,29 @@ def test_tables_of_two_copies_that_went_on_apart_make_no_store(tmp_path):
     whole = [dump_of(first), dump_of(second)]
     refused = 0
     for count in range(1, 6):
-        for taken in itertools.combinations(TABLES[:6], count):
+        for taken in itertools.combinations(("head", "session", "key", "answer", "grant"), count):
             shutil.copy(first, mixed)
             with closing(sqlite3.connect(mixed, isolation_level=None)) as database:
                 database.execute("PRAGMA synchronous=OFF")
                 database.execute("ATTACH ? AS second", (str(second),))
-                for table in taken:
-                    database.execute(f"DELETE FROM {table}")
-                    database.execute(f"INSERT INTO {table} SELECT * FROM second.{table}")
+                for kind in taken:
+                    table, where = ("head", "") if kind == "head" else ("records", f"WHERE kind = '{kind}'")
+                    database.execute(f"DELETE FROM {table} {where}")
+                    database.execute(f"INSERT INTO {table} SELECT * FROM second.{table} {where}")
             if dump_of(mixed) not in whole:
-                with pytest.raises(WireFormatError):
+                with pytest.raises(REFUSED):
                     opened(mixed)
                 refused += 1
-    # Of these six tables four differ between the copies, and two are the same, whichever they are taken from.
-    assert refused == 2**2 * (2**4 - 2)
+    # The head and three kinds differ between the copies; grants are the same, whichever they are taken from.
+    assert refused == 2 * (2**4 - 2)
+
+
+def put_back(path, before, where):
+    """Put rows of an earlier copy back into the newest file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("ATTACH ? AS old", (str(before),))
+        database.execute(f"REPLACE INTO records SELECT * FROM old.records WHERE {where}")
+    return path
 
 
 def test_a_client_that_was_revoked_or_moved_on_does_not_get_its_old_key_back(tmp_path):
@@ -247,15 +289,32 @@ def test_a_client_that_was_revoked_or_moved_on_does_not_get_its_old_key_back(tmp
     shutil.copy(path, before)
     with opened(path) as store:
         store.revoke(SESSION, 2)
-        answer_some(store, ())
         ask(store, 2, lambda keys: (b"answer", moved_to(3)(keys)), clients=[1, 3, 4])
     for client in (1, 2):
-        altered = shutil.copy(path, tmp_path / f"of {client}")
-        with closing(sqlite3.connect(altered, isolation_level=None)) as database:
-            database.execute("ATTACH ? AS old", (str(before),))
-            database.execute("REPLACE INTO clients SELECT * FROM old.clients WHERE client = ?", (client,))
-        with pytest.raises(WireFormatError, match=f"client {client} is not the one of row"):
+        altered = put_back(
+            shutil.copy(path, tmp_path / "altered"), before, f"kind = 'key' AND client = {client}"
+        )
+        with pytest.raises(WireFormatError, match="a record of kind 'key' is back as it was before"):
             opened(altered)
+
+
+def test_nor_does_one_that_was_idle_for_a_thousand_rounds(folder):  # noqa: F811
+    """Its key goes on late: the row that is put back is one that the newest rounds have not touched."""
+    path, before = folder / "store", folder / "before"
+    with begun(path) as store:
+        ask(store, 0, lambda keys: (b"", moved_to(1)(keys)), clients=CLIENTS[:4])
+        store.close()
+    shutil.copy(path, before)
+    with opened(path) as store:
+        ask(store, 1, lambda keys: (b"", moved_to(2)(keys)))
+        for number in range(2, 1002):
+            ask(store, number, lambda keys: (b"", keys), clients=CLIENTS[4:])
+        store.close_round(SESSION, 1001, moved_to(1002))
+    for what in ("kind = 'key' AND client = 1", "kind = 'answer'"):
+        altered = put_back(shutil.copy(path, folder / "altered"), before, what)
+        with pytest.raises(WireFormatError, match=r"is back as it was before|1 added"):
+            opened(altered)
+    opened(path).close()
 
 
 def test_an_enrolment_key_that_was_erased_does_not_come_back(tmp_path):
@@ -265,42 +324,87 @@ def test_an_enrolment_key_that_was_erased_does_not_come_back(tmp_path):
     shutil.copy(path, before)
     with opened(path) as store:
         store.end_enrolment()
+    altered = put_back(shutil.copy(path, tmp_path / "altered"), before, "kind = 'enrolment key'")
+    with pytest.raises(WireFormatError, match="of kind 'enrolment key' there are 1 added"):
+        opened(altered)
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.execute("ATTACH ? AS old", (str(before),))
-        database.execute("INSERT INTO enrolment_key SELECT * FROM old.enrolment_key")
-    with pytest.raises(WireFormatError, match="is back though erased"):
+        database.execute("DELETE FROM records WHERE kind = 'enrolment end'")
+    with pytest.raises(WireFormatError, match="of kind 'enrolment end' there are 1 missing"):
         opened(path)
 
 
-def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same_answers(whole, tmp_path):
+def test_a_clients_key_that_has_gone_on_does_not_come_back(tmp_path):
+    path, before = tmp_path / "store", tmp_path / "before"
+    with of_client.begun(path) as store:
+        of_client.encrypt(store, 1)
+    shutil.copy(path, before)
+    with of_client.opened(path) as store:
+        of_client.encrypt(store, 2)
+    for kind in ("key", "frame"):
+        altered = put_back(shutil.copy(path, tmp_path / kind), before, f"kind = '{kind}'")
+        with pytest.raises(WireFormatError):
+            of_client.opened(altered)
+
+
+def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same(whole, whole_of_client, tmp_path):
     """Half a page that was never written, a file that ends too early, single bits."""
-    content, page, draw = whole[0].read_bytes(), 4096, random.Random(1)
-    damaged = [content[:length] for length in range(0, len(content), page // 2)]
-    for start in range(0, len(content), page // 2):
-        for half in (bytes(page // 2), draw.randbytes(page // 2), content[: page // 2]):
-            damaged.append(content[:start] + half + content[start + page // 2 :])
-    for _ in range(200):
-        at = draw.randrange(len(content))
-        damaged.append(content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :])
-    outcomes = {"refused": 0, "the same": 0}
-    for number, data in enumerate(damaged):
-        path = tmp_path / f"{number}"
-        path.write_bytes(data)
-        try:
-            with opened(path) as store:
-                for round_number, answer in whole[1].items():
-                    assert ask(store, round_number, never, clients=CLIENTS[:5]) == answer
+
+    def same_answers(path):
+        with opened(path) as store:
+            for round_number, answer in whole[1].items():
+                assert ask(store, round_number, never, clients=CLIENTS[:5]) == answer
+
+    with of_client.opened(shutil.copy(whole_of_client, tmp_path / "right")) as store:
+        frame = of_client.kept(store, 2)
+
+    def same_frame(path):
+        with of_client.opened(path) as store:
+            assert of_client.kept(store, 2) == frame
+
+    page, draw = 4096, random.Random(1)
+    for of, check in ((whole[0], same_answers), (whole_of_client, same_frame)):
+        content = of.read_bytes()
+        damaged = [content[:length] for length in range(0, len(content), page // 2)]
+        for start in range(0, len(content), page // 2):
+            for half in (bytes(page // 2), draw.randbytes(page // 2), content[: page // 2]):
+                damaged.append(content[:start] + half + content[start + page // 2 :])
+        for _ in range(200):
+            at = draw.randrange(len(content))
+            damaged.append(content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :])
+        outcomes = {"refused": 0, "the same": 0}
+        for number, data in enumerate(damaged):
+            path = tmp_path / f"{number}"
+            path.write_bytes(data)
+            try:
+                check(path)
                 outcomes["the same"] += 1
-        except (WireFormatError, KeyMismatchError):
-            outcomes["refused"] += 1
-    # What lies in no row does not matter, and much of a page may be empty.
-    assert min(outcomes.values()) > 50
+            except REFUSED:
+                outcomes["refused"] += 1
+        # What lies in no row does not matter, and much of a page may be empty.
+        assert min(outcomes.values()) > 50
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param("87ecf7c79f00005c000000008b9ae3c0" + 47 * "00", id="a length over SQLite's limit"),
+        pytest.param("ff00fb0037003b" + 52 * "00" + "471346bd", id="a name that is no text"),
+    ],
+)
+def test_a_table_that_cannot_be_is_damage(whole_of_client, tmp_path, record):
+    content, record = bytearray(whole_of_client.read_bytes()), bytes.fromhex(record)
+    start = int.from_bytes(content[108:110], "big")  # of the first record of the first page
+    content[start : start + len(record)] = record
+    path = tmp_path / "store"
+    path.write_bytes(content)
+    with pytest.raises(WireFormatError, match="is damaged, or no store at all"):
+        of_client.opened(path)
 
 
 def test_what_another_copy_left_of_a_transaction_makes_no_store_of_this_one(tmp_path):
     """A backup that is put beside the newer file's rollback journal, which SQLite then plays back."""
     path, backup, newest = (tmp_path / name for name in ("store", "backup", "newest"))
-    with begun(path) as store:
+    with begun(path, RULES._replace(answers_kept=100)) as store:
         answer_some(store, (1,))
     shutil.copy(path, backup)
     with opened(path) as store:
@@ -309,8 +413,7 @@ def test_what_another_copy_left_of_a_transaction_makes_no_store_of_this_one(tmp_
         # More than stays in memory, so that pages are written before the commit.
         database.execute("PRAGMA cache_size=2")
         database.execute("BEGIN IMMEDIATE")
-        for table in ("journal", "answered", "clients"):
-            database.execute(f"UPDATE {table} SET session = session || 'x'")
+        database.execute("UPDATE records SET number = number + 1, sealed = zeroblob(length(sealed))")
         shutil.copy(path, newest)
         for name in ("newest-journal", "backup-journal"):
             shutil.copy(tmp_path / "store-journal", tmp_path / name)
@@ -336,6 +439,5 @@ def test_rules_are_those_of_the_session(whole):
     """The fixture is what these tests take it for."""
     assert RULES.answers_kept == 2
     with opened(shutil.copy(whole[0], whole[0].with_name("right"))) as store:
-        assert store.position.rows == 16
         for round_number, answer in whole[1].items():
             assert ask(store, round_number, never, clients=CLIENTS[:5]) == answer

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.store_journal import ClientKey, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
 
 KEY = bytes(range(32))
 AUTHORITY = b"one authority, of thirty-two byte"[:32]
 SESSION = b"sixteen bytes id"
 CLIENTS = range(1, 9)
-RULES = SessionRules(manifest_digest=b"m" * 32, min_clients=3, window=1, answers_kept=2)
+RULES = SessionRules(manifest_digest=b"m" * 32, min_clients=3, answers_kept=2)
 KEPT_FOR_LONG = RULES._replace(answers_kept=10**6)
 DIGEST = b"d" * 32
 

@@ -10,8 +10,7 @@ import pytest
 
 from authority.client_store_cases import PUBLIC_KEY, begun, encrypt, kept, opened
 from authority.failing_processes import attempts, check_done_whole_or_not_at_all, killed_at_random
-from shieldfl.authority import store_file
-from shieldfl.errors import DataError, PolicyError
+from shieldfl.errors import PolicyError
 
 HERE = Path(__file__).parent
 
@@ -50,20 +49,3 @@ def test_frames_of_a_process_that_is_killed_are_made_once(folder, kills):
         for number in (newest, newest - 1):
             with pytest.raises(PolicyError, match=r"something else|is over"):
                 encrypt(store, number, number=10**6)
-
-
-def test_a_disk_that_cannot_be_written_gives_no_frame(tmp_path, monkeypatch):
-    path = tmp_path / "store"
-    with begun(path) as store:
-        frame = encrypt(store, 1)
-    connect = store_file.sqlite3.connect
-
-    def connect_to_read(place, **options):
-        return connect(place.replace("mode=rw", "mode=ro"), **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store_file.sqlite3, "connect", connect_to_read)
-        with pytest.raises(DataError, match=r"cannot be written.*No frame was made"):
-            opened(path)
-    with opened(path) as store:
-        assert encrypt(store, 1) == frame

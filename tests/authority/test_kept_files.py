@@ -90,7 +90,7 @@ def test_its_files_are_found_from_wherever_the_process_has_gone(path, monkeypatc
     with StepStore("store", KEY) as store:
         monkeypatch.chdir(elsewhere)
         store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
-        store._file._let_go()  # as after an error of the disk
+        store._let_go()  # as after an error of the disk
         assert store.kept(SESSION)["model"] == b"2" * LONG
     assert kept(path)["model"] == b"2" * LONG
     assert kept(elsewhere / "store")["model"] == b"other" * LONG

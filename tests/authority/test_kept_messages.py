@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.step_store import KeptMessage
-from shieldfl.authority.store_journal import SessionRules
+from shieldfl.authority.authority_store import AuthorityStore, KeptMessage, SessionRules
 from shieldfl.errors import ParameterError, PolicyError
 
 KEY, OWNER, SESSION, OTHER = bytes(range(32)), b"o" * 32, b"session of 16 b.", b"another session."
@@ -17,7 +15,7 @@ FIRST, SECOND = b"1" * 32, b"2" * 32
 def store(tmp_path):
     with AuthorityStore.create(tmp_path / "store", KEY, OWNER) as made:
         for session in (SESSION, OTHER):
-            made.add_session(session, SessionRules(bytes(32), 2, 0, 2))
+            made.add_session(session, SessionRules(bytes(32), 2, 2))
         yield made
 
 

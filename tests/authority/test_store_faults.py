@@ -14,7 +14,7 @@ import pytest
 from authority.failing_processes import attempts, check_done_whole_or_not_at_all, killed_at_random
 from authority.store_cases import KEPT_FOR_LONG, ask, begun, never, opened
 from encryption.child_process import run_python
-from shieldfl.authority import store_file
+from shieldfl.authority import store as store_file
 from shieldfl.errors import DataError, ParameterError, WireFormatError
 
 HERE = Path(__file__).parent
@@ -178,7 +178,7 @@ def test_answers_of_a_process_that_is_killed_are_found_again(folder, kills):
         for number, answer in answers.items():
             assert ask(store, number, never).hex() == answer
     with closing(sqlite3.connect(path)) as database:
-        (stored,) = database.execute("SELECT count(*) FROM answers").fetchone()
+        (stored,) = database.execute("SELECT count(*) FROM records WHERE kind = 'answer'").fetchone()
     assert len(answers) <= stored <= len(answers) + 1
 
 

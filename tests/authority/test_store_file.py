@@ -27,9 +27,8 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from encryption.child_process import run_python
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.store_journal import ClientKey, Journal, Position
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey
+from shieldfl.authority.store import Position
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, SecretCopyError
 
 
@@ -42,64 +41,6 @@ def path(tmp_path):
 def store(path):
     with begun(path) as store:
         yield store
-
-
-def test_another_process_finds_what_this_one_answered(path):
-    with begun(path) as store:
-        answer = ask(store, 1)
-        position = store.position
-    code = (
-        "import sys; from pathlib import Path; from authority.store_cases import ask, never, opened\n"
-        f"store = opened(Path({str(path)!r}), at_least={tuple(position)})\n"
-        "print(ask(store, 1, never).hex())"
-    )
-    done = run_python("-c", code)
-    assert (done.stdout.strip(), done.stderr) == (answer.hex(), "")
-
-
-def test_one_process_at_a_time(path, store):
-    code = (
-        "import sys; from pathlib import Path; from authority.store_cases import opened\n"
-        "from shieldfl.errors import PolicyError\n"
-        "try:\n"
-        f"    opened(Path({str(path)!r}))\n"
-        "except PolicyError as error:\n"
-        "    print(error)"
-    )
-    for _ in range(2):
-        done = run_python("-c", code)
-        assert "held by another process" in done.stdout, done.stderr
-        assert "End the other" in done.stdout
-        ask(store, 1)
-    with pytest.raises(PolicyError, match="opened twice in this one"):
-        opened(path)
-    ask(store, 2)
-    store.close()
-    with pytest.raises(PolicyError, match="was closed: open it again"):
-        ask(store, 1, never)
-    with opened(path) as again:
-        ask(again, 1, never)
-
-
-def test_a_forked_process_does_not_answer(path):
-    code = (
-        "import os, sys; from pathlib import Path; from authority.store_cases import ask, begun, never\n"
-        "from shieldfl.errors import PolicyError\n"
-        f"store = begun(Path({str(path)!r}))\n"
-        "if os.fork() == 0:\n"
-        "    try:\n"
-        "        ask(store, 1, never)\n"
-        "    except PolicyError as error:\n"
-        "        print(error, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "ask(store, 1)\n"
-        "print('answered')"
-    )
-    done = run_python("-c", code)
-    refusal, answered = done.stdout.splitlines()
-    assert "forked from" in refusal
-    assert answered == "answered"
 
 
 def test_of_many_threads_one_computes(store):
@@ -132,18 +73,6 @@ def test_a_store_is_begun_over_nothing(path, store):
     with pytest.raises(PolicyError, match="exists: open it"):
         AuthorityStore.create(path, KEY, AUTHORITY)
     ask(store, 1, never)
-
-
-def test_a_store_that_could_not_be_filled_leaves_no_file(path, monkeypatch):
-    def fail(connection, keys):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "begin", fail)
-        with pytest.raises(KeyboardInterrupt):
-            begun(path)
-    assert not path.exists()
-    begun(path).close()
 
 
 def test_another_key_and_another_authority_open_nothing(path):
@@ -212,10 +141,10 @@ def test_an_old_copy_is_told_by_who_knows_a_newer_position_and_a_restored_one_be
         again.enrol(fresh, {client: ClientKey(0, key_of(client)) for client in CLIENTS})
         answer = again.answer(fresh, 1, "update", listed(1), DIGEST, random_answer)
     with closing(sqlite3.connect(backup)) as database:
-        assert database.execute("SELECT count(*) FROM clients WHERE session != ?", (fresh,)).fetchone() == (
-            0,
-        )
-        assert database.execute("SELECT count(sealed) FROM answers").fetchone() == (1,)
+        assert database.execute(
+            "SELECT count(*) FROM records WHERE kind = 'key' AND session != ?", (fresh,)
+        ).fetchone() == (0,)
+        assert database.execute("SELECT count(*) FROM records WHERE kind = 'answer'").fetchone() == (1,)
     with opened(backup) as again:
         assert again.answer(fresh, 1, "update", listed(1), DIGEST, never) == answer
     for at_least in (3, (1,), (-1, 0), ("a", 0), None):

@@ -78,7 +78,7 @@ def vectors(models):
 def shared_secret_in(store):
     """Return the secret that a node shares with the others, the last that it was given; None for none."""
     with contextlib.closing(sqlite3.connect(store / "store")) as connection:
-        sessions = [one for (one,) in connection.execute("SELECT session FROM kept WHERE name = 'secret'")]
+        sessions = [one for (one,) in connection.execute("SELECT session FROM records WHERE name = 'secret'")]
     found = [DiskMemory(store).read(session)[1]["secret"] for session in sessions]
     return next((one for one in found if one), None)
 

@@ -18,6 +18,7 @@ from flower.loopback_grid import FIRST_NODE
 from flower.vector_app import ALL, ONE, SHAPES, VectorRun, as_arrays, config_of, cut_off, moves, number_of
 from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.step_store import StepStore
+from shieldfl.authority.store import Place
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.clients import Exchange, Participants
 from shieldfl.flower.record_layout import RecordLayout
@@ -226,13 +227,15 @@ def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
     run.check({1: ALL, 2: ALL, 3: ALL})
 
 
-def test_a_journal_of_a_later_version_is_not_gone_on_with(tmp_path):
-    with StepStore.create(tmp_path / "store", KEY) as store, store._transaction() as journal:
-        journal.append("later", b"a" * 16)
-    with pytest.raises(WireFormatError, match="row 1 of the journal is of a kind that this version does not"):
+def test_a_store_of_a_later_version_is_not_gone_on_with(tmp_path):
+    with StepStore.create(tmp_path / "store", KEY) as store, store._transaction() as change:
+        change.put(Place("later", b"a" * 16), b"")
+    with pytest.raises(
+        WireFormatError, match="the record 'later' is of a kind that this version does not know"
+    ):
         StepStore(tmp_path / "store", KEY)
     with sqlite3.connect(tmp_path / "store") as connection:
-        assert connection.execute("SELECT kind FROM journal").fetchall() == [("later",)]
+        assert connection.execute("SELECT kind FROM records").fetchall() == [("later",)]
     connection.close()
 
 

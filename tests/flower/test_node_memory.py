@@ -152,7 +152,8 @@ def test_one_update_is_of_one_round_of_one_run_unless_the_operator_lets_it_repea
 
 
 @pytest.mark.parametrize(
-    "statement", ["DELETE FROM kept", "UPDATE kept SET number = 1", "UPDATE kept SET sealed = zeroblob(60)"]
+    "statement",
+    ["DELETE FROM records", "UPDATE records SET number = 1", "UPDATE records SET sealed = zeroblob(60)"],
 )
 def test_what_was_altered_is_found(tmp_path, statement):
     import sqlite3

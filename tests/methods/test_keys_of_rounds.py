@@ -12,11 +12,11 @@ import pytest
 from methods.honest_outcome import honest_outcome
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_enrolling_variant, every_one_of, twins, variants
+from shieldfl.authority.authority_store import take_keys
 from shieldfl.authority.key_authority import SumKeyAuthority
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
 from shieldfl.authority.round_keys import RoundSigner
-from shieldfl.authority.store_tables import read_keys
 from shieldfl.encryption import ckks, kahe
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
@@ -130,8 +130,8 @@ def stored_in(run: SteppedRun) -> list[dict[str, tuple[int, bytes]]]:
 
 
 def authority_key(authority: SumKeyAuthority, client: int) -> tuple[int, bytes]:
-    with authority._store._transaction() as journal:
-        found = read_keys(journal, authority._session, [client])[client]
+    with authority._store._transaction() as change:
+        found = take_keys(change, authority._session, [client])[client]
     return found.round, found.key
 
 

@@ -84,8 +84,8 @@ def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
     assert opens_requests is not None
     # Sealed, until it is erased.
     assert opens_requests not in authority.keys._secrets + authority.keys._memory
-    with authority.keys._store._transaction() as journal:
-        ((sealed,),) = journal.connection.execute("SELECT sealed FROM enrolment_key")
+    with authority.keys._store._transaction() as change:
+        ((sealed,),) = change._execute("SELECT sealed FROM records WHERE kind = 'enrolment key'")
     assert sealed in authority.keys._memory
     grants.append(authority.enrol(3, clients[3].enrolment()))
     assert authority.keys._owner.enrolment_key is None

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shieldfl.array_view import Buffer
+from shieldfl.authority.authority_store import ENROLMENT_HAS_ENDED
 from shieldfl.authority.private_file import NONCE_BYTES, SALT_BYTES, passphrase_cipher, write_private_file
-from shieldfl.authority.store_journal import ENROLMENT_HAS_ENDED
 from shieldfl.authority.total_opener import WEIGHT_BOUNDS
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import (

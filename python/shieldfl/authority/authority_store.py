@@ -5,57 +5,270 @@ Written and on the disk before an answer leaves, so that neither a crash nor a s
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from os import PathLike
-from typing import Self
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from shieldfl.authority.step_store import KeptMessage, check_replies_are_known, keep_message, row_of_message
-from shieldfl.authority.store import Store
-from shieldfl.authority.store_file import MEMORY
-from shieldfl.authority.store_journal import (
+from shieldfl.authority.store import (
+    AT_PLACE,
     DIGEST_BYTES,
-    SESSION_BYTES,
-    Grant,
-    Grants,
-    Journal,
-    Keys,
-    Request,
-    SessionRules,
+    KEY_BYTES,
+    Place,
+    Store,
+    Transaction,
     as_bytes,
     as_number,
-    canonical,
-    checked_enrolments,
-    checked_grant,
-    checked_keys,
-    checked_rules,
-    checked_sessions,
-    digest_of_list,
-)
-from shieldfl.authority.store_tables import (
-    LAYOUT,
-    check_ahead,
-    check_enrolment_open,
-    check_store,
-    clients_with_keys,
-    drop_answers,
-    end_with_last,
-    enrol_client,
-    enrolment_has_ended,
-    erase_enrolment_key,
-    grant_to_opener,
-    newest_round,
-    oldest_open,
-    read_enrolment_key,
-    read_grant,
-    read_keys,
-    revoke_client,
-    stored_answer,
-    write_answer,
-    write_enrolment_key,
-    write_keys,
+    decoded,
+    encoded,
+    placed,
 )
 from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.stateful import Uncopied
+
+MOST_ROUNDS_AHEAD = 2**16
+"""A round further than this above the oldest that is open is refused: one request would end all rounds between."""
+
+ENROLMENT_HAS_ENDED = (
+    "enrolment has ended, and the key that requests are sealed to was erased: begin a session of a new key authority "
+    "for clients that come now"
+)
+OPENER_HAS_GRANT = (
+    "an aggregator was granted the answers of this session before: go on from its state, or begin "
+    "another session"
+)
+_FRAME_ID_BYTES = 16
+_LEAST_CLIENTS = 2
+_ENROLMENT_KEY, _ENROLMENT_END = Place("enrolment key"), Place("enrolment end")
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class ClientKey(Uncopied):
+    """A client's key, 32 bytes, of which the keys of ``round`` and later ones come, and of no earlier one."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled: take it where it is used"
+
+    round: int
+    key: bytes
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "round", as_number(self.round, "a key's round"))
+
+    def __repr__(self) -> str:
+        return f"ClientKey(round={self.round})"
+
+
+Keys = Mapping[int, ClientKey]
+"""By client."""
+
+
+class Grant(NamedTuple):
+    """What a client gets for its enrolment, and what it asked with; who asks with the same again gets the same."""
+
+    grant: bytes
+    request_digest: bytes | None = None
+    """SHA-256 of the request, 32 bytes; None where it was enrolled without one."""
+
+
+class SessionRules(NamedTuple):
+    """What is settled when a session begins, and never changes.
+
+    ``answers_kept``: for how many rounds, the newest included, answers are kept; what is asked for later is refused.
+    """
+
+    manifest_digest: bytes
+    min_clients: int
+    answers_kept: int
+
+    def checked(self) -> SessionRules:
+        """Return the rules if a session can have them. Raises ParameterError."""
+        as_bytes(self.manifest_digest, DIGEST_BYTES, "manifest_digest")
+        least = {"min_clients": _LEAST_CLIENTS, "answers_kept": 1}
+        for name, number in least.items():
+            if as_number(getattr(self, name), name) < number:
+                raise ParameterError(f"{name} must be at least {number}")
+        return SessionRules(self.manifest_digest, int(self.min_clients), int(self.answers_kept))
+
+
+class _Session(NamedTuple):
+    """What the record of a session has: its rules, and how far it has come."""
+
+    epoch: int
+    rules: SessionRules
+    answered: int = -1
+    """The newest round that was."""
+    closed: int = -1
+    """The newest round that was ended."""
+    replied: int = 0
+    """The number of the newest reply."""
+
+    @property
+    def oldest_open(self) -> int:
+        """The floor: nothing of an earlier round is answered, whatever is left of what it was answered with."""
+        return max(0, self.answered, self.closed + 1)
+
+    @property
+    def newest_dropped(self) -> int:
+        """The newest round whose answers are no longer kept: it is below the floor."""
+        return self.answered - self.rules.answers_kept
+
+
+class KeptMessage(NamedTuple):
+    """Which message it is: a round's first one, or the reply to a phase. There is a record of each that has left."""
+
+    session: bytes
+    round: int
+    phase: str | None = None
+    """None for the round's first message."""
+
+    @property
+    def place(self) -> Place:
+        """Where it is. Raises ParameterError."""
+        if self.phase is None:
+            return placed("first message", self.session, self.round)
+        return placed("reply", *self)
+
+
+Participants = list[tuple[int, bytes]]
+"""Clients, in ascending order, and the frame id of each."""
+_CLIENTS_AT_ONCE = 500
+"""Of which records are asked for by one statement: fewer values than any SQLite takes."""
+
+
+class _Answer(NamedTuple):
+    """What the record of an answer has."""
+
+    total_digest: bytes
+    listed: Participants
+    answer: bytes
+
+
+def _listed(participants: Any) -> Participants:
+    """Put a list in order. Raises ParameterError; PolicyError for a list with duplicates."""
+    try:
+        pairs = [(client, frame_id) for client, frame_id in participants]
+    except (TypeError, ValueError):
+        raise ParameterError("participants must be pairs of a client's number and a frame id") from None
+    listed = sorted(
+        (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
+        for client, frame_id in pairs
+    )
+    for column, what in ((0, "a client"), (1, "a frame")):
+        if len({entry[column] for entry in listed}) < len(listed):
+            raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
+    return listed
+
+
+def _checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, ClientKey]:
+    """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
+    if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
+        raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
+    try:
+        ordered = sorted(keys)
+    except TypeError:
+        raise ParameterError("clients' numbers must be whole numbers") from None
+    checked = {as_number(client, "a client's number"): keys[client] for client in ordered}
+    for key in checked.values():
+        as_bytes(key.key, KEY_BYTES, "a client's key")
+    if clients is not None and checked.keys() != set(clients):
+        raise ParameterError("there must be a key for each client that a key was given for, and no other")
+    return checked
+
+
+def _checked_grants(grants: Any, clients: Iterable[int]) -> None:
+    if not isinstance(grants, Mapping) or not all(isinstance(grant, Grant) for grant in grants.values()):
+        raise ParameterError("grants must be a mapping from clients' numbers to Grant")
+    if not grants.keys() <= set(clients):
+        raise ParameterError("a grant is for a client that is enrolled with it")
+    for grant, request_digest in grants.values():
+        if not isinstance(grant, bytes):
+            raise ParameterError("a grant must be a Grant of bytes")
+        if request_digest is not None:
+            as_bytes(request_digest, DIGEST_BYTES, "request_digest")
+
+
+def _read_session(change: Transaction, session: bytes) -> _Session:
+    found = change.get(Place("session", session))
+    if found is None:
+        raise PolicyError("this authority has no such session: begin it first")
+    begun = decoded(found, _Session)
+    if begun.epoch != change.epoch:
+        raise PolicyError(
+            f"the session was begun in epoch {begun.epoch}, and a backup of the store was restored since: what was "
+            "answered in between is not known. Begin a new session"
+        )
+    return begun
+
+
+def _write_session(change: Transaction, session: bytes, begun: _Session) -> None:
+    change.put(Place("session", session), encoded(begun))
+
+
+def _check_ahead(round_number: int, begun: _Session) -> None:
+    if round_number > begun.oldest_open + MOST_ROUNDS_AHEAD:
+        raise PolicyError(
+            f"round {round_number} is more than {MOST_ROUNDS_AHEAD} above {begun.oldest_open}, the oldest that is "
+            "open: go on from there"
+        )
+
+
+def _check_open(round_number: int, begun: _Session) -> None:
+    if round_number < begun.oldest_open:
+        gone = ", and what it was answered with is no longer kept" * (round_number <= begun.newest_dropped)
+        raise PolicyError(
+            f"round {round_number} is over: the oldest that is open is {begun.oldest_open}{gone}"
+        )
+    _check_ahead(round_number, begun)
+
+
+def take_keys(change: Transaction, session: bytes, clients: Iterable[int]) -> dict[int, ClientKey]:
+    """Return the keys of clients, to be written again. Raises PolicyError for one that is not enrolled, or revoked."""
+    held: dict[int, ClientKey | None] = dict.fromkeys(clients)
+    asked = list(held)
+    for first in range(0, len(asked), _CLIENTS_AT_ONCE):
+        some = asked[first : first + _CLIENTS_AT_ONCE]
+        places = ",".join("?" * len(some))
+        condition = f"kind = 'key' AND session = ? AND round = -1 AND name = '' AND client IN ({places})"
+        for place, _, content in change.find(condition, session, *some, taken=True):
+            if not content:
+                raise PolicyError(f"client {place.client} was revoked: leave it out, in a new round")
+            held[place.client] = ClientKey(*decoded(content, tuple[int, bytes]))
+    keys = {client: key for client, key in held.items() if key is not None}
+    for client in held.keys() - keys.keys():
+        raise PolicyError(f"client {client} is not enrolled in the session: leave it out, in a new round")
+    return keys
+
+
+def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool) -> None:
+    for client, key in keys.items():
+        change.put(Place("key", session, client=client), encoded((key.round, key.key)), taken=taken)
+
+
+def _end_enrolment(change: Transaction) -> None:
+    change.put(_ENROLMENT_END, b"")
+    change.delete(AT_PLACE, *_ENROLMENT_KEY)
+
+
+def _stored_answer(
+    change: Transaction, occasion: Place, listed: Participants, total_digest: bytes
+) -> bytes | None:
+    """Return the answer that this request got; None where none of its clients was answered for on this occasion.
+
+    Raises PolicyError where one was, for another list or total.
+    """
+    clients = {client for client, _ in listed}
+    condition = "kind = 'answer' AND session = ? AND round = ? AND name = ?"
+    for _, _, content in change.find(condition, *occasion[1:4]):
+        found = decoded(content, _Answer)
+        if (found.total_digest, found.listed) == (total_digest, listed):
+            return found.answer
+        if any(client in clients for client, _ in found.listed):
+            raise PolicyError(
+                f"a client of this list was answered for in round {occasion.round} with another list or total: the "
+                "difference of the two could be its update. Start a new round, with updates that were in no answered "
+                "list"
+            )
+    return None
 
 
 class AuthorityStore(Store):
@@ -67,129 +280,99 @@ class AuthorityStore(Store):
     :class:`~shieldfl.authority.store.Store`.
     """
 
-    _layout = LAYOUT
+    _kinds = ("session", "first message", "reply", "enrolment key", "enrolment end")
+    _of_epoch = ("key", "grant", "answer")
+    _nothing = "Nothing was answered"
     _why_uncopied = "holds an authority's secrets and is neither copied nor pickled: open it where it is used"
 
-    @classmethod
-    def create(cls, path: str | PathLike[str], key: bytes, authority_id: bytes) -> Self:
-        """Make an empty store, file mode 0600, and open it.
-
-        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
-        ParameterError.
-        """
-        cls._create(path, key, authority_id)
-        return cls(path, key, authority_id)
-
-    @classmethod
-    def in_memory(cls, key: bytes, authority_id: bytes, content: bytes | None = None) -> Self:
-        """Make a store that ends with this process, for a federation in one; ``content`` is :meth:`serialised`.
-
-        Whoever goes on from an older content answers as an old copy of a file would. Raises as opening a file does.
-        """
-        if content is None:
-            content = cls._created_content(key, authority_id)
-        return cls(MEMORY, key, authority_id, _content=content)
-
-    def _check_tables(self, journal: Journal) -> None:
-        check_store(journal)
-
-    def _forget(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM clients")
-        connection.execute("DELETE FROM grants")
-        connection.execute("UPDATE answers SET sealed = NULL")
-
     def add_session(self, session: bytes, rules: SessionRules) -> None:
-        """Begin a session, 16 bytes, in the epoch that runs; the same one again changes nothing.
-
-        Raises PolicyError for one that was begun with other rules, or in an earlier epoch; ParameterError.
-        """
-        as_bytes(session, SESSION_BYTES, "session")
-        rules = checked_rules(rules)
-        with self._transaction() as journal:
-            select = "SELECT 1 FROM sessions WHERE session = ?"
-            if journal.connection.execute(select, (session,)).fetchone() is not None:
-                if self._rules(journal, session) != rules:
-                    raise PolicyError("the session was begun with other rules: begin another session")
-                return
-            values = (session, journal.epoch, *rules)
-            journal.connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", values)
-            journal.append("session", session, digest=canonical(*values))
+        """Begin a session, 16 bytes, in the epoch that runs; the same one again, by the same rules, changes nothing."""
+        place = placed("session", session)
+        if not isinstance(rules, SessionRules):
+            raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
+        rules = rules.checked()
+        with self._transaction() as change:
+            if change.get(place) is None:
+                _write_session(change, session, _Session(change.epoch, rules))
+            elif _read_session(change, session).rules != rules:
+                raise PolicyError("the session was begun with other rules: begin another session")
 
     def has_session(self, session: bytes) -> bool:
-        """Whether a session was begun, in whatever epoch. Raises ParameterError."""
-        as_bytes(session, SESSION_BYTES, "session")
-        with self._transaction() as journal:
-            select = "SELECT 1 FROM sessions WHERE session = ?"
-            return journal.connection.execute(select, (session,)).fetchone() is not None
+        """Whether a session was begun, in whatever epoch."""
+        place = placed("session", session)
+        with self._transaction() as change:
+            return change.get(place) is not None
 
-    def _rules(self, journal: Journal, session: bytes) -> SessionRules:
-        select = "SELECT * FROM sessions WHERE session = ?"
-        found = journal.connection.execute(select, (session,)).fetchone()
-        if found is None:
-            raise PolicyError("this authority has no such session: begin it first")
-        _, epoch, *rules = found
-        if epoch != journal.epoch:
-            raise PolicyError(
-                f"the session was begun in epoch {epoch}, and a backup of the store was restored since: what was "
-                "answered in between is not known. Begin a new session"
-            )
-        return SessionRules(*rules)
-
-    def enrol(self, session: bytes, keys: Keys, grants: Grants | None = None) -> None:
-        """Enrol clients in a session, by number, each with its key and the round that this stands at.
-
-        ``grants`` is what they get for it, which :meth:`grant` gives again. Raises PolicyError for a client that was
-        enrolled in the session before, revoked or not, and once enrolment has ended; ParameterError.
-        """
+    def enrol(self, session: bytes, keys: Keys, grants: Mapping[int, Grant] | None = None) -> None:
         self.enrol_in({session: keys}, {session: grants or {}})
 
     def enrol_in(
         self,
         keys: Mapping[bytes, Keys],
-        grants: Mapping[bytes, Grants] | None = None,
+        grants: Mapping[bytes, Mapping[int, Grant]] | None = None,
         *,
         clients: int | None = None,
     ) -> None:
-        """Enrol clients in several sessions, all or none; keys and grants by session. Raises as :meth:`enrol` does.
+        """Enrol clients in several sessions, all or none: by session, each with its key and what it gets for it.
 
-        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
+        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store. Raises
+        PolicyError for a client that was enrolled in a session before, revoked or not, and once enrolment has ended;
+        ParameterError.
         """
-        checked = checked_enrolments(keys, grants)
-        expected = None if clients is None else as_number(clients, "clients")
-        with self._transaction() as journal:
-            check_enrolment_open(journal)
-            for session, own in checked.items():
-                self._rules(journal, session)
-                for client, (key, grant) in own.items():
-                    enrol_client(journal, session, client, key, grant)
-            end_with_last(journal, checked, expected)
+        given = {} if grants is None else grants
+        if not all(isinstance(by_session, Mapping) for by_session in (keys, given)):
+            raise ParameterError("keys and grants must be mappings from sessions")
+        if not given.keys() <= keys.keys():
+            raise ParameterError("there are grants for a session in which nobody is enrolled with them")
+        by_session = {session: _checked_keys(keys[session]) for session in keys}
+        for session, own in by_session.items():
+            _checked_grants(given.get(session, {}), own)
+        with self._enrolling(list(by_session), clients) as change:
+            for session, own in by_session.items():
+                for client in own:
+                    if change.get(Place("key", session, client=client)) is not None:
+                        raise PolicyError(
+                            f"client {client} was enrolled in the session before: take another number"
+                        )
+                _write_keys(change, session, own, taken=False)
+                for client, grant in given.get(session, {}).items():
+                    change.put(Place("grant", session, client=client), encoded(grant))
 
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
         """Keep what whoever opens answers, and is no client, gets in several sessions: once, and there is no other.
 
-        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this. Raises PolicyError
-        where there is such a grant, and once enrolment has ended; ParameterError.
+        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this.
         """
-        checked = checked_sessions(sessions)
-        checked_grant(grant)
+        every = list(sessions)
+        _checked_grants({0: grant}, [0])
+        with self._enrolling(every, clients) as change:
+            for session in every:
+                if change.get(Place("grant", session)) is not None:
+                    raise PolicyError(OPENER_HAS_GRANT)
+                change.put(Place("grant", session), encoded(grant))
+
+    @contextlib.contextmanager
+    def _enrolling(self, sessions: list[bytes], clients: int | None) -> Iterator[Transaction]:
+        """End enrolment afterwards where so many clients are in every one of these sessions; never for None."""
         expected = None if clients is None else as_number(clients, "clients")
-        with self._transaction() as journal:
-            check_enrolment_open(journal)
-            for session in checked:
-                self._rules(journal, session)
-                grant_to_opener(journal, session, grant)
-            end_with_last(journal, checked, expected)
+        for session in sessions:
+            placed("session", session)
+        with self._transaction() as change:
+            if change.get(_ENROLMENT_END) is not None:
+                raise PolicyError(ENROLMENT_HAS_ENDED)
+            for session in sessions:
+                _read_session(change, session)
+            yield change
+            if expected is not None and all(change.count("key", session) >= expected for session in sessions):
+                _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
-        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked.
-
-        Raises PolicyError for a session that is unknown, or of an earlier epoch; ParameterError.
-        """
-        as_bytes(session, SESSION_BYTES, "session")
-        number = None if client is None else as_number(client, "a client's number")
-        with self._transaction() as journal:
-            self._rules(journal, session)
-            return read_grant(journal, session, number)
+        """Return what a client got for its enrolment, or, for None, whoever opens; None without, or once revoked."""
+        place = placed("grant", session, client=client)
+        with self._transaction() as change:
+            _read_session(change, session)
+            found = change.get(place)
+        return None if found is None else decoded(found, Grant)
 
     def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
         """Keep what opens requests for enrolment, unless there is such a key; return the one that is kept.
@@ -198,29 +381,27 @@ class AuthorityStore(Store):
         """
         if key is not None and not isinstance(key, bytes):
             raise ParameterError("an enrolment key must be bytes")
-        with self._transaction() as journal:
-            kept = read_enrolment_key(journal)
-            if kept is None and key is not None and not enrolment_has_ended(journal):
-                write_enrolment_key(journal, key)
+        with self._transaction() as change:
+            kept = change.get(_ENROLMENT_KEY)
+            if kept is None and key is not None and change.get(_ENROLMENT_END) is None:
+                change.put(_ENROLMENT_KEY, key)
                 return key
             return kept
 
     def end_enrolment(self) -> None:
         """Erase what opens requests, and enrol nobody any more, in any session; a second time changes nothing."""
-        with self._transaction() as journal:
-            if not enrolment_has_ended(journal):
-                erase_enrolment_key(journal)
+        with self._transaction() as change:
+            if change.get(_ENROLMENT_END) is None:
+                _end_enrolment(change)
 
     def revoke(self, session: bytes, client: int) -> None:
-        """Delete a client's key and grant: no list that names it is answered any more.
-
-        Raises PolicyError for one that is not enrolled, or was revoked before; ParameterError.
-        """
-        as_bytes(session, SESSION_BYTES, "session")
-        number = as_number(client, "a client's number")
-        with self._transaction() as journal:
-            self._rules(journal, session)
-            revoke_client(journal, session, number)
+        """Delete a client's key and grant: no list that names it is answered any more."""
+        place = placed("key", session, client=as_number(client, "a client's number"))
+        with self._transaction() as change:
+            _read_session(change, session)
+            take_keys(change, session, [place.client])
+            change.put(place, b"", taken=True)
+            change.delete(AT_PLACE, *place._replace(kind="grant"))
 
     def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
         """End a round, and all below it, for every client; nothing happens where it was ended before.
@@ -228,25 +409,27 @@ class AuthorityStore(Store):
         ``ratchet`` gets the keys of all clients and returns all, each moved to the round after, unless it stands
         at a later one. Raises PolicyError for a round too far ahead; ParameterError for other keys than these.
         """
-        as_bytes(session, SESSION_BYTES, "session")
-        number = as_number(round_number, "round_number")
-        with self._transaction() as journal:
-            oldest = oldest_open(journal, session, self._rules(journal, session))
-            if number <= newest_round(journal, session, "close"):
+        number = placed("session", session, round_number).round
+        with self._transaction() as change:
+            begun = _read_session(change, session)
+            if number <= begun.closed:
                 return
-            check_ahead(number, oldest)
-            held = read_keys(journal, session, clients_with_keys(journal, session))
-            ratcheted = checked_keys(ratchet(held), held)
+            _check_ahead(number, begun)
+            held = {
+                place.client: ClientKey(*decoded(content, tuple[int, bytes]))
+                for place, _, content in change.find("kind = 'key' AND session = ?", session)
+                if content
+            }
+            ratcheted = _checked_keys(ratchet(held), held)
             if any(key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()):
                 raise ParameterError(f"every key has to be moved to round {number + 1}, and none further")
-            row = journal.append("close", session, round_number=number)
-            write_keys(journal, row, session, ratcheted)
+            _write_keys(change, session, ratcheted, taken=False)
+            _write_session(change, session, begun._replace(closed=number))
 
     def newest_closed_round(self, session: bytes) -> int:
-        """Return the newest round that :meth:`close_round` has ended, -1 before the first."""
-        as_bytes(session, SESSION_BYTES, "session")
-        with self._transaction() as journal:
-            return newest_round(journal, session, "close")
+        """Return the newest round that was ended, -1 before the first."""
+        with self._transaction() as change:
+            return _read_session(change, session).closed
 
     def answer(
         self,
@@ -259,84 +442,98 @@ class AuthorityStore(Store):
     ) -> bytes:
         """Answer for a set of clients: with the bytes that the same request got before, or else what is computed now.
 
-        Parameters
-        ----------
-        session : 16 bytes.
-        round_number, purpose : what is answered; each client once for each.
-        participants : (client's number, frame id of 16 bytes), in any order.
-        total_digest : 32 bytes, of the total over these frames.
-        compute : gets the clients' keys and returns the answer, and all these keys, each where it stands from now on:
-            at most at the round after this one. Called within the transaction, at most once, and not for a request
-            that was answered. Its answer must not get anywhere but by what this method returns.
+        ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands from now on:
+        at most at the round after this one. It is called within the transaction, at most once, and not for a request
+        that was answered. Its answer must not get anywhere but by what this method returns.
 
         Raises PolicyError, and computes nothing, for lists with duplicates, below ``min_clients``, with clients that
         are not enrolled, revoked or answered already in another list; for rounds that are over or more than
-        :data:`MOST_ROUNDS_AHEAD` ahead; for a repeated request whose answer is no longer kept; for sessions that are
-        unknown, or of an epoch before a backup was restored. ParameterError for arguments, or what was computed, of
-        other types and lengths.
+        :data:`MOST_ROUNDS_AHEAD` ahead; for sessions that are unknown, or of an epoch before a backup was restored.
+        ParameterError for arguments, or what was computed, of other types and lengths.
         """
-        asked = Request.checked(session, round_number, purpose, participants, total_digest)
-        digest = digest_of_list(asked.total_digest, asked.participants)
-        with self._transaction() as journal:
-            rules = self._rules(journal, session)
-            stored = stored_answer(journal, asked, digest)
+        listed, occasion = _listed(participants), placed("answer", session, round_number, purpose)
+        number = occasion.round
+        as_bytes(total_digest, DIGEST_BYTES, "total_digest")
+        with self._transaction() as change:
+            begun = _read_session(change, session)
+            stored = _stored_answer(change, occasion, listed, total_digest)
             if stored is not None:
                 return stored
-            if len(asked.participants) < rules.min_clients:
+            min_clients = begun.rules.min_clients
+            if len(listed) < min_clients:
                 raise PolicyError(
-                    f"the list names {len(asked.participants)} clients, fewer than min_clients = {rules.min_clients}: "
-                    "wait for more clients before closing the round"
+                    f"the list names {len(listed)} clients, fewer than min_clients = {min_clients}: wait for more "
+                    "clients before closing the round"
                 )
-            oldest = oldest_open(journal, session, rules)
-            if asked.round < oldest:
-                raise PolicyError(f"round {asked.round} is over: the oldest that is open is {oldest}")
-            check_ahead(asked.round, oldest)
-            held = read_keys(journal, session, asked.clients)
-            if any(key.round > asked.round for key in held.values()):
-                raise PolicyError(
-                    f"the key of a client was moved past round {asked.round}: ask for a later round"
-                )
+            _check_open(number, begun)
+            held = take_keys(change, session, [client for client, _ in listed])
+            if any(key.round > number for key in held.values()):
+                raise PolicyError(f"the key of a client was moved past round {number}: ask for a later round")
             computed = compute(held)
             if not isinstance(computed, tuple) or len(computed) != 2 or not isinstance(computed[0], bytes):
                 raise ParameterError("what is computed must be bytes, the answer, and the keys by client")
-            answer, ratcheted = computed[0], checked_keys(computed[1], held)
-            if any(
-                not held[client].round <= key.round <= asked.round + 1 for client, key in ratcheted.items()
-            ):
-                raise ParameterError(f"a key moves up alone, and at most to round {asked.round + 1}")
-            write_answer(journal, asked, digest, answer, ratcheted)
-            drop_answers(journal, session, rules)
+            answer, ratcheted = computed[0], _checked_keys(computed[1], held)
+            if any(not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()):
+                raise ParameterError(f"a key moves up alone, and at most to round {number + 1}")
+            # No other list of this occasion has this client: so there is nothing at this place yet.
+            change.put(occasion._replace(client=listed[0][0]), encoded(_Answer(total_digest, listed, answer)))
+            _write_keys(change, session, ratcheted, taken=True)
+            if number > begun.answered:
+                begun = begun._replace(answered=number)
+                _write_session(change, session, begun)
+            # Who was answered for in these rounds is below the floor from now on, whoever that was.
+            change.delete("kind = 'answer' AND session = ? AND round <= ?", session, begun.newest_dropped)
         return answer
 
     def keep_message(self, message: KeptMessage, digest: bytes) -> None:
-        """Keep a round's first message, or a reply, by its digest of 32 bytes; the same again changes nothing.
-
-        Raises PolicyError where it was another one, and as :meth:`answer` does for sessions; ParameterError.
-        """
-        checked = message.checked()
-        with self._transaction() as journal:
-            self._rules(journal, checked.session)
-            keep_message(journal, checked, digest)
+        """Keep a round's first message, or a reply, by its digest of 32 bytes. Raises PolicyError for another one."""
+        place = message.place
+        as_bytes(digest, DIGEST_BYTES, "digest")
+        with self._transaction() as change:
+            begun, kept = _read_session(change, message.session), change.get(place)
+            if kept is None:
+                number = change.put(place, digest)
+                if message.phase is not None:
+                    _write_session(change, message.session, begun._replace(replied=number))
+            elif kept != digest:
+                raise PolicyError(
+                    f"round {place.round} was begun with another first message: begin it as it was, or a later one"
+                    if message.phase is None
+                    else f"phase {message.phase!r} of round {place.round} came to another reply: ask with the message "
+                    "that had that"
+                )
 
     def row_of_message(self, message: KeptMessage) -> int:
-        """Return the number of the row of a message that was kept; 0 where there is none. Raises ParameterError."""
-        checked = message.checked()
-        with self._transaction() as journal:
-            row = row_of_message(journal, checked)
-            return 0 if row is None else row.number
+        """Return the number of the row of a message that was kept; 0 where there is none."""
+        place = message.place
+        with self._transaction() as change:
+            return change.number_at(place)
 
     def check_replies_are_known(self, message: KeptMessage, known: int) -> None:
         """Raise PolicyError where a reply that comes before a message was kept after the row ``known``."""
-        checked = message.checked()
-        with self._transaction() as journal:
-            check_replies_are_known(journal, checked, known)
+        place = message.place
+        with self._transaction() as change:
+            if _read_session(change, message.session).replied <= known:
+                return
+            unknown = list(
+                change.find("kind = 'reply' AND session = ? AND number > ?", message.session, known)
+            )
+            own = change.number_at(place)
+        if message.phase is None:
+            # To be asked for again, they need their own round.
+            waits = any(reply.round < message.round for reply, _, _ in unknown)
+        else:
+            waits = any(not own or number < own for _, number, _ in unknown)
+        if waits:
+            raise PolicyError(
+                f"the store has {len(unknown)} reply(s) that did not come into the state that this authority goes on "
+                "from: pass the same requests on again, in their order, or restore the newest state"
+            )
 
     def has_answered(self, session: bytes, round_number: int, total_digest: bytes) -> bool:
-        """Say whether a request of this session, round and total was answered."""
-        as_bytes(session, SESSION_BYTES, "session")
+        """Say whether a request of this session, round and total was answered; False where that is no longer kept."""
         digest = as_bytes(total_digest, DIGEST_BYTES, "total_digest")
-        asked = session, as_number(round_number, "round_number"), digest
-        with self._transaction() as journal:
-            select = """SELECT 1 FROM journal JOIN answers USING (number)
-                WHERE session = ? AND kind = 'answer' AND round = ? AND total_digest = ? LIMIT 1"""
-            return journal.connection.execute(select, asked).fetchone() is not None
+        number = placed("answer", session, round_number).round
+        with self._transaction() as change:
+            answers = change.find("kind = 'answer' AND session = ? AND round = ?", session, number)
+            return any(decoded(content, _Answer).total_digest == digest for _, _, content in answers)

@@ -23,10 +23,9 @@ from shieldfl.authority.authority_secrets import (
     read_key_file,
     write_key_file,
 )
-from shieldfl.authority.authority_store import AuthorityStore
-from shieldfl.authority.store_file import remove_file
-from shieldfl.authority.store_journal import ClientKey as StoredKey
-from shieldfl.authority.store_journal import Grant, Keys, Position, SessionRules
+from shieldfl.authority.authority_store import AuthorityStore, Grant, Keys, SessionRules
+from shieldfl.authority.authority_store import ClientKey as StoredKey
+from shieldfl.authority.store import Position, remove_file
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -388,7 +387,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
             super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
             self._opening_key = self._owner.opening_key(public_key.manifest_digest)
             kept = 1 if scheme_of(params).long_answers else 2  # of the newest rounds' answers
-            rules = SessionRules(public_key.manifest_digest, min_clients, 0, kept)
+            rules = SessionRules(public_key.manifest_digest, min_clients, kept)
             self._store.add_session(public_key.id, rules)
         except BaseException:
             if store is not None and not isinstance(store, AuthorityStore):

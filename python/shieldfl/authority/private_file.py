@@ -23,18 +23,6 @@ from shieldfl.errors import (
 )
 from shieldfl.stateful import Uncopied
 
-__all__ = [
-    "HeldFile",
-    "disk_errors_as",
-    "drawn_key",
-    "passphrase_cipher",
-    "read_sealed_file",
-    "sync_folder",
-    "write_private_file",
-    "write_sealed_file",
-]
-
-
 # What follows "the store" and its path, whether this or SQLite finds it.
 CANNOT_BE_OPENED = "cannot be opened: check that it exists, and its folder's permissions"
 IS_HELD = (
@@ -57,15 +45,9 @@ class HeldFile(Uncopied):
     """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
 
     SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it, say. This one
-    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
-
-    Parameters
-    ----------
-    path : of a store's file.
-    nothing : what has not happened where it is refused, in a sentence.
-
-    Raises PolicyError where it is held, or has several names; DataError where it cannot be opened or locked, or is no
-    file; ParameterError for a path that none has.
+    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer. ``nothing`` says what has not
+    happened where it is refused. Raises PolicyError where it is held, or has several names; DataError where it cannot
+    be opened or locked, or is no file; ParameterError for a path that none has.
     """
 
     _why_uncopied = "holds a lock and is neither copied nor pickled"

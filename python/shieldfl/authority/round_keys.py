@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
-from shieldfl.authority.authority_store import AuthorityStore
+from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, KeptMessage
 from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
@@ -29,8 +29,7 @@ from shieldfl.authority.round_key_check import (
     signed_bytes,
     signed_model,
 )
-from shieldfl.authority.step_store import KeptMessage
-from shieldfl.authority.store_journal import OPENER_HAS_GRANT, Grant, Position
+from shieldfl.authority.store import Position
 from shieldfl.authority.total_opener import TotalOpener, checked_min_clients, checked_weight_bounds
 from shieldfl.encryption.enrolment import OPENER, grant_key, sealed_grant
 from shieldfl.encryption.parameters import SchemeParameters

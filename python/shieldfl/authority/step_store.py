@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import os
 import re
 import secrets
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from shieldfl.authority.private_file import sync_folder
 from shieldfl.authority.role_state import LONGEST_SEALED_BYTES, TOO_LONG_TO_SEAL
-from shieldfl.authority.store import StoreOfClient
-from shieldfl.authority.store_file import StoreLayout
-from shieldfl.authority.store_journal import (
-    DIGEST_BYTES,
-    SESSION_BYTES,
-    Journal,
-    Position,
-    Row,
-    as_bytes,
-    as_number,
-    checked_purpose,
-    refuse_altered,
-)
+from shieldfl.authority.store import AT_PLACE, Place, Store, Transaction, decoded, encoded
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
-
-FILE_KEY_BYTES = 32
 
 _NONCE = bytes(12)  # each key seals one file
 _NAME_BYTES = 16
@@ -41,11 +27,7 @@ class KeptFiles:
     A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
     disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
 
-    Parameters
-    ----------
-    folder : its path; made with the first file.
-    store : 16 hexadecimal digits that the names of this store's files end in; those of others are not touched.
-    nothing : what has not happened where a file cannot be written, in a sentence.
+    The names of this store's files end in ``store``, 16 hexadecimal digits; those of others are not touched.
     """
 
     def __init__(self, folder: Path, store: str, nothing: str) -> None:
@@ -62,7 +44,7 @@ class KeptFiles:
         """
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
-        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(FILE_KEY_BYTES)
+        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(32)
         path = self._folder / name
         try:
             if self._folder.is_symlink():
@@ -99,10 +81,7 @@ class KeptFiles:
             raise
 
     def read(self, name: str, key: bytes) -> bytes:
-        """Return a file's content.
-
-        Raises DataError where the disk does not give it; WireFormatError where it is missing, or was altered.
-        """
+        """Return a file's content. Raises DataError, and WireFormatError where it is missing, or was altered."""
         from cryptography.exceptions import InvalidTag
 
         path = self._folder / name
@@ -124,10 +103,7 @@ class KeptFiles:
                 (self._folder / name).unlink(missing_ok=True)
 
     def delete_others(self, names: Collection[str]) -> None:
-        """Delete all that :meth:`write` wrote but these, as far as the disk lets it be deleted.
-
-        Their keys are gone, or were never kept: they take room, and nothing else.
-        """
+        """Delete all files but these, as far as the disk lets them be deleted: nobody has their keys any more."""
         with contextlib.suppress(OSError):
             if not self._folder.is_symlink():
                 self.delete(
@@ -143,74 +119,6 @@ def _cipher(key: bytes) -> Any:
     return AESGCM(key)
 
 
-class KeptMessage(NamedTuple):
-    """Which message it is: a round's first one, or the reply to a phase. A journal has a row of each that has left."""
-
-    session: bytes
-    round: int
-    phase: str | None = None
-    """None for the round's first message."""
-
-    @property
-    def kind(self) -> str:
-        """Of the journal's row."""
-        return "begin" if self.phase is None else "reply"
-
-    def checked(self) -> KeptMessage:
-        """Return it as the journal takes it. Raises ParameterError."""
-        phase = None if self.phase is None else checked_purpose(self.phase)
-        session = as_bytes(self.session, SESSION_BYTES, "session")
-        return KeptMessage(session, as_number(self.round, "round_number"), phase)
-
-    def __str__(self) -> str:
-        if self.phase is None:
-            return (
-                f"round {self.round} was begun with another first message: begin it as it was, or a later one"
-            )
-        return f"phase {self.phase!r} of round {self.round} came to another reply: ask with the message that had that"
-
-
-def row_of_message(journal: Journal, message: KeptMessage) -> Row | None:
-    """Return the row of a message; None where it was not kept."""
-    select = "SELECT * FROM journal WHERE session = ? AND kind = ? AND round = ? AND purpose IS ?"
-    place = (message.session, message.kind, message.round, message.phase)
-    found = journal.connection.execute(select, place).fetchone()
-    return None if found is None else Row(*found)
-
-
-def keep_message(journal: Journal, message: KeptMessage, digest: bytes) -> None:
-    """Write which message it is, unless that was written. Raises PolicyError where it was another one."""
-    as_bytes(digest, DIGEST_BYTES, "digest")
-    row = row_of_message(journal, message)
-    if row is None:
-        session, round_number, phase = message
-        journal.append(message.kind, session, round_number=round_number, purpose=phase, digest=digest)
-    elif row.digest != digest:
-        raise PolicyError(str(message))
-
-
-def check_replies_are_known(journal: Journal, message: KeptMessage, known: int) -> None:
-    """Raise PolicyError unless all replies are known that come before a message.
-
-    ``known`` is the number of a row: whoever asks has all replies up to that in its state.
-    """
-    # By the number alone (a plus keeps the others from choosing an index): rows that are not known are few.
-    select = """SELECT number, round FROM journal
-        WHERE +session = ? AND +kind = 'reply' AND number > ? ORDER BY number"""
-    unknown = journal.connection.execute(select, (message.session, known)).fetchall()
-    if message.phase is None:
-        # To be asked for again, they need their own round.
-        waits = any(round_number < message.round for _, round_number in unknown)
-    else:
-        own = row_of_message(journal, message)
-        waits = bool(unknown) and (own is None or own.number > unknown[0][0])
-    if waits:
-        raise PolicyError(
-            f"the store has {len(unknown)} reply(s) that did not come into the state that this authority goes on from: "
-            "pass the same requests on again, in their order, or restore the newest state"
-        )
-
-
 UPDATE_OF_ANOTHER_ROUND = (
     "this update was trained in another round or run, too: in two sums it could be told from the others'. Train on, or "
     "from another seed"
@@ -220,17 +128,8 @@ UPDATE_OF_ANOTHER_ROUND = (
 LONGEST_IN_TABLE_BYTES = 65_536
 """What is longer is a file: pages of a table are written three times, to the journal, in place, and over with zeros."""
 
-_LAYOUT = StoreLayout(
-    tables="""
-CREATE TABLE kept (session BLOB, name TEXT, number INTEGER, file TEXT, sealed BLOB,
-    PRIMARY KEY (session, name)) WITHOUT ROWID;
-""",
-    nothing="Nothing was kept, and no reply may leave",
-    taken="was written already",
-)
 
-
-class StepStore(StoreOfClient):
+class StepStore(Store):
     """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
@@ -239,52 +138,27 @@ class StepStore(StoreOfClient):
     :meth:`keep` alone, so that an old copy that is opened beside the folder, and refused, has deleted nothing.
     """
 
-    _layout = _LAYOUT
-    _kind = b"shieldfl step store 1\0"
+    _kinds, _of_epoch = ("moved", "update"), ("kept", "file")
+    _owner = hashlib.sha256(b"shieldfl step store 1\0").digest()
+    _nothing = "Nothing was kept, and no reply may leave"
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
 
     @functools.cached_property
     def _files(self) -> KeptFiles:
         # Beside the file itself, by whichever link it was opened.
-        path = self._file.path.resolve()
+        path = self._path.resolve()
         assert self._keys is not None, "the store is open"
-        own = self._keys.mac("kept files")[:8].hex()
-        return KeptFiles(path.with_name(f"{path.name}-kept"), own, _LAYOUT.nothing)
-
-    def _forget(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM kept")
-
-    def _check_tables(self, journal: Journal) -> None:
-        written: dict[tuple[bytes, str], Row] = {}
-        for row in journal.rows():
-            match row.kind, row.session, row.purpose:
-                case "keep", bytes(session), str(name):
-                    written[session, name] = row
-                case "update", bytes(), None:
-                    pass
-                case "restore", None, None:
-                    written.clear()
-                case _:
-                    refuse_altered(
-                        f"row {row.number} of the journal is of a kind that this version does not know"
-                    )
-        select = "SELECT session, name, number FROM kept"
-        for session, name, number in journal.connection.execute(select).fetchall():
-            found = written.pop((session, name), None)
-            if found is None or found.number != number:
-                refuse_altered(f"what row {number} of the journal has kept is not what was written")
-        for left in written.values():
-            refuse_altered(f"what row {left.number} of the journal wrote is missing")
+        return KeptFiles(
+            path.with_name(f"{path.name}-kept"), self._keys.mac("kept files")[:8].hex(), self._nothing
+        )
 
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
-        with self._transaction() as journal:
-            select = "SELECT name, number, file, sealed FROM kept WHERE session = ?"
-            found = {}
-            for name, number, file, sealed in journal.connection.execute(select, (session,)).fetchall():
-                secret = journal.keys.unseal(journal.row(number), sealed, session, name, file)
-                found[name] = secret if file is None else self._files.read(file, secret)
-            return found
+        with self._transaction() as change:
+            found = change.find("kind = 'kept' AND session = ?", session)
+            kept = {place.name: content for place, _, content in found}
+            files = _files(change, "kind = 'file' AND session = ?", session)
+            return kept | {name: self._files.read(file, key) for name, file, key in files}
 
     def keep(
         self,
@@ -312,61 +186,51 @@ class StepStore(StoreOfClient):
         be that update; DataError for a disk that is full or fails; CapacityError for a content of 2 GiB. Then nothing
         is kept.
         """
-        with self._transaction() as journal:
-            if self._has_moved(journal, session, Position(*since)):
+        epoch, rows = since
+        with self._transaction() as change:
+            moved = Place("moved", session)
+            if change.epoch != epoch or change.number < rows or change.number_at(moved) > rows:
                 raise PolicyError(
                     "another process of this node has gone on since this one began: send the message again"
                 )
             if update is not None:
-                self._note_update(journal, session, round_number, update, repeats=repeats)
-            before = self._names(journal)
+                _note_update(change, session, round_number, update, repeats=repeats)
+            before = {file for _, file, _ in _files(change, "kind = 'file'")}
             self._files.delete_others(before)  # of processes that ended before they had committed
-            with self._deleted_where_refused() as written:
+            written: list[str] = []
+            try:
                 for name, content in contents.items():
-                    # Sealed under the row's own token, it is what this row wrote and no other: no digest is needed.
-                    row = journal.append("keep", session, round_number=round_number, purpose=name)
-                    file, secret = None, content
+                    kinds, kept = ("kept", "file"), content
                     if len(content) > LONGEST_IN_TABLE_BYTES:
-                        file, secret = self._files.write(content)
+                        file, key = self._files.write(content)
                         written.append(file)
-                    sealed = journal.keys.seal(row, secret, session, name, file)
-                    values = (session, name, row.number, file, sealed)
-                    journal.connection.execute("REPLACE INTO kept VALUES (?, ?, ?, ?, ?)", values)
-            replaced = before - self._names(journal)
+                        kinds, kept = ("file", "kept"), encoded((file, key))
+                    own, other = (Place(kind, session, name=name) for kind in kinds)
+                    change.put(own, kept)
+                    change.delete(AT_PLACE, *other)
+            except BaseException:
+                # Not where the commit fails, which may turn out to be done.
+                self._files.delete(written)
+                raise
+            change.put(moved, b"")
+            replaced = before - {file for _, file, _ in _files(change, "kind = 'file'")}
         self._files.delete(replaced)
 
-    @staticmethod
-    def _names(journal: Journal) -> set[str]:
-        select = "SELECT file FROM kept WHERE file IS NOT NULL"
-        return {name for (name,) in journal.connection.execute(select).fetchall()}
 
-    @contextlib.contextmanager
-    def _deleted_where_refused(self) -> Iterator[list[str]]:
-        """Delete the files that were written where something else fails before the commit.
+def _files(change: Transaction, condition: str, *values: bytes) -> Iterator[tuple[str, str, bytes]]:
+    """Return names of contents that are files, the name of each file, and its key."""
+    for place, _, content in change.find(condition, *values):
+        yield place.name, *decoded(content, tuple[str, bytes])
 
-        Not where the commit fails: it may turn out to be done.
-        """
-        written: list[str] = []
-        try:
-            yield written
-        except BaseException:
-            self._files.delete(written)
-            raise
 
-    @staticmethod
-    def _has_moved(journal: Journal, session: bytes, since: Position) -> bool:
-        """Say whether something was kept of the session, or the store is another one, since then."""
-        select = "SELECT max(number) FROM journal WHERE session = ?"
-        ((newest,),) = journal.connection.execute(select, (session,)).fetchall()
-        return journal.epoch != since.epoch or journal.number < since.rows or (newest or 0) > since.rows
-
-    def _note_update(
-        self, journal: Journal, session: bytes, round_number: int, update: bytes, *, repeats: bool
-    ) -> None:
-        digest = journal.keys.mac("update", update)
-        select = "SELECT session, round FROM journal WHERE kind = 'update' AND digest = ?"
-        places = journal.connection.execute(select, (digest,)).fetchall()
-        if not repeats and any(place != (session, round_number) for place in places):
-            raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
-        if (session, round_number) not in places:
-            journal.append("update", session, round_number=round_number, digest=digest)
+def _note_update(
+    change: Transaction, session: bytes, round_number: int, update: bytes, *, repeats: bool
+) -> None:
+    """Write down of which rounds an update is, unless that is so. Raises PolicyError for another round's."""
+    place, own = Place("update", name=change.keys.mac("update", update).hex()), (session, round_number)
+    found = change.get(place)
+    places = [] if found is None else decoded(found, list[tuple[bytes, int]])
+    if not repeats and any(one != own for one in places):
+        raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
+    if own not in places:
+        change.put(place, encoded([*places, own]))

@@ -1,144 +1,600 @@
-"""What every store is: one SQLite file that one process holds, verified whenever it is opened.
+"""What every store is: one SQLite file of sealed records that one process holds, verified whenever it is opened.
 
 What is asked for is written, and on the disk, before it leaves: neither a crash nor a second request makes another one.
+Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many there are,
+and the sum of what a secret function makes of them: none is altered, removed, added or put back unseen.
 """
 
 from __future__ import annotations
 
-import abc
 import contextlib
+import functools
 import hashlib
+import hmac
+import os
+import secrets
 import sqlite3
 import threading
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from urllib.parse import quote
 
-from shieldfl.authority.store_file import MEMORY, StoreFile, StoreLayout, create_content, create_file
-from shieldfl.authority.store_journal import (
-    KEY_BYTES,
-    OWNER_BYTES,
-    Journal,
-    Position,
-    StoreKeys,
-    as_bytes,
-    as_number,
+from shieldfl.array_view import as_unsigned
+from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
+from shieldfl.build_info import how_to_install
+from shieldfl.errors import (
+    CapacityError,
+    DataError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
 )
-from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-class Store(Uncopied, abc.ABC):
+KEY_BYTES = OWNER_BYTES = DIGEST_BYTES = 32
+SESSION_BYTES = 16
+_TOKEN_BYTES = _TAG_BYTES = 16
+_SALT_BYTES = _SUM_BYTES = 32
+_NONCE_BYTES = 12
+_MOST_NAME_BYTES = 255
+
+MEMORY = Path(":memory:")
+"""In place of a path, for a store that ends with its process."""
+
+_SCHEMA = """
+CREATE TABLE head (owner BLOB, salt BLOB, proof BLOB, sealed BLOB);
+CREATE TABLE records (kind TEXT, session BLOB, round INTEGER, name TEXT, client INTEGER, number INTEGER, sealed BLOB,
+    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID;
+"""
+_PRAGMAS = (
+    # Held from the first lock to the end of the process, which a second writer then cannot enter.
+    "locking_mode=EXCLUSIVE",
+    # What is kept from a transaction that was cut off is cut to nothing by the commit: in an exclusively held file the
+    # default would overwrite its first bytes alone, and leave old pages behind them.
+    "journal_mode=TRUNCATE",
+    "synchronous=EXTRA",
+    "fullfsync=ON",
+    "secure_delete=ON",
+    "temp_store=MEMORY",
+    "trusted_schema=OFF",
+    "cell_size_check=ON",
+    "mmap_size=0",
+)
+_DAMAGED = (
+    WireFormatError,
+    "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
+    "sessions",
+)
+_PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
+    sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
+    sqlite3.SQLITE_LOCKED: (PolicyError, IS_HELD),
+    sqlite3.SQLITE_CANTOPEN: (DataError, CANNOT_BE_OPENED),
+    sqlite3.SQLITE_PERM: (DataError, CANNOT_BE_OPENED),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
+    sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
+    sqlite3.SQLITE_READONLY: (
+        DataError,
+        "cannot be written: make file, folder and disk writable, then try again",
+    ),
+    sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
+}
+_ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
+
+
+T = TypeVar("T")
+
+
+@functools.cache
+def _msgpack() -> Any:
+    from msgspec import msgpack
+
+    return msgpack
+
+
+def encoded(value: Any) -> bytes:
+    """Return MessagePack: other bytes for any other value or type."""
+    content: bytes = _msgpack().encode(value)
+    return content
+
+
+def decoded(data: bytes, form: type[T]) -> T:
+    """Return what :func:`encoded` got."""
+    value: T = _msgpack().decode(data, type=form)
+    return value
+
+
+def as_number(value: Any, what: str) -> int:
+    """Check a number that SQLite can hold: whole, not negative, below 2^63. Raises ParameterError."""
+    number = as_unsigned(value, what)
+    if number >= 2**63:
+        raise ParameterError(f"{what} must be below 2^63")
+    return number
+
+
+def as_bytes(value: Any, length: int, what: str) -> bytes:
+    """Check that ``value`` is so many bytes. Raises ParameterError."""
+    if not isinstance(value, bytes) or len(value) != length:
+        raise ParameterError(f"{what} must be {length} bytes")
+    return value
+
+
+def _refuse_altered(what: str) -> NoReturn:
+    raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
+
+
+class StoreKeys(Uncopied):
+    """What seals and authenticates for one store. Raises ShieldError where ``cryptography`` is missing."""
+
+    _why_uncopied = "hold secret keys and are neither copied nor pickled"
+
+    def __init__(self, key: bytes, owner: bytes, salt: bytes) -> None:
+        try:
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            from cryptography.hazmat.primitives.hashes import SHA256
+            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+        except ImportError as error:
+            raise ShieldError(
+                f"the store needs the package 'cryptography': {how_to_install('keys')}"
+            ) from error
+        derived = HKDF(SHA256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0").derive(key)
+        self._sealing, self._authenticating, summing = (
+            derived[start : start + KEY_BYTES] for start in range(0, len(derived), KEY_BYTES)
+        )
+        self._summing = hashlib.blake2b(key=summing, digest_size=_SUM_BYTES)
+        self._invalid, self._aes, self._newest = InvalidTag, AESGCM, (b"", AESGCM(self._sealing))
+        self.proof = self.mac("proof", owner, salt)
+
+    def mac(self, what: str, *values: int | bytes) -> bytes:
+        """Return the HMAC-SHA-256, 32 bytes, of values that are the ``what``."""
+        return hmac.digest(self._authenticating, encoded((what, *values)), "sha256")
+
+    def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
+        """Return the token of a transaction, then AES-256-GCM with its tag; ``number`` is once in a transaction."""
+        return token + self._cipher(token).encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound)
+
+    def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
+        """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
+        try:
+            nonce = number.to_bytes(_NONCE_BYTES, "big")
+            return self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
+        except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
+            _refuse_altered(f"{what} is not what was written")
+
+    def _cipher(self, token: bytes) -> AESGCM:
+        # Of a random token of each transaction: so one that was cut off and is tried again has other nonces, and no key
+        # seals more than one transaction.
+        if self._newest[0] != token:
+            self._newest = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
+        return self._newest[1]
+
+    def summand(self, bound: bytes, sealed: bytes) -> int:
+        """Return what a sealed record is in the sum of its kind; known to nobody without the key, as are sums.
+
+        The token and the tag stand for all of it: what they belong to was, or is to be, unsealed.
+        """
+        digest = self._summing.copy()
+        digest.update(bound + sealed[:_TOKEN_BYTES] + sealed[-_TAG_BYTES:])
+        return int.from_bytes(digest.digest(), "big")
+
+
+class Position(NamedTuple):
+    """How far a store has come, in rows that were ever written: of two copies of one the greater is the newer."""
+
+    epoch: int
+    rows: int
+
+
+class Place(NamedTuple):
+    """Where a record is; there is one at a place."""
+
+    kind: str
+    session: bytes = b""
+    round: int = -1
+    name: str = ""
+    client: int = -1
+
+    def __str__(self) -> str:
+        of = f" of client {self.client}" * (self.client != -1) + f" of round {self.round}" * (
+            self.round != -1
+        )
+        return f"the record {self.kind!r}{of}" + f" at {self.name!r}" * bool(self.name)
+
+
+def placed(kind: str, session: Any, round_number: Any = None, name: Any = ..., client: Any = None) -> Place:
+    """Return a place of values that are of the right types and lengths, without those that are not given.
+
+    A name is a text of 1 to 255 bytes. Raises ParameterError.
+    """
+    try:
+        length = 1 if name is ... else len(name.encode())
+    except (AttributeError, UnicodeEncodeError):
+        length = 0
+    if not 0 < length <= _MOST_NAME_BYTES:
+        raise ParameterError(f"purpose must be a text of 1 to {_MOST_NAME_BYTES} bytes")
+    return Place(
+        kind,
+        as_bytes(session, SESSION_BYTES, "session"),
+        -1 if round_number is None else as_number(round_number, "round_number"),
+        "" if name is ... else name,
+        -1 if client is None else as_number(client, "a client's number"),
+    )
+
+
+_HEAD = b"head"
+AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
+
+
+class Transaction:
+    """Reads and changes records. Raises WireFormatError for one that is not what was written."""
+
+    def __init__(self, connection: sqlite3.Connection, keys: StoreKeys) -> None:
+        self._execute = connection.execute
+        self._token = secrets.token_bytes(_TOKEN_BYTES)
+        self.keys = keys
+        heads = self._execute("SELECT sealed FROM head").fetchall()
+        content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
+        self.epoch, self.number, sums = decoded(content, tuple[int, int, dict[str, tuple[int, bytes]]])
+        self._sums = {kind: (count, int.from_bytes(total, "big")) for kind, (count, total) in sums.items()}
+        self._before = self.number
+
+    @property
+    def position(self) -> Position:
+        return Position(self.epoch, self.number)
+
+    def write_head(self) -> None:
+        """Write it, once in a transaction."""
+        sums = {
+            kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self._sums.items()
+        }
+        content = encoded((self.epoch, self.number, sums))
+        sealed = self.keys.seal(self._token, 0, content, _HEAD)
+        self._execute("UPDATE head SET sealed = ?", (sealed,))
+
+    def finish(self) -> None:
+        """Write the head where something has changed."""
+        if self.number != self._before:
+            self.write_head()
+
+    def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
+        """Yield the place, the number and the content of what fits a condition in SQL, in the order of places.
+
+        What is taken has to be put again, each as one that was taken.
+        """
+        for place, number, sealed in self._rows(condition, values):
+            bound = encoded((*place, number))
+            yield place, number, self.keys.unseal(number, sealed, bound, place)
+            if taken:
+                self._count(place.kind, -1, -self.keys.summand(bound, sealed))
+
+    def get(self, place: Place) -> bytes | None:
+        """Return what was put there last; None for nothing."""
+        return next((content for _, _, content in self.find(AT_PLACE, *place)), None)
+
+    def number_at(self, place: Place) -> int:
+        """Return the number of the record there; 0 for none."""
+        return next((number for _, number, _ in self._rows(AT_PLACE, place)), 0)
+
+    def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, Any]]:
+        select = f"SELECT * FROM records WHERE {condition}"
+        return [
+            (Place(*place), number, sealed)
+            for *place, number, sealed in self._execute(select, values).fetchall()
+        ]
+
+    def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
+        """Write a record, over the one that there was; return its number, above those of all before."""
+        if not taken:
+            self._count_out(AT_PLACE, place)
+        self.number += 1
+        bound = encoded((*place, self.number))
+        sealed = self.keys.seal(self._token, self.number, content, bound)
+        self._execute("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
+        self._count(place.kind, 1, self.keys.summand(bound, sealed))
+        return self.number
+
+    def delete(self, condition: str, *values: Any) -> None:
+        """Overwrite what fits a condition in SQL with nothing."""
+        if self._count_out(condition, values):
+            self.number += 1
+            self._execute(f"DELETE FROM records WHERE {condition}", values)
+
+    def _count_out(self, condition: str, values: tuple[Any, ...]) -> int:
+        rows = self._rows(condition, values)
+        for place, number, sealed in rows:
+            self._count(place.kind, -1, -self.keys.summand(encoded((*place, number)), sealed))
+        return len(rows)
+
+    def _count(self, kind: str, more: int, summand: int) -> None:
+        count, total = self._sums.get(kind, (0, 0))
+        self._sums[kind] = count + more, (total + summand) % 2 ** (8 * _SUM_BYTES)
+
+    def count(self, kind: str, session: bytes) -> int:
+        select = "SELECT count(*) FROM records WHERE kind = ? AND session = ?"
+        return int(self._execute(select, (kind, session)).fetchone()[0])
+
+    def begin_epoch(self, epoch: int, forgotten: Iterable[str]) -> None:
+        """Begin an epoch, in which there are no records of some kinds."""
+        self.epoch, self.number = epoch, self.number + 1
+        for kind in forgotten:
+            self._execute("DELETE FROM records WHERE kind = ?", (kind,))
+            self._sums.pop(kind, None)
+
+    def verify(self, kinds: set[str]) -> None:
+        """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
+        written = {kind: one for kind, one in self._sums.items() if one[0]}
+        self._sums = {}
+        for *values, number, sealed in self._execute("SELECT * FROM records"):
+            place = Place(*values)
+            bound = encoded((*place, number))
+            self.keys.unseal(number, sealed, bound, place)
+            if place.kind not in kinds:
+                raise WireFormatError(f"{place} is of a kind that this version does not know")
+            self._count(place.kind, 1, self.keys.summand(bound, sealed))
+        for kind in sorted(written.keys() | self._sums.keys()):
+            (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self._sums))
+            if count != right:
+                what = f"{right - count} missing" if count < right else f"{count - right} added"
+                _refuse_altered(f"of the records of kind {kind!r} there are {what}")
+            if not hmac.compare_digest(*(one.to_bytes(_SUM_BYTES, "big") for one in (own, total))):
+                _refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
+
+
+@contextlib.contextmanager
+def _in_our_words(path: Path, nothing: str) -> Iterator[None]:
+    """Raise the package's error for SQLite's, which stays its cause; ``nothing`` says what has not happened."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None and isinstance(error, sqlite3.OperationalError):
+            code = sqlite3.SQLITE_CORRUPT  # text that is none, which SQLite has read and Python has not
+        elif code is None:
+            code = sqlite3.SQLITE_MISUSE
+        kind, words = _PROBLEMS.get(
+            code & 0xFF, (ShieldError, "was not understood by SQLite: see the error before this")
+        )
+        raise kind(f"the store {path} {words}. {nothing}") from error
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # Not for the time of a lock: who holds this file holds it for good.
+    connection = sqlite3.connect(
+        str(path) if path is MEMORY else f"file:{quote(str(path.absolute()))}?mode=rw",
+        uri=True,
+        timeout=0.0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        for pragma in _PRAGMAS:
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _fill(connection: sqlite3.Connection, key: bytes, owner: bytes) -> None:
+    """Write the tables, and the head of a store in which nothing has happened yet."""
+    connection.execute("BEGIN EXCLUSIVE")
+    for statement in _SCHEMA.split(";\n")[:-1]:
+        connection.execute(statement)
+    salt = secrets.token_bytes(_SALT_BYTES)
+    keys = StoreKeys(key, owner, salt)
+    sealed = keys.seal(secrets.token_bytes(_TOKEN_BYTES), 0, encoded((0, 0, {})), _HEAD)
+    connection.execute("INSERT INTO head VALUES (?, ?, ?, ?)", (owner, salt, keys.proof, sealed))
+    connection.execute("COMMIT")
+
+
+def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
+    return rows.fetchall()
+
+
+def _is_whole(content: bytes) -> bool:
+    """Whether a database has as many pages as it says: SQLite does not miss one that is not in use."""
+    pages, bytes_of_page = int.from_bytes(content[28:32], "big"), int.from_bytes(content[16:18], "big")
+    return len(content) == pages * bytes_of_page > 0
+
+
+def remove_file(path: Path) -> None:
+    """Delete a store that nobody holds, and what SQLite keeps beside it."""
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
+
+
+class Store(Uncopied):
     """A memory in a file, or in that of the process. Thread-safe; one process at a time.
 
-    Every operation is one transaction; what raises an error has given nothing, and changed nothing. Where the disk
-    fails in the commit itself, it may turn out to be done when the file is read again: the same request then gets what
-    was written, and another one is refused.
+    Every operation is one transaction; what raises an error has given nothing, and changed nothing. After an error of
+    the disk the file is closed, and opened again, with all checks, by the next operation: where the disk failed in the
+    commit itself, it may turn out to be done. The same request then gets what was written, and another one is refused.
 
     **An old copy of the whole file is a valid store.** What was given after it was made could be given again, and be
-    something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``, from wherever
-    :attr:`position` was noted. A backup is opened with ``restored=True``, which ends all sessions, or not at all; a
-    snapshot of a machine is such a backup. Make one while the store is closed, and where it is put into place, delete
-    what ends in ``-journal`` beside it: that is another file's.
+    something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``. A backup is
+    opened with ``restored=True``, which ends all sessions, or not at all; a snapshot of a machine is such a backup.
+
+    Parameters
+    ----------
+    path : of the file, on a disk of this machine: locks of network disks cannot be relied on.
+    key : 32 random bytes, those that it was created with.
+    owner_id : an authority's id, 32 bytes, that it was created with; None for a client's store.
+    at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
+    restored : begin an epoch above both the file's and that of ``at_least``: sessions of earlier ones are refused from
+        now on, and what was secret of them is deleted. Give the newest epoch that anybody knows: a backup that is
+        restored twice without it begins one epoch twice.
+
+    Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
+    PolicyError for one that is older than ``at_least``, or that another process holds; DataError for a disk that
+    fails, or cannot be written; ParameterError.
     """
 
-    _layout: ClassVar[StoreLayout]
+    _kinds: ClassVar[tuple[str, ...]]
+    """Of records that stay for good."""
+    _of_epoch: ClassVar[tuple[str, ...]]
+    """Of those that are deleted when a backup is restored."""
+    _owner: ClassVar[bytes] = b""
+    """Of a client's store, which has no other; 32 bytes."""
+    _nothing: ClassVar[str]
+    """What has not happened where a transaction failed, in a sentence."""
 
     def __init__(
         self,
         path: str | PathLike[str],
         key: bytes,
-        owner_id: bytes,
+        owner_id: bytes | None = None,
         *,
         at_least: tuple[int, int] = (0, 0),
         restored: bool = False,
         _content: bytes = b"",
     ) -> None:
-        """Open what was created, and verify all of it.
-
-        Parameters
-        ----------
-        path : of the file.
-        key : 32 random bytes, those that it was created with.
-        owner_id : whose it is: 32 bytes, those that it was created with.
-        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-        restored : the file is a backup. Begins an epoch above both the file's and that of ``at_least``: sessions of
-            earlier ones are refused from now on, and what was secret of them is deleted. Give the newest epoch that
-            anybody knows: a backup that is restored twice without it begins one epoch twice.
-
-        Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
-        PolicyError for one that is older than ``at_least``, or that another process holds; DataError for a disk that
-        fails, or cannot be written; ParameterError.
-        """
-        self._key = as_bytes(key, KEY_BYTES, "a store's key")
-        self._owner_id = as_bytes(owner_id, OWNER_BYTES, "a store's owner")
+        self._process = os.getpid()
+        self._connection: sqlite3.Connection | None = None
+        self._file: HeldFile | None = None
         self._keys: StoreKeys | None = None
-        self._restored = restored
+        self._key = as_bytes(key, KEY_BYTES, "a store's key")
+        self._owner_id = self._checked_owner(owner_id)
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")
         self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
-        self._position_lock = threading.Lock()
-        self._is_in_memory = path is MEMORY
-        # By a weak reference: dropped, it gives its file up at once, and not with the next collection of cycles.
-        live = weakref.ref(self)
-
-        def check(connection: sqlite3.Connection) -> None:
-            store = live()
-            assert store is not None, "a file is its store's alone"
-            store._check(connection)
-
-        path_of_file = path if path is MEMORY else Path(path)
-        self._file = StoreFile(path_of_file, self._layout, check, content=_content)
-        self._restored = False
-
-    @classmethod
-    def _create(cls, path: str | PathLike[str], key: bytes, owner_id: bytes) -> None:
-        keys = StoreKeys(key, as_bytes(owner_id, OWNER_BYTES, "a store's owner"))
-        create_file(Path(path), cls._layout, lambda connection: Journal.begin(connection, keys))
+        # Whatever folder the process goes to: after an error the same file is opened again.
+        self._path = path if path is MEMORY else Path(path).absolute()
+        self._content = _content
+        self._lock = threading.RLock()
+        self._closed = False
+        if path is not MEMORY:
+            self._file = HeldFile(self._path, self._nothing)
+        try:
+            with _in_our_words(self._path, self._nothing):
+                self._connection = self._opened(restored)
+        except BaseException:
+            self._give_up()
+            raise
 
     @classmethod
-    def _created_content(cls, key: bytes, owner_id: bytes) -> bytes:
-        keys = StoreKeys(key, as_bytes(owner_id, OWNER_BYTES, "a store's owner"))
-        return create_content(cls._layout, lambda connection: Journal.begin(connection, keys))
+    def create(cls, path: str | PathLike[str], key: bytes, owner_id: bytes | None = None) -> Self:
+        """Make an empty store, file mode 0600, and open it.
 
-    def serialised(self) -> bytes:
-        """Return all of a store in memory; its secrets are sealed under its key."""
-        return self._file.serialised()
-
-    @abc.abstractmethod
-    def _check_tables(self, journal: Journal) -> None:
-        """Verify every row of the journal, and all tables against it. Raises WireFormatError that names the row."""
-
-    @abc.abstractmethod
-    def _forget(self, connection: sqlite3.Connection) -> None:
-        """Delete what was secret of sessions that have ended, since a backup was restored."""
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        """Verify a file that was just opened: the first time, or again after an error of the disk."""
-        self._keys = Journal.keys_of(connection, self._key, self._owner_id)
-        journal = Journal(connection, self._keys)
-        self._check_tables(journal)
-        if self._restored:
-            epoch = as_number(max(journal.epoch, self._position.epoch) + 1, "the epoch after this")
-            journal.append("restore", round_number=epoch)
-            self._forget(connection)
-        elif journal.position < self._position:
+        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written.
+        """
+        as_bytes(key, KEY_BYTES, "a store's key")
+        owner = cls._checked_owner(owner_id)
+        place = Path(path)
+        try:
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
             raise PolicyError(
-                f"this is an old copy of the store: it ends at row {journal.number} of epoch {journal.epoch}, and is "
-                f"known to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest "
-                "file, or, if that is lost, this one with restored=True"
+                f"{place} exists: open it, or take another path. A memory is not begun over another"
+            ) from None
+        except ValueError as error:
+            raise ParameterError(NO_PATH) from error
+        try:
+            with _in_our_words(place, cls._nothing), contextlib.closing(_connected(place)) as connection:
+                _fill(connection, key, owner)
+            # SQLite sees to its own files' places in the folder; this one was there before it came.
+            sync_folder(place)
+        except BaseException:
+            remove_file(place)
+            raise
+        return cls(path, key, owner_id)
+
+    @classmethod
+    def _checked_owner(cls, owner_id: bytes | None) -> bytes:
+        return as_bytes(cls._owner if owner_id is None else owner_id, OWNER_BYTES, "a store's owner")
+
+    @classmethod
+    def in_memory(cls, key: bytes, owner_id: bytes, content: bytes | None = None) -> Self:
+        """Make a store that ends with this process; ``content`` is :meth:`serialised`, which may be an old copy."""
+        if content is None:
+            with _in_our_words(MEMORY, cls._nothing), contextlib.closing(_connected(MEMORY)) as connection:
+                _fill(connection, key, owner_id)
+                content = bytes(connection.serialize())
+        return cls(MEMORY, key, owner_id, _content=content)
+
+    def __del__(self) -> None:
+        # The connection is in a cycle of Python's making, and would hold its file until the next collection of such.
+        if self._process == os.getpid():
+            self._give_up()
+
+    def _opened(self, restored: bool) -> sqlite3.Connection:
+        try:
+            return self._verified(restored)
+        except (UnicodeDecodeError, sqlite3.DataError) as error:
+            # A length beyond SQLite's limit, or a name that is no text: nothing that a store writes has one.
+            kind, words = _DAMAGED
+            raise kind(f"the store {self._path} {words}. {self._nothing}") from error
+
+    def _verified(self, restored: bool) -> sqlite3.Connection:
+        connection = _connected(self._path)
+        try:
+            if self._path is MEMORY:
+                if not _is_whole(self._content):
+                    raise WireFormatError("the content of a store in memory was cut off")
+                connection.deserialize(self._content)
+                self._content = b""
+            connection.execute("BEGIN EXCLUSIVE")
+            with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+                empty.executescript(_SCHEMA)
+                right = _schema_of(empty)
+            if _schema_of(connection) != right:
+                raise WireFormatError(
+                    f"{self._path} has not the tables of a store: it is of another version, was altered, or was never "
+                    "finished. If creating it was cut off, nothing came of it: delete it and create it again"
+                )
+            # Also whether the order of a table is right, by which records are looked for.
+            (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if finding != "ok":
+                raise sqlite3.DataError
+            self._check(connection, restored)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: sqlite3.Connection, restored: bool) -> None:
+        """Verify a file that was just opened: the first time, or again after an error of the disk."""
+        heads = connection.execute("SELECT owner, salt, proof FROM head").fetchall()
+        if len(heads) != 1 or not all(isinstance(value, bytes) for value in heads[0]):
+            _refuse_altered("its head is not what was written")
+        owner, salt, proof = heads[0]
+        if owner != self._owner_id:
+            raise KeyMismatchError(
+                "this is the store of another authority, or of a client: open the file that belongs to this one"
             )
-        if not self._is_in_memory:
-            journal.count_opening()
-        self._position = journal.position
+        self._keys = StoreKeys(self._key, owner, salt)
+        if not hmac.compare_digest(self._keys.proof, proof):
+            raise KeyMismatchError("the store was made under another key, or its head was altered")
+        found = Transaction(connection, self._keys)
+        found.verify({*self._kinds, *self._of_epoch})
+        if restored:
+            epoch = as_number(max(found.epoch, self._position.epoch) + 1, "the epoch after this")
+            found.begin_epoch(epoch, self._of_epoch)
+        elif found.position < self._position:
+            raise PolicyError(
+                f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, and is known "
+                f"to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest file, or, "
+                "if that is lost, this one with restored=True"
+            )
+        # Written in any case: what was read before is on the disk for good when this is. After a commit that failed,
+        # what it wrote may be in the memory of the machine, be read from there, and never get to the disk.
+        found.write_head()
+        self._position = found.position
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it ends with this process."""
-        return self._is_in_memory
+        return self._path is MEMORY
 
     @property
     def position(self) -> Position:
@@ -146,18 +602,83 @@ class Store(Uncopied, abc.ABC):
         return self._position
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Journal]:
-        with self._file.transaction() as connection:
-            assert self._keys is not None
-            journal = Journal(connection, self._keys)
-            yield journal
-        with self._position_lock:
-            self._position = max(self._position, journal.position)
+    def _transaction(self) -> Iterator[Transaction]:
+        """What stands in ``with`` is on the disk afterwards, whole, or else nothing is."""
+        self._check_process()
+        with self._lock, _in_our_words(self._path, self._nothing):
+            connection = self._held()
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                assert self._keys is not None
+                change = Transaction(connection, self._keys)
+                yield change
+                change.finish()
+                if self._file is not None:
+                    self._file.check_in_place()
+                connection.execute("COMMIT")
+            except BaseException as error:
+                # What Python refused, before SQLite heard of it, is no error of the disk.
+                if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
+                    self._let_go()
+                else:
+                    try:
+                        connection.rollback()
+                    except sqlite3.Error:
+                        self._let_go()
+                raise
+            self._position = change.position
+
+    def _check_process(self) -> None:
+        # Before the lock is taken: in a child it may be that of a thread which the child does not have.
+        if os.getpid() != self._process:
+            raise PolicyError(
+                f"the store {self._path} was opened by the process that this one was forked from: a store has "
+                "one writer. Close it before the fork and open it after, in one of both"
+            )
+
+    def _held(self) -> sqlite3.Connection:
+        if self._closed:
+            raise PolicyError(f"the store {self._path} was closed: open it again")
+        if self._file is not None:
+            self._file.check_in_place()
+        if self._connection is None:
+            self._closed = self._path is MEMORY
+            if self._closed:
+                raise PolicyError(
+                    "the store in memory was lost by an error: begin another one, and new sessions"
+                )
+            self._connection = self._opened(restored=False)
+        if self._connection.in_transaction:
+            raise PolicyError(_ASKED_WITHIN)
+        return self._connection
+
+    def serialised(self) -> bytes:
+        """Return all of a store in memory; its secrets are sealed under its key."""
+        self._check_process()
+        with self._lock, _in_our_words(self._path, self._nothing):
+            return bytes(self._held().serialize())
 
     def close(self) -> None:
         """Give the file up: nothing more comes of it here, and another process can open it."""
-        self._file.close()
-        self._keys, self._key = None, b""
+        if os.getpid() != self._process:
+            return
+        with self._lock:
+            if self._connection is not None and self._connection.in_transaction:
+                raise PolicyError(_ASKED_WITHIN)
+            self._closed = True
+            self._give_up()
+            self._keys, self._key = None, b""
+
+    def _let_go(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _give_up(self) -> None:
+        self._let_go()
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -166,44 +687,3 @@ class Store(Uncopied, abc.ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class StoreOfClient(Store):
-    """What is told from a key authority's, and from one of another kind, when it is opened."""
-
-    _kind: ClassVar[bytes]
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        key: bytes,
-        *,
-        at_least: tuple[int, int] = (0, 0),
-        restored: bool = False,
-    ) -> None:
-        """Open what :meth:`create` made, and verify all of it.
-
-        Parameters
-        ----------
-        path : of the file.
-        key : 32 random bytes, those that it was created with.
-        at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-        restored : the file is a backup: every session has ended for this client, which takes part in new ones.
-
-        Raises as :class:`~shieldfl.authority.store.Store` does.
-        """
-        super().__init__(path, key, self._owner(), at_least=at_least, restored=restored)
-
-    @classmethod
-    def create(cls, path: str | PathLike[str], key: bytes) -> Self:
-        """Make an empty store, file mode 0600, and open it; ``key`` is 32 random bytes, kept elsewhere.
-
-        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written;
-        ParameterError.
-        """
-        cls._create(path, key, cls._owner())
-        return cls(path, key)
-
-    @classmethod
-    def _owner(cls) -> bytes:
-        return hashlib.sha256(cls._kind).digest()

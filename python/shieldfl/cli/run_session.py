@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.table import Column
 from rich.text import Text
 
-from shieldfl.authority.run_folder import RunFolder
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.cli.console import ResultConsole, is_stdout, progress_bar, result_table, write_json
 from shieldfl.cli.options import refused_as
 from shieldfl.errors import ShieldError

@@ -12,8 +12,8 @@ import msgspec
 from flwr.app import ArrayRecord
 
 from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority.round_key_check import SESSION_BYTES
-from shieldfl.authority.run_folder import RunFolder
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import FederationSettings

@@ -17,7 +17,7 @@ from lab.simulation.small_runs import (
     run_methods,
 )
 from shieldfl.authority.message import Message
-from shieldfl.authority.run_folder import RunFolder
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.lab.simulation import runner
 from shieldfl.lab.simulation.config import RunConfig

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from shieldfl.array_view import as_unsigned
-from shieldfl.authority.run_folder import RunFolder
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.build_info import build_info, processor_name, require
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.lab.simulation.compared_runs import ComparedRuns

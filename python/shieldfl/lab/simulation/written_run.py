@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.authority.run_folder import RunFolder
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.lab.report.output_files import LineFile, write_whole

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch")
 
 from encryption.wire_twin import reseal
+from shieldfl.authority import authority_store
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, PolicyError, RangeError
@@ -76,11 +77,15 @@ def forgetful(monkeypatch):
 
 @pytest.fixture
 def without_a_least_number(monkeypatch):
-    rules, honest = AuthorityStore._rules, AuthorityStore.answer
+    read, honest = authority_store._read_session, AuthorityStore.answer
+
+    def read_without(*asked):
+        begun = read(*asked)
+        return begun._replace(rules=begun.rules._replace(min_clients=1))
 
     def answer(store, *asked):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(AuthorityStore, "_rules", lambda *given: rules(*given)._replace(min_clients=1))
+            patch.setattr(authority_store, "_read_session", read_without)
             return honest(store, *asked)
 
     monkeypatch.setattr(AuthorityStore, "answer", answer)
