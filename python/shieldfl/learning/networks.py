@@ -122,7 +122,6 @@ class _SelfAttention(nn.Module):
         return projected
 
 
-_IMAGE_RANK = 3  # channels, height, width
 _POOLING = 4  # two 2x2 poolings
 _LEAST_LENET_SIDE = 12
 
@@ -179,7 +178,7 @@ def _mlp(*widths: int) -> nn.Module:
 
 
 def _simple_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    if len(shape) != _IMAGE_RANK or min(shape[1:]) < _POOLING:
+    if len(shape) != _IMAGE_AXES or min(shape[1:]) < _POOLING:
         raise ParameterError(f"simple-cnn needs images of (channels, height >= 4, width >= 4), got {shape}")
     channels, height, width = shape
     return nn.Sequential(
@@ -199,7 +198,7 @@ def _simple_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
-    if len(shape) != _IMAGE_RANK or min(shape[1:]) < _LEAST_LENET_SIDE:
+    if len(shape) != _IMAGE_AXES or min(shape[1:]) < _LEAST_LENET_SIDE:
         raise ParameterError(f"lenet5 needs images of (channels, height >= 12, width >= 12), got {shape}")
     channels, height, width = shape
     # The second convolution is not padded and takes two pixels off each edge.

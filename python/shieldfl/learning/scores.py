@@ -298,14 +298,9 @@ def mean_over_samples(
 
 
 def _scores_of_each(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int,
-    score: Score,
-    loss: Loss | None,
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, size: int, score: Score, loss: Loss | None
 ) -> Iterator[dict[str, torch.Tensor]]:
-    for gradients in each_gradient(model, features, labels, batch_size, loss):
+    for gradients in each_gradient(model, features, labels, size, loss):
         yield {name: score(gradient).sum(dim=0) for name, gradient in gradients.items()}
 
 

@@ -87,6 +87,12 @@ class Place:
         return math.prod(self.shape)
 
     @property
+    def is_possible(self) -> bool:
+        """Whether an array has such a shape and scale."""
+        sizes = len(self.shape) <= _MOST_DIMENSIONS and min(self.shape, default=0) >= 0
+        return sizes and 0 <= self.exponent <= _MOST_EXPONENT
+
+    @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
@@ -255,9 +261,7 @@ class ModelLayout:
         if (
             len(names) != len(set(names))
             or not 0 < layout.size <= _MOST_POSITIONS
-            or not all(0 <= place.exponent <= _MOST_EXPONENT for place in layout.places)
-            or any(min(place.shape, default=0) < 0 for place in layout.places)
-            or any(len(place.shape) > _MOST_DIMENSIONS for place in layout.places)
+            or not all(place.is_possible for place in layout.places)
         ):
             raise WireFormatError(
                 "this is no layout that a model has: names come twice, or there are no values, or too many"

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy
 
 from shieldfl.errors import ParameterError, ShieldError
 
@@ -21,25 +22,19 @@ Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean over the samples; of the cross-entropy for None."""
-    from torch.nn.functional import cross_entropy
-
     return cross_entropy(outputs, targets) if loss is None else loss(outputs, targets)
 
 
 def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean of the losses that each sample has alone; of the cross-entropy for None, which mixes none."""
-    import torch
-
     if loss is None:
-        return torch.nn.functional.cross_entropy(outputs, targets)
+        return cross_entropy(outputs, targets)
     each = zip(torch.split(outputs, 1), torch.split(targets, 1), strict=True)
     return torch.stack([loss(output, target) for output, target in each]).mean()
 
 
 def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the sum over the samples; of the cross-entropy for None."""
-    from torch.nn.functional import cross_entropy
-
     if loss is None:
         return cross_entropy(outputs, targets, reduction="sum")
     return loss(outputs, targets) * len(targets)

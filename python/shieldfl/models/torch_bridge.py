@@ -77,7 +77,7 @@ def load_flat_buffers(model: nn.Module, vector: FloatVector) -> None:
 
 
 def _layout_of(named: _Named) -> ParameterLayout:
-    return ParameterLayout.of((name, tuple(tensor.shape)) for name, tensor in named)
+    return ParameterLayout.of([(name, tuple(tensor.shape)) for name, tensor in named])
 
 
 def _named_parameters(model: nn.Module) -> _Named:
