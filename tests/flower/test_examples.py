@@ -84,15 +84,3 @@ def test_a_round_of_fewer_than_min_clients_does_not_happen(name, tmp_path, monke
     app = ExampleApp(name, tmp_path, protected=True)
     with pytest.raises(PolicyError, match="2 nodes are chosen for a round, and min_clients is 3"):
         app.run(monkeypatch, fraction_train=0.2)
-
-
-def test_messages_are_little_longer_than_those_of_the_plain_app(tmp_path):
-    """Frames and answers of 200,000 values, in a round after the first; all clients train, and none evaluates."""
-    all_train = {"fraction_train": 1.0, "fraction_evaluate": 0.0, "shieldfl__clients": 3}
-    more = {"nodes": 3, "hidden": 2_700, "local_epochs": 1, "num_server_rounds": 2}
-    runs = Runs("torch_digits", tmp_path, **all_train, **more)
-    plain, protected = (
-        sum(one.down + one.up for one in app.grid.carried if one.round == 2) for app in runs.apps
-    )
-    assert plain > 3 * 8 * 200_000
-    assert 0.5 * plain < protected <= 1.05 * plain

@@ -46,17 +46,6 @@ def accuracies(result):
     return [metrics["accuracy"] for _, metrics in sorted(result.evaluate_metrics_clientapp.items())]
 
 
-def test_parts_are_uneven_and_kept_apart(parts):
-    assert [len(trains) for trains, _ in parts] == [60, 120, 180, 240]
-    praised = [np.mean([label for _, label in trains]) for trains, _ in parts]
-    assert praised == sorted(praised)
-    assert praised[0] < 0.25 < 0.65 < praised[-1]
-    trained = {sentence for trains, _ in parts for sentence, _ in trains}
-    for _, evaluates in parts:
-        assert not trained & {sentence for sentence, _ in evaluates}
-        assert np.mean([label for _, label in evaluates]) == 0.5
-
-
 def test_accuracy_rises_to_more_than_words_alone_tell(runs):
     """Guessing is right in half. Who counts words is in two thirds, and in half of the third with "but"."""
     for result in runs.results:

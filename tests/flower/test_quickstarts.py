@@ -15,7 +15,6 @@ import torch
 from flwr.app import Context, RecordDict
 
 from flower.loopback_grid import LoopbackGrid
-from shieldfl.errors import ParameterError
 
 APPS = Path(__file__).with_name("quickstarts")
 CONFIG = {"num-server-rounds": 3, "learning-rate": 0.1, "batch-size": 16, "fraction-evaluate": 0.5}
@@ -37,10 +36,9 @@ class QuickStart:
     folder : where it runs.
     protected : whether it has the five lines.
     changes : what the app's text has in the place of other text, in both forms.
-    lines : the protected form's, other than those of all apps.
     """
 
-    def __init__(self, name, folder, *, protected, changes=(), lines=LINES):
+    def __init__(self, name, folder, *, protected, changes=()):
         self.folder = folder
         folder.mkdir()
         self.plain = (APPS / f"{name}.py").read_text()
@@ -49,7 +47,7 @@ class QuickStart:
             self.plain = self.plain.replace(old, new)
         self.source, self.config = self.plain, dict(CONFIG)
         if protected:
-            for old, new in lines:
+            for old, new in LINES:
                 assert self.plain.count(old) == 1
                 self.source = self.source.replace(old, new)
             first, rest = self.source.split("from __future__ import annotations\n")
@@ -81,10 +79,10 @@ class QuickStart:
         return {key: one.numpy() for key, one in torch.load(self.folder / f"{name}.pt").items()}
 
 
-def both(name, folder, monkeypatch, *, changes=(), lines=LINES, **config):
+def both(name, folder, monkeypatch, *, changes=(), **config):
     """Run an app in both forms; return them, and what each has printed last."""
     return [
-        QuickStart(name, folder / form, protected=form == "protected", changes=changes, lines=lines).run(
+        QuickStart(name, folder / form, protected=form == "protected", changes=changes).run(
             monkeypatch, **config
         )
         for form in ("plain", "protected")
@@ -144,29 +142,3 @@ def test_a_quick_start_with_another_strategy_has_the_plain_ones_model(label, tmp
     plain, protected = both("pytorch", tmp_path, monkeypatch, changes=changes, num_server_rounds=2)
     assert protected.changed_lines == 5
     check_alike(plain, protected, capsys.readouterr().out)
-
-
-OWN = """class Own(FedAvg):
-    def aggregate_train(self, server_round, replies):
-        arrays, metrics = super().aggregate_train(server_round, replies)
-        torch.save(arrays.to_torch_state_dict(), f"round_{server_round}.pt")
-        return arrays, metrics
-
-
-@server_app.main()
-"""
-
-
-def test_an_aggregation_that_saves_each_round_says_that_it_takes_a_mean(tmp_path, monkeypatch, capsys):
-    changes = [("@server_app.main()\n", OWN), (GIVEN, "Own(fraction_evaluate=0.5)")]
-    with pytest.raises(ParameterError, match="takes_mean=True"):
-        QuickStart("pytorch", tmp_path / "refused", protected=True, changes=changes).run(monkeypatch)
-    takes = "result = ShieldStrategy(strategy, context.run_config, takes_mean=True).start("
-    lines = [LINES[0], (LINES[1][0], takes)]
-    plain, protected = both(
-        "pytorch", tmp_path, monkeypatch, changes=changes, lines=lines, num_server_rounds=2
-    )
-    assert protected.changed_lines == 5
-    said = capsys.readouterr().out
-    for name in ("round_1", "round_2", "final_model"):
-        check_alike(plain, protected, said, name)

@@ -116,26 +116,6 @@ def test_sums_that_a_served_authority_answers_have_the_noise_that_is_charged(str
     assert np.std(models[0] - exact) == pytest.approx(np.sqrt(3 * 4 / 2) / 4, rel=0.3)
 
 
-def test_an_authority_that_is_restarted_in_a_run_is_gone_on_with(strict, tmp_path):
-    with served(strict) as one:
-        deployment = Deployment(one, tmp_path / "nodes", checkpoint=str(tmp_path / "run"))
-        run = deployment.run
-
-        def end(node, message):
-            if message.metadata.group_id == "round 2" and node == FIRST_NODE:
-                raise KeyboardInterrupt
-
-        run.grid.before = end
-        with pytest.raises(KeyboardInterrupt):
-            run.start()
-    run.grid.before = None
-    run.config["shieldfl.resume"] = True
-    with served(strict) as again:
-        run.config["shieldfl.authority"] = again.url
-        run.start()
-    run.check({1: ALL, 2: ALL, 3: ALL})
-
-
 def test_an_authority_that_is_away_ends_the_run_and_loses_nothing(strict, tmp_path, monkeypatch):
     monkeypatch.setattr("shieldfl.authority_service.authority_client.time.sleep", lambda seconds: None)
     with served(strict) as one:
@@ -270,21 +250,6 @@ def test_a_server_that_changes_what_the_authority_signed_gets_no_update(strict, 
         assert len(tried) > 3
         assert all(reason for _, reason in tried), tried
         run.check({1: ALL, 2: ALL, 3: ALL})
-
-
-def test_a_foreign_certificate_begins_no_session(strict, tmp_path):
-    other = made_folder(tmp_path / "other")
-    with served(strict) as one:
-        deployment = Deployment(one, tmp_path / "nodes")
-        deployment.run.config["shieldfl.authority-tls"] = str(other.tls)
-        with pytest.raises(UnreachableError):
-            _quick(deployment.run)
-
-
-def _quick(run):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shieldfl.authority_service.authority_client.time.sleep", lambda seconds: None)
-        run.start()
 
 
 def test_another_key_than_the_apps_begins_no_session(strict, tmp_path):
