@@ -17,7 +17,7 @@ import tomllib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -84,7 +84,12 @@ def about(
 
 @dataclass(frozen=True)
 class Setting:
-    """One field of a settings class, as all that reads or describes it sees it."""
+    """One field of a settings class, as all that reads or describes it sees it.
+
+    ``meaning`` is what help, error texts and documentation say; ``symbol`` is the paper's; ``key`` and
+    ``options`` are its names in files and on the command line, where these are not the field's; ``metavar``
+    is what the command line's help calls a text that is no name, such as ``FILE``.
+    """
 
     name: str
     declared: Any
@@ -92,20 +97,15 @@ class Setting:
     default: Any
     """``dataclasses.MISSING`` where it has none."""
     meaning: str = ""
-    """What it is, as help, error texts and documentation say it."""
     symbol: str = ""
-    """What the paper calls it."""
     key: str = ""
-    """Its name in files, where that is not the field's."""
     units: Mapping[str, float] | None = None
     """What files write it in, by name: a text such as ``"20 ms"`` then, and the field has the base unit."""
     words: Mapping[str, float] | None = None
     """What stands for a number, such as ``"iid"`` for an infinite one, which is else refused."""
     offered: tuple[str, ...] | Callable[[], tuple[str, ...]] = ()
     options: tuple[str, ...] = ()
-    """Its names on the command line; by default the field's."""
     metavar: str = ""
-    """What the command line's help calls a text that is no name, such as ``FILE``."""
     panel: str = ""
     beside_file: bool = False
     """Whether it may be given beside an experiment file, since it says where and how that is run."""
@@ -145,7 +145,7 @@ class Setting:
         return " or ".join((_allowed(kind, self.choices), *(f'"{word}"' for word in self.words or ())))
 
     def fit(self, value: Any) -> Any:
-        """Return a value in the declared type: whole numbers become floats, lists tuples. Raises ParameterError."""
+        """Return a value in the declared type: whole numbers become floats. Raises ParameterError."""
         return self._fit(value, value, "", self.allowed)
 
     def _fit(self, value: Any, given: Any, where: str, allowed: str) -> Any:
@@ -180,9 +180,9 @@ class Setting:
         return self._fit(float(match[1]) * self.units[match[2]], value, where, self.allowed_in_text)
 
     def read_text(self, text: str, where: str = "") -> Any:
-        """Return what the command line says: as TOML writes it, bare, or with commas between. Raises ParameterError.
+        """Return what the command line says: as TOML writes it, bare, or with commas between.
 
-        A whole number may be written as 1e6 or 2.5e7.
+        A whole number may be written as 1e6 or 2.5e7. Raises ParameterError.
         """
         readings: tuple[Callable[[], Any], ...] = (
             lambda: tomllib.loads(f"value = {text}")["value"],
@@ -241,9 +241,9 @@ _struct_of: Callable[[type], type[msgspec.Struct]] = cache(
 
 @dataclass(frozen=True)
 class Settings:
-    """What settings derive from: every field has the type and range that its annotation states, or ParameterError.
+    """What settings derive from: every field has the type and range that its annotation states.
 
-    Rules between several fields are a class's own, in its ``__post_init__``, after this one.
+    Raises ParameterError. Rules between several fields are a class's own, in its ``__post_init__``.
     """
 
     def __post_init__(self) -> None:
@@ -260,7 +260,7 @@ class Settings:
 
 
 def plain_settings(settings: Settings | None, kind: type[Settings] | None = None) -> dict[str, Any]:
-    """Return settings as JSON and TOML have them, infinite numbers as their words; of ``kind`` alone, if given."""
+    """Return settings, of ``kind`` alone if given, as JSON and TOML have them, infinity as its word."""
     entry = {}
     for key, setting in settings_of(kind or type(settings)).items() if settings is not None else ():
         value = getattr(settings, setting.name)
@@ -311,22 +311,20 @@ def _power_of_two(number: float) -> str:
     return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent) > 20 else ""
 
 
-_TRAINING = "Local training"
+_training = partial(about, panel="Local training")
 
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
     """Local SGD: one default and one range for all that train, plainly, privately or for a measurement."""
 
-    local_epochs: Annotated[Count, about("Passes over a client's data in a round.", panel=_TRAINING)] = 5
-    batch_size: Annotated[
-        Count, about("Samples of a mini-batch; the last of an epoch may be smaller.", panel=_TRAINING)
-    ] = 32
-    learning_rate: Annotated[Positive, about("Step size of SGD.", panel=_TRAINING)] = 0.01
+    local_epochs: Annotated[Count, _training("Passes over a client's data in a round.")] = 5
+    batch_size: Annotated[Count, _training("Samples of a mini-batch; an epoch's last may be smaller.")] = 32
+    learning_rate: Annotated[Positive, _training("Step size of SGD.")] = 0.01
     momentum: Annotated[
-        float, Meta(ge=0.0, lt=1.0), about("Of SGD; it starts at zero in every round.", panel=_TRAINING)
+        float, Meta(ge=0.0, lt=1.0), _training("Of SGD; it starts at zero in every round.")
     ] = 0.9
-    weight_decay: Annotated[NotNegative, about("L2 penalty of SGD.", panel=_TRAINING)] = 0.0
+    weight_decay: Annotated[NotNegative, _training("L2 penalty of SGD.")] = 0.0
 
 
 S = TypeVar("S", bound=Settings)
@@ -337,9 +335,8 @@ def read_text(path: str | Path, what: str) -> str:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise DataError(
-            f"the {what} {path} cannot be read: look whether it is there, and its permissions"
-        ) from error
+        said = "cannot be read: look whether it is there, and its permissions"
+        raise DataError(f"the {what} {path} {said}") from error
     if content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in content:
         raise DataError(f"the {what} {path} is UTF-16, or no text: save it as UTF-8")
     try:
@@ -375,7 +372,7 @@ def tables_of(document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]
 
 
 def read_settings(kind: type[S], table: Mapping[str, Any], where: str) -> S:
-    """Return what a table states, by the names that settings have in files. Raises ParameterError after ``where``."""
+    """Return what a table states, by names in files. Raises ParameterError that begins with ``where``."""
     known = settings_of(kind)
     refuse_unknown(table, known, where)
     for key, setting in known.items():

@@ -33,8 +33,9 @@ def measure(settings: Mapping[str, Any]) -> Measured:
 def mean_label_distance(shares: npt.NDArray[np.float64]) -> float:
     """Return how far clients' labels lie apart: the mean earth mover's distance of every two of them.
 
-    SenseCrypt, appendix D and figure 10, which does not define it: the Wasserstein distance of two distributions
-    over the index of the class, in classes, gives its figures. ``shares`` is (clients, classes).
+    SenseCrypt, appendix D and figure 10, which does not define it: the Wasserstein distance of two
+    distributions over the index of the class, in classes, gives its figures. ``shares`` is (clients,
+    classes).
     """
     below = np.cumsum(shares, axis=1)
     first, second = np.triu_indices(len(shares), 1)

@@ -90,7 +90,7 @@ def test_bytes_are_those_of_the_messages(both):
 
 
 def trained(config: RunConfig, method: str, settings: MethodSettings) -> bytes:
-    """The parameters of a client's model after a run; one that was never drawn may be in no cluster, and have none."""
+    """A client's parameters after a run; one that was never drawn may be in no cluster, and have none."""
     models = run_seeds(config, (method,), (config.seed,), settings).models[config.seed, method]
     return min(models.of_clients.items())[1].parameters.tobytes()
 

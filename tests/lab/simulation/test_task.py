@@ -68,19 +68,14 @@ def test_data_come_in_as_people_hold_them(data):
         {"train_data": [(FEATURES, CLASSES), (np.ma.masked_less(FEATURES, 3), CLASSES)]},
         {"train_data": Pairs(np.ma.masked_less(FEATURES, 3), CLASSES)},
         {"test_data": (np.ma.masked_less(FEATURES, 3), CLASSES)},
+        {"partition": [np.ma.masked_equal(np.arange(4), 0), np.arange(4, 8)]},
     ],
-    ids=["features", "targets", "a client's", "a data set's", "tests'"],
+    ids=["features", "targets", "a client's", "a data set's", "tests'", "positions"],
 )
 def test_a_mask_of_samples_is_not_lost(changes):
+    one = task(**changes)
     with pytest.raises(ArrayTypeError, match=r"whose mask would be lost: pass \.filled"):
-        task(**changes).dataset()
-
-
-def test_a_mask_of_positions_is_not_lost():
-    parts = [np.ma.masked_equal(np.arange(4), 0), np.arange(4, 8)]
-    made = task(partition=parts)
-    with pytest.raises(ArrayTypeError, match=r"positions .* whose mask would be lost"):
-        made.parts(made.dataset(), 2, 1.0, 0)
+        one.parts(one.dataset(), 2, 1.0, 0)
 
 
 def test_whole_numbers_stay_whole_as_tokens_need_it():

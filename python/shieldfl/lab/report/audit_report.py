@@ -153,9 +153,9 @@ _CLASSES: dict[Verdict, str] = {
 }
 """How the page colours a cell."""
 _CELLS = (
-    "A cell says how far an attack came on what a party gets under a method: its figure, in brackets chance, a guess "
-    "without the update, and by how many tries n. Figures are means over the tries, of the strongest of several forms "
-    "of the attack, and so lie above chance by chance as well."
+    "A cell says how far an attack came on what a party gets under a method: its figure, in brackets chance, "
+    "a guess without the update, and by how many tries n. Figures are means over the tries, of the strongest "
+    "of several forms of the attack, and so lie above chance by chance as well."
 )
 _WORDS = Terms(
     {
@@ -181,9 +181,10 @@ _CHART = (
     "above chance where its interval begins to the right of the upright line."
 )
 _IMAGES = (
-    "Of the first try, for the party that the most was recovered for, by the share of what chance leaves. Each image "
-    "stands above the client's image that it is paired with, and above the public image nearest to that, which whoever "
-    "does not know the client's may take for a success. Values beyond the data's range are drawn as its ends."
+    "Of the first try, for the party that the most was recovered for, by the share of what chance leaves. "
+    "Each image stands above the client's image that it is paired with, and above the public image nearest "
+    "to that, which whoever does not know the client's may take for a success. Values beyond the data's "
+    "range are drawn as its ends."
 )
 _AGGREGATOR = "aggregator"
 _LOOKS = {-7.0: (LINE_COLOURS[0], LINE_MARKERS[0]), 7.0: (LINE_COLOURS[3], LINE_MARKERS[1])}

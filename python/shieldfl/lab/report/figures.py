@@ -210,7 +210,7 @@ def render_svg(figure: Figure) -> str:
 
 
 def render(figure: Figure, kind: Literal["svg", "pdf"]) -> bytes:
-    """Return a file with letters that can be searched and scaled, and nothing that differs from run to run."""
+    """Return a file with letters that can be searched, and nothing that differs from run to run."""
     from matplotlib import rc_context
 
     left_out = (
@@ -263,8 +263,8 @@ _LONG_NUMBER = re.compile(r"(\d+\.\d{2})\d+")
 def inline_svg(svg: str, name: str, label: str, kind: str) -> str:
     """Return what :func:`render_svg` wrote as an element of a page, of class ``kind``.
 
-    What it refers to within itself bears its ``name``, since a page has one space of names. ``label`` is for those who
-    do not see it.
+    What it refers to within itself bears its ``name``, since a page has one space of names. ``label`` is for
+    those who do not see it.
     """
     _, opening, body = re.split(r"(<svg\b[^>]*>)", svg, maxsplit=1)
     box = re.search(r'viewBox="([^"]*)"', opening)

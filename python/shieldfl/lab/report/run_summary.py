@@ -312,7 +312,8 @@ def joined(names: Sequence[str]) -> str:
 def findings(result: RunResult) -> list[str]:
     """Say between what the first metric ends, and whether the test samples tell that apart.
 
-    Of a user's own metric nobody has said whether more of it is better. Every method must have at least one round.
+    Of a user's own metric nobody has said whether more of it is better. Every method must have at least one
+    round.
     """
     name = result.metrics[0]
     known = [(value, one) for one in result.methods if math.isfinite(value := one.last.measured(name))]

@@ -184,9 +184,10 @@ class ComparedRuns:
         ----------
         method : one of :attr:`methods`.
         name : one of :attr:`metrics`, of the global model after the last round; ``"best_accuracy"`` of all rounds;
-            ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"`` of a
-            round; ``"epsilon"``; ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
-            ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of experiment files.
+            ``"matched_accuracy"``; ``"bytes_up"`` or ``"bytes_down"``, of a client in a round; ``"seconds"``
+            of a round; ``"epsilon"``; ``"converged_round"``, ``"bytes_to_convergence"`` of a client and
+            ``"seconds_to_convergence"``, NaN for a seed that had not converged; or another one of experiment
+            files.
 
         NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """

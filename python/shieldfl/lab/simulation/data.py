@@ -40,11 +40,11 @@ class Dataset:
     name : one of :data:`DATASETS`, or the user's.
     description : title and sizes; says "subset" where the files hold fewer samples than the published set.
     classes : labels are 0 to classes - 1; 0 where targets are no classes.
-    train_features, test_features : float32 tensors (N, channels, height, width), normalised; of a user's data, float32
-        or int64, (N, ...).
+    train_features, test_features : float32 tensors (N, channels, height, width), normalised; of a user's
+        data, float32 or int64, (N, ...).
     train_labels, test_labels : int64 tensors (N,); of a user's data, targets (N, ...), float32 or int64.
-    feature_range : pair of float32 tensors (channels, 1, 1), what the darkest and the brightest pixel there can be
-        become: public, whatever the samples hold. None where nobody has said so of a user's data.
+    feature_range : pair of float32 tensors (channels, 1, 1), what the darkest and the brightest pixel there
+        can be become: public, whatever the samples hold. None where nobody has said so of a user's data.
     """
 
     name: str
@@ -94,7 +94,7 @@ class _Source:
             table = ((levels - mean) / deviation).astype(np.float32)
             for first in range(0, len(images), _AT_ONCE):
                 some = slice(first, first + _AT_ONCE)
-                # The table is of all bytes, and nothing is clipped; but any other mode would buffer what it writes.
+                # The table is of all bytes: nothing is clipped, but any other mode buffers what it writes.
                 np.take(table, images[some, channel], out=normalised[some, channel], mode="clip")
         return torch.from_numpy(normalised)
 
@@ -104,13 +104,14 @@ def load_dataset(name: str, data_dir: str | os.PathLike[str] | None = None) -> D
 
     Parameters
     ----------
-    name : ``digits`` (needs no files; 80 % train, 20 % test, split once and for all), ``mnist``, ``fashion-mnist`` (IDX
-        files), ``cifar10`` or ``cifar100`` (binary version). Files may be plain or gzip-compressed.
-    data_dir : folder that holds the data set's sub-folder (``mnist``, ``cifar10``, ...) or the files themselves; by
-        default the environment variable ``SHIELDFL_DATA``, else ``./data``.
+    name : ``digits`` (needs no files; 80 % train, 20 % test, split once and for all), ``mnist``,
+        ``fashion-mnist`` (IDX files), ``cifar10`` or ``cifar100`` (binary version). Files may be plain or
+        gzip-compressed.
+    data_dir : folder that holds the data set's sub-folder (``mnist``, ``cifar10``, ...) or the files
+        themselves; by default the environment variable ``SHIELDFL_DATA``, else ``./data``.
 
-    Raises ParameterError for an unknown name, DataError for files that are missing, truncated or of the wrong format,
-    or hold labels out of range.
+    Raises ParameterError for an unknown name, DataError for files that are missing, truncated or of the wrong
+    format, or hold labels out of range.
     """
     if name not in DATASETS:
         raise ParameterError(f"unknown data set {name!r}: choose one of {', '.join(DATASETS)}")
@@ -269,9 +270,9 @@ _IDX_UNSIGNED_BYTE = 0x08
 def read_idx(path: Path, rank: int) -> ByteArray:
     """Read an IDX file of unsigned bytes, gzip-compressed if its name ends in ``.gz``.
 
-    ``rank`` is the number of dimensions expected: 1 for labels, 3 for images. Returns a read-only array in the shape
-    that the header states. Raises DataError if the file cannot be read, has another magic number, or is shorter or
-    longer than its header says.
+    ``rank`` is the number of dimensions expected: 1 for labels, 3 for images. Returns a read-only array in
+    the shape that the header states. Raises DataError if the file cannot be read, has another magic number,
+    or is shorter or longer than its header says.
     """
     content = _read(path)
     header_bytes = 4 + 4 * rank

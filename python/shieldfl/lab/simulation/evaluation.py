@@ -31,9 +31,9 @@ class _Measured(NamedTuple):
 class Evaluation:
     """Measures models on a test set; those of a round that the round before had too are not measured again.
 
-    The model is overwritten. The test set is on its device. ``label_shares`` has of each client's data the share of
-    each class, (clients, classes), for :meth:`matched_accuracy`; None where targets are no classes, or others than
-    the accuracy is measured.
+    The model is overwritten. The test set is on its device. ``label_shares`` has of each client's data the
+    share of each class, (clients, classes), for :meth:`matched_accuracy`; None where targets are no classes,
+    or something else than the accuracy is measured.
     """
 
     def __init__(

@@ -132,7 +132,8 @@ class EmbeddedFederation(EmbeddedRoles):
     Parameters
     ----------
     method, initial, weights, threads, shared_secret : as for :class:`EmbeddedRoles`.
-    trainers : one for each of the plan's clients, in ``processes`` beside this one, see :class:`ClientTraining`.
+    trainers : one for each of the plan's clients, in ``processes`` beside this one, see
+        :class:`ClientTraining`.
     seed : makes sampling and training repeatable.
     layout : of the model, so that an update that is refused names the tensor; None where it is not known.
     account : takes the roles' reports; None for a new one of the method's.
@@ -219,8 +220,8 @@ class EmbeddedFederation(EmbeddedRoles):
                 return [int(index) for index in chosen]
         bounded = self.method.plan.max_clients is not None
         raise ConvergenceError(
-            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{f', and no more than {most},' * bounded}: raise "
-            f"sample_rate or lower min_clients{', or raise max_clients' * bounded}"
+            f"{_MOST_DRAWS:,} draws gave no {min_clients} clients{f', and no more than {most},' * bounded}: "
+            f"raise sample_rate or lower min_clients{', or raise max_clients' * bounded}"
         )
 
     def draw_leavers(self, participants: Sequence[int], dropout: float, round_number: int) -> dict[int, str]:

@@ -191,8 +191,8 @@ COSTS = ("bytes_to_convergence", "seconds_to_convergence", "converged_round")
 class MeasuredConfiguration(Settings):
     """One configuration: a method with its settings, under a name such as ``"PI, rho = 1/2"``.
 
-    A figure is None where there is none, as costs of a run that did not converge are. Raises ParameterError for shares
-    and costs out of range.
+    A figure is None where there is none, as costs of a run that did not converge are. Raises ParameterError
+    for shares and costs out of range.
     """
 
     name: Text
@@ -225,7 +225,7 @@ class MeasuredConfiguration(Settings):
         figures = {"attack_success_rate": attack_success_rate}
         for figure in ("accuracy", *COSTS):
             found = runs.figure(method, "best_accuracy" if figure == "accuracy" else figure)
-            # An accuracy that is not known may be any; a cost that is not is the largest: NaN is sorted behind numbers.
+            # An accuracy that is not known may be any; a cost is the largest: NaN is sorted behind numbers.
             mean = found.mean
             if len(runs.seeds) > 2 and (figure in COSTS or not math.isnan(mean)):
                 mean = found.mean_without_extremes
@@ -270,12 +270,12 @@ def worst_success_rate(
 
 @dataclass(frozen=True)
 class Threshold(Settings):
-    """How much worse than the best a configuration may be in one figure. Raises ParameterError for what is no such."""
+    """How much worse than the best a configuration may be in one figure. Raises ParameterError."""
 
     figure: Annotated[str, about("What is compared.", choices=(*SHARES, *COSTS))]
     tolerance: NotNegative
-    """Of a share, added to the least success rate or taken from the largest accuracy: 0.01 is one point. Of a cost as a
-    share of the least cost: 0.5 allows for half as much again."""
+    """Of a share, added to the least success rate or taken from the largest accuracy: 0.01 is one point. Of a
+    cost as a share of the least cost: 0.5 allows for half as much again."""
 
 
 _ROUNDING = 1e-12
@@ -304,7 +304,8 @@ class Step:
         )
         side = "at least" if self.figure == "accuracy" else "at most"
         out = ", ".join(f"{name} ({value})" for name, value in zip(self.fallen, fallen, strict=True))
-        return f"{self.figure}: {side} {limit}, the best is {best}; {len(self.left)} left{out and f'; out: {out}'}"
+        head = f"{self.figure}: {side} {limit}, the best is {best}; {len(self.left)} left"
+        return f"{head}; out: {out}" if out else head
 
 
 @dataclass(frozen=True)
@@ -365,8 +366,8 @@ def _applied(threshold: Threshold, figures: Mapping[str, float]) -> Step:
     missing = [name for name, figure in figures.items() if math.isnan(figure)]
     if missing and threshold.figure in SHARES:
         raise ParameterError(
-            f"the threshold of {threshold.figure} needs that of {', '.join(missing)}: measure it, leave these "
-            "configurations out, or put a threshold before it that they do not meet"
+            f"the threshold of {threshold.figure} needs that of {', '.join(missing)}: measure it, leave "
+            "these configurations out, or put a threshold before it that they do not meet"
         )
     known = [figure for figure in figures.values() if not math.isnan(figure)]
     # As costs and success rates, of which less is better.

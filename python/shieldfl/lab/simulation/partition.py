@@ -36,9 +36,9 @@ def dirichlet_partition(
 ) -> list[IndexArray]:
     """Share samples out unevenly by class: of each class, the clients' shares are a draw from Dir(alpha, ..., alpha).
 
-    SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the shuffled
-    samples out evenly. A client left with fewer than ``min_samples`` gets samples from the client that has most. The
-    seed is not cryptographic.
+    SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the
+    shuffled samples out evenly. A client left with fewer than ``min_samples`` gets samples from the client
+    that has most. The seed is not cryptographic.
 
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
     ParameterError for an argument out of range, or more clients than samples.
@@ -190,8 +190,8 @@ def check_synthetic_samples(
     if given is not None and not demands:
         takers = " or ".join(name for name in BUILT_IN if named_method(name).takes_synthetic)
         raise ParameterError(
-            f"synthetic data are given, but no round trains on them: leave them out, or run {takers} for enough "
-            "rounds, or with a synthetic_share"
+            f"synthetic data are given, but no round trains on them: leave them out, or run {takers} for "
+            "enough rounds, or with a synthetic_share"
         )
 
 

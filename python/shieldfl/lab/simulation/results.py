@@ -28,30 +28,31 @@ class RoundRecord:
     loss: float
     """Mean over the clients that trained of their loss in the last local epoch."""
     accuracy: float
-    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the clients. NaN
-    where the task is measured by something else."""
+    """The global model on the test set, in [0, 1]; where clusters have their own models, a mean over the
+    clients. NaN where the task is measured by something else."""
     personalised_accuracy: float
     """Mean over all clients of their merged models on the test set; equals ``accuracy`` without personalisation."""
     zone_shares: dict[str, float]
-    """Share of the parameters in each of :data:`ZONES`, summing to 1; a mean over the clients that went through the
-    whole round. ``noise`` is what is sent with noise added, ``clear`` what is sent as it is; what is not sent is
-    ``personalised``."""
+    """Share of the parameters in each of :data:`ZONES`, summing to 1; a mean over the clients that went
+    through the whole round. ``noise`` is what is sent with noise added, ``clear`` what is sent as it is; what
+    is not sent is ``personalised``."""
     stage_seconds: dict[str, float]
     bytes_up: float
     bytes_down: float
     epsilon: float
     """Spent so far; infinite where nothing bounds what was shown, NaN where all that was shown is encrypted."""
     epsilon_of_noise: float
-    """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K clients
-    counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's eq. 22."""
+    """What the noise alone was charged so far, whatever else was shown; NaN without noise. Where noise of K
+    clients counts together, this is with a single one's, of multiplier sigma: in SelectiveShield the paper's
+    eq. 22."""
     epsilon_if_participants_true: float
     """The same with multiplier sigma * sqrt(K), which holds only if the number K of participants that the server stated
     was true; equal to ``epsilon_of_noise`` where the method has one figure."""
     seconds: float
     """Wall-clock time, evaluation excluded; a total that clients open counts for each, though it is opened once."""
     matched_accuracy: float = math.nan
-    """Mean over all clients of their merged models on test data of each one's own label distribution; NaN where targets
-    are no classes, or the test set lacks one."""
+    """Mean over all clients of their merged models on test data of each one's own label distribution; NaN
+    where targets are no classes, or the test set lacks one."""
     metrics: dict[str, float] = field(default_factory=dict)
     """What else the global model was measured by on the test set, under the user's names."""
     personalised_metrics: dict[str, float] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class MethodResult:
     seconds: float = 0.0
     """Wall-clock time of all rounds, evaluation and set-up excluded."""
     notes: list[str] = field(default_factory=list)
-    """What a reader must know to read the figures right: first what epsilon counts, then such as a fallback."""
+    """What a reader must know: first what epsilon counts, then such as a fallback."""
     averaging_window: int = 10
     privacy_unit: str | None = None
     """Whose contribution epsilon hides, ``"client"`` or ``"sample"``; None where no setting adds noise."""
@@ -117,7 +118,7 @@ class MethodResult:
 
     @property
     def repeated_rounds(self) -> list[RoundRecord]:
-        """All but the first, which also sets up; all, where kinds of rounds alternate or where there is but one."""
+        """All but the first, which also sets up; all, where kinds of rounds alternate or there is one."""
         return self.rounds if self.alternates or len(self.rounds) == 1 else self.rounds[1:]
 
     @property
@@ -180,8 +181,9 @@ def converged_at(accuracies: Sequence[float], window: int = 10) -> int | None:
 class Timing:
     """One method's costs. Means over ``MethodResult.repeated_rounds``; seconds add up the clients.
 
-    Training is timed once for all methods that train alike: what differs between them is noise of the machine, and it
-    would drown what protection costs. What happens once, such as making keys, is not averaged in.
+    Training is timed once for all methods that train alike: what differs between them is noise of the
+    machine, and it would drown what protection costs. What happens once, such as making keys, is not averaged
+    in.
     """
 
     trained_alike: tuple[str, ...]
@@ -191,7 +193,7 @@ class Timing:
     protection_seconds: float
     """All that a round takes but for training; in a method without protection, plain averaging."""
     setup_seconds: float
-    """Once: making keys and clients, and what the first round takes beyond the later ones, without training."""
+    """Once: making keys and clients, and what the first round takes beyond later ones, without training."""
     bytes_up: float
     bytes_down: float
     setup_bytes_up: float
@@ -281,13 +283,13 @@ class RunResult:
     interrupted: Interruption | None = None
     """Where the run was stopped: then some methods have fewer rounds, and others are missing."""
     audit: dict[str, Any] | None = None
-    """What attacks on federations of the same methods got, as ``AuditResult.to_json`` says it; None without any."""
+    """What attacks on federations of the same methods got, as ``AuditResult.to_json`` says it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types: an undefined number becomes None, an infinite one the text ``"Infinity"``.
 
-        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each method has its
-        ``timing``, see :class:`Timing`; for this each must have a round.
+        JSON has neither; Python's ``float`` and JavaScript's ``Number`` read that text as infinity. Each
+        method has its ``timing``, see :class:`Timing`; for this each must have a round.
         """
         cleaned: dict[str, Any] = plain_json(asdict(self))
         timings = compare_timings(self.methods)
@@ -315,7 +317,7 @@ class RunResult:
 
 
 def _method(entry: Mapping[str, Any]) -> MethodResult:
-    """Return a method of a file: what follows from its rounds, which stands there too, is worked out again."""
+    """Return a method of a file: what follows from its rounds is worked out again."""
     read = {one.name: entry[one.name] for one in fields(MethodResult)}
     read["delta"] = _number(read["delta"])
     read["rounds"] = [RoundRecord(**_number(record)) for record in read["rounds"]]
@@ -334,12 +336,12 @@ def _number(value: Any) -> Any:
 @dataclass(frozen=True)
 class EndedRuns:
     result: RunResult
-    """Of the seed that ran: its methods have a round at least, and there may be none; ``interrupted`` says where."""
+    """Of the seed that ran: its methods have a round at least; ``interrupted`` says where it stood."""
     earlier: tuple[RunResult, ...] = ()
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """Ctrl-C while methods ran: ``ended`` has what was finished by then, as that of errors; so have the attributes."""
+    """Ctrl-C while methods ran: ``ended`` has what was finished by then; so have the attributes."""
 
     def __init__(self, ended: EndedRuns) -> None:
         super().__init__(str(ended.result.interrupted))
@@ -348,7 +350,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def plain_json(value: Any) -> Any:
-    """Return what JSON can say of a value: an undefined number is None, an infinite one the text ``"Infinity"``."""
+    """Return what JSON can say of a value: None for an undefined number, ``"Infinity"`` for infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
     if isinstance(value, dict):

@@ -363,7 +363,7 @@ class _SeedRun:
 
 
 def _identity(model: nn.Module, parts: Sequence[np.ndarray], objective: Objective) -> dict[str, str]:
-    """Return what makes a user's task the same one; the code of its functions is not looked at, their names are."""
+    """Return what makes a user's task the same one: of its functions the names, and not the code."""
 
     def named(function: Any) -> str:
         if isinstance(function, nn.Module):

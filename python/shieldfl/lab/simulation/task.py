@@ -348,8 +348,8 @@ def try_model(model: nn.Module, dataset: Dataset, objective: Objective) -> None:
         copy = deepcopy(model).eval()
     except RuntimeError as error:
         raise ParameterError(
-            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed, as "
-            "torch.nn.utils.weight_norm does and torch.nn.utils.parametrizations.weight_norm does not"
+            f"torch cannot copy the model ({first_line(error)}): let it keep no tensor that it has computed, "
+            "as torch.nn.utils.weight_norm does and torch.nn.utils.parametrizations.weight_norm does not"
         ) from error
     features, targets = dataset.train_features[:2], dataset.train_labels[:2]
     try:

@@ -71,13 +71,13 @@ class _Running(NamedTuple):
 class ClientTraining:
     """Lets clients train and tells of each that has, in this process or several at a time beside it.
 
-    With several processes, each is a copy of this one from when the first client began (fork): samples, model and
-    settings are there without being copied or sent. Vectors travel through memory that all share. What training leaves
-    on a model beside parameters and buffers stays in the copy; so it is for models that keep nothing else. Whichever
-    process trains a client, it computes the same.
+    With several processes, each is a copy of this one from when the first client began (fork): samples, model
+    and settings are there without being copied or sent. Vectors travel through memory that all share. What
+    training leaves on a model beside parameters and buffers stays in the copy; so it is for models that keep
+    nothing else. Whichever process trains a client, it computes the same.
 
-    ``tell`` is called with what each client's training came to, while :meth:`begin` or a wait runs, in this thread.
-    ``processes`` says how many train at a time; 1 for this process alone.
+    ``tell`` is called with what each client's training came to, while :meth:`begin` or a wait runs, in this
+    thread. ``processes`` says how many train at a time; 1 for this process alone.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ClientTraining:
         self._count = processes
         self._pool: ProcessPoolExecutor | None = None
         self._vectors: list[list[FloatVector]] = []
-        """Of each place: parameters and buffers of the start; parameters, buffers and scores of the result."""
+        """Of each place the start's parameters and buffers, and the result's with scores."""
         self._free: list[int] = []
         self._running: dict[int, _Running] = {}
         """By client, the oldest first."""
@@ -114,7 +114,7 @@ class ClientTraining:
             # Copies, which the first call begins, inherit the mask: Ctrl-C is the first process's to handle.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             with warnings.catch_warnings():
-                # Other threads hold no lock that training takes: torch has one thread there, and the core's begin anew.
+                # Other threads hold no lock that training takes: the core's begin anew.
                 warnings.filterwarnings("ignore", ".* is multi-threaded, use of fork", DeprecationWarning)
                 future = pool.submit(_train_in_copy, client, seed, place, rest)
         except (OSError, BrokenProcessPool) as error:

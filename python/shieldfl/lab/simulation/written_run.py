@@ -40,8 +40,8 @@ _REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 class WrittenRun:
     """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
 
-    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method. ``methods``
-    has the settings of each that runs, as plain data.
+    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method.
+    ``methods`` has the settings of each that runs, as plain data.
 
     Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written,
     WireFormatError for one with a damaged line.
