@@ -69,6 +69,29 @@ def test_noise_differs_after_a_fork():
     os.close(writer)
 
 
+def test_many_threads_share_encryptor_aggregator_and_votes(authority):
+    encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
+    aggregator = sf.ckks.Aggregator(authority.public_key, threads=1)
+    votes = sf.Votes(len(UPDATE))
+    mask = sf.Mask.from_bool(UPDATE > 0)
+
+    def work():
+        for _ in range(4):
+            aggregator.add(encryptor.encrypt(UPDATE, round=2).to_bytes())
+            votes.add(mask)
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert aggregator.clients == votes.voters == 32
+    np.testing.assert_array_equal(votes.counts(), np.where(UPDATE > 0, 32, 0))
+    step = 2.0**20
+    opened = authority.open(aggregator.total())
+    np.testing.assert_array_equal(opened, 32 * np.rint(UPDATE * step) / step)
+
+
 def test_interpreter_runs_while_the_core_works(authority):
     """A thread that only counts must get on while another one encrypts for a while."""
     encryptor = sf.ckks.Encryptor(authority.public_key, threads=1)
