@@ -14,7 +14,7 @@ class ExactDraws(EmbeddedFederation):
 
     def draw(self, sample_rate: float, min_clients: int) -> list[int]:
         """Draw ``min_clients`` of the clients."""
-        chosen = self._sampling.choice(len(self.clients), min_clients, replace=False)
+        chosen = self._draws["sampling"].choice(len(self.clients), min_clients, replace=False)
         self.account.charge_draw(len(chosen))
         return sorted(int(index) for index in chosen)
 

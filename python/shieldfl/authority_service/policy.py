@@ -43,7 +43,7 @@ class AuthorityPolicy(Settings):
     most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
     schemes: Annotated[
         tuple[str, ...],
-        about("What updates may be encrypted by.", choices=lambda: tuple(REGISTRY)),
+        about("What updates may be encrypted by.", choices=tuple(REGISTRY)),
     ] = _ENROLLING
     registered_clients_only: Annotated[
         bool,

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Meta
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text as Words
 
 from shieldfl.build_info import require
-from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, progress_bar, result_table, write_json
+from shieldfl.cli.console import JsonFile, ResultConsole, audit_progress, is_stdout, result_table, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
 from shieldfl.cli.run import Assignments, Report, apply_assignments
@@ -137,26 +135,6 @@ def _check_together(context: typer.Context, attacked: Attacked) -> None:
         if not attacked.epsilon and is_given(context, setting.name):
             option = "--" + setting.name.replace("_", "-")
             raise typer.BadParameter("it goes with --epsilon", param_hint=option)
-
-
-@contextmanager
-def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
-    """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TextColumn(f"of {budget_minutes:g} min"),
-    )
-    with progress_bar(*columns) as progress:
-        task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
-
-        def tell(method: str, trial: int) -> None:
-            spent = time.monotonic() - began
-            progress.update(task, completed=spent, description=f"{method}, trial {trial + 1}")
-
-        yield tell
 
 
 def _measure(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Container, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +15,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.progress import Progress, ProgressColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from shieldfl.lab.report.output_files import write_whole
@@ -144,3 +146,23 @@ def write_json(facts: dict[str, Any], path: Path | None) -> None:
         sys.stdout.write(text)
     else:
         write_whole(path, text)
+
+
+@contextmanager
+def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
+    """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        TimeElapsedColumn(),
+        TextColumn(f"of {budget_minutes:g} min"),
+    )
+    with progress_bar(*columns) as progress:
+        task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
+
+        def tell(method: str, trial: int) -> None:
+            spent = time.monotonic() - began
+            progress.update(task, completed=spent, description=f"{method}, trial {trial + 1}")
+
+        yield tell

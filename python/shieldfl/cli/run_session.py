@@ -17,7 +17,14 @@ from rich.table import Column
 from rich.text import Text
 
 from shieldfl.authority.role_state import RunFolder
-from shieldfl.cli.console import ResultConsole, is_stdout, progress_bar, result_table, write_json
+from shieldfl.cli.console import (
+    ResultConsole,
+    audit_progress,
+    is_stdout,
+    progress_bar,
+    result_table,
+    write_json,
+)
 from shieldfl.cli.options import refused_as
 from shieldfl.errors import ShieldError
 from shieldfl.lab.report.output_files import kept_folder
@@ -171,7 +178,6 @@ class Session:
 
     def _audited(self) -> dict[str, Any]:
         """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
-        from shieldfl.cli.audit import audit_progress
         from shieldfl.lab.audit.attack import AuditInterrupted
         from shieldfl.lab.audit.audit_config import AuditConfig
         from shieldfl.lab.audit.session import run_audit
