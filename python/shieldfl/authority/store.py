@@ -587,9 +587,10 @@ class Store(Uncopied):
                 f"to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest file, or, "
                 "if that is lost, this one with restored=True"
             )
-        # Written in any case: what was read before is on the disk for good when this is. After a commit that failed,
-        # what it wrote may be in the memory of the machine, be read from there, and never get to the disk.
-        found.write_head()
+        if restored or not self.is_in_memory:
+            # Written in any case: what was read before is on the disk for good when this is. After a commit that failed,
+            # what it wrote may be in the memory of the machine, be read from there, and never get to the disk.
+            found.write_head()
         self._position = found.position
 
     @property
