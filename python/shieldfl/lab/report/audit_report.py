@@ -279,36 +279,23 @@ def _every_cell(result: AuditResult, table: AttackTable) -> Table:
     return Table(f"Every cell of {table.attack}", heads, list(map(row, table.cells.values())))
 
 
-def _lanes(table: AttackTable, method: str) -> tuple[str, list[Cell | None]]:
-    """Return what the aggregator and the strongest party got of a method, in words, and what of it is drawn."""
+def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:
+    """Return what the aggregator got of a method, and what the party did that got more."""
     known = [cell for cell in table.of_method(method) if cell.status == "attacked"]
-    aggregator = table.cells.get((method, _AGGREGATOR))
+    first = next((cell for cell in known if cell.party == _AGGREGATOR), None)
     strongest = max(known, key=above_chance, default=None)
-    first = aggregator if aggregator in known else None
-    if first is not None:
-        told = f"{_AGGREGATOR} {figure_text(first)}"
-    else:
-        told = f"{_AGGREGATOR}: {'not looked at' if aggregator is None else aggregator.status}"
-    if strongest is None:
-        return f"{told}; no figure of any party", [first, None]
-    if first is not None and above_chance(first) == above_chance(strongest):
-        return f"{told}; nobody got more", [first, None]
-    return f"{told}; {strongest.party} {figure_text(strongest)}", [first, strongest]
+    if first is not None and strongest is not None and above_chance(first) == above_chance(strongest):
+        strongest = None
+    return first, strongest
 
 
 def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
-    lanes = [_lanes(table, method) for method in table.methods]
-    separator = ":\n" if shape.narrow else ": "
-    names = [
-        f"{method}{separator}{text.replace('; ', ';' + separator[1:]) if shape.narrow else text}"
-        for method, (text, _) in zip(table.methods, lanes, strict=True)
-    ]
-    row = 42.0 + 15.0 * (names[0].count("\n") + 1)
-    figure, (axes,) = new_figure(shape, row * len(names) + 80.0)
-    name_rows(axes, names, shape, 28.0 / row, above=True)
-    for number, (_, cells) in enumerate(lanes):
-        for cell, (place, look) in zip(cells, _LOOKS.items(), strict=True):
+    row = 57.0
+    figure, (axes,) = new_figure(shape, row * len(table.methods) + 80.0)
+    name_rows(axes, table.methods, shape, 28.0 / row, above=True)
+    for number, method in enumerate(table.methods):
+        for cell, (place, look) in zip(_lanes(table, method), _LOOKS.items(), strict=True):
             if cell is None:
                 continue
             height, (colour, marker) = number + place / row, look

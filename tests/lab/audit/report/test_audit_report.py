@@ -247,57 +247,25 @@ def test_one_try_has_no_interval() -> None:
     assert not axes.collections
 
 
-def test_says_what_was_recovered_what_was_not_and_what_that_leaves_open() -> None:
-    assert findings(small_audit()) == [
-        "ilrg recovered most for the client under mask-crypt: LnAcc 0.95 where chance has 0.25. Of plain averaging, "
-        "which protects nothing, the aggregator gets 0.90 (chance 0.25).",
-        "dlg recovered most for the aggregator under mask-crypt: IIP 0.60 where chance has 0.25. Of plain averaging, "
-        "which protects nothing, the aggregator gets 0.90 (chance 0.25).",
-        "Of 18 cells 2 were not attacked and 1 too few times to tell anything.",
-        LIMITS,
-    ]
-
-
-def test_parties_that_got_as_much_are_named_together() -> None:
-    cells = [
-        cell(method, "ilrg", party, "some")
-        for method in ("top-2", "full-he", "dp-sgd")
-        for party in ("network", "client")
-    ]
-    first, *_ = findings(audit_of(cell("fedavg", "ilrg", "aggregator"), *cells))
-    assert "most for the network and the client under top-2: LnAcc 0.60 where chance has 0.25" in first
-
-
-def test_what_chance_leaves_counts_and_not_the_figure_alone() -> None:
-    complete = replace(cell("top-2", "ilrg", "network"), figure=1.0, high=1.0, low=1.0, chance=0.8)
-    larger_step = replace(cell("full-he", "ilrg", "client"), figure=0.85, low=0.8, high=0.9, chance=0.5)
-    first, *_ = findings(audit_of(cell("fedavg", "ilrg", "aggregator"), larger_step, complete))
-    assert "for the network under top-2: LnAcc 1.00" in first
+def test_says_what_was_not_attacked_and_what_that_leaves_open() -> None:
+    said = "Of 18 cells 2 were not attacked and 1 too few times to tell anything."
+    assert findings(small_audit()) == [said, LIMITS]
 
 
 def test_an_attack_that_fails_without_protection_is_called_too_weak() -> None:
     weak = [cell(method, "ilrg", "aggregator", "chance") for method in ("fedavg", "full-he")]
     first, *_ = findings(audit_of(*weak))
-    assert first.startswith("ilrg got nothing above chance of any protected method.")
-    assert "so weak an attack tells nothing of a method" in first
+    assert first == "ilrg gets nothing of plain averaging: so weak an attack tells nothing of a method."
 
 
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        ([cell("top-2", "ilrg", "client", "some")], "There is no figure of it of plain averaging"),
-        ([Cell("top-2", "ilrg", "client", "does not apply", "why")], "on no protected update often enough"),
-        (
-            [replace(cell("top-2", "ilrg", "client"), low=-float("inf"), high=float("inf"), tries=1)],
-            "ilrg was tried on no protected update often enough to tell.",
-        ),
-    ],
-)
-def test_what_cannot_be_said_is_not(cells: list[Cell], said: str) -> None:
-    sentences = findings(audit_of(*cells))
-    assert said in sentences[0]
-    assert sentences[-1] == LIMITS
-    assert "chance of any protected" not in " ".join(sentences)
+def test_without_plain_averaging_nothing_says_how_good_an_attack_is() -> None:
+    for one in (
+        cell("top-2", "ilrg", "client", "some"),
+        Cell("top-2", "ilrg", "client", "does not apply", "why"),
+    ):
+        first, *_, last = findings(audit_of(one))
+        assert first.startswith("There is no figure of ilrg of plain averaging")
+        assert last == LIMITS
 
 
 def test_few_tries_are_said_to_be_few() -> None:

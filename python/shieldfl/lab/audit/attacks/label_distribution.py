@@ -35,6 +35,7 @@ from shieldfl.models.parameter_layout import ParameterLayout
 Floats = NDArray[np.float64]
 
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))
+"""Of which the best is taken, by leave-one-out."""
 
 
 def mask_view(
@@ -43,10 +44,8 @@ def mask_view(
     """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
 
     Returns (tensors + classes,), (tensors,) where the last layer's weight has no row for each class, as one that is
-    made of factors. Raises ParameterError for another size.
+    made of factors.
     """
-    if chosen.shape != (layout.size,):
-        raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
     shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
     weights = last_weights(layout, classes)
     if weights is None:
@@ -77,11 +76,8 @@ class PlayedClients:
     ) -> PlayedClients:
         """Draw each client's shares of classes from Dir(alpha, ..., alpha), and samples of these classes.
 
-        Samples may be of several clients. Raises ParameterError for a number below 1, an alpha that is not positive, or
-        a class of which there is no sample.
+        Samples may be of several clients. Raises ParameterError for a class of which there is no sample.
         """
-        if min(clients, samples) < 1 or not alpha > 0:
-            raise ParameterError("play 1 client or more, of 1 sample or more, with a positive alpha")
         own = labels.cpu().numpy()
         pools = [np.flatnonzero(own == label) for label in range(classes)]
         if not all(len(pool) for pool in pools):
@@ -104,12 +100,7 @@ class LabelInference:
 
     @classmethod
     def fitted(cls, views: Floats, distributions: Floats) -> LabelInference:
-        """Fit it to views (n, d) of clients with such distributions (n, classes).
-
-        The penalty is the best of several by leave-one-out. Raises ParameterError for fewer than 3 clients.
-        """
-        if len(views) < 3 or len(views) != len(distributions):
-            raise ParameterError("fit to 3 clients or more, with a view and a distribution of each")
+        """Fit it to views (n, d) of clients, at least 3, with such distributions (n, classes)."""
         regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES))
         regression.fit(views, distributions)
         return cls(distributions.mean(axis=0), regression)

@@ -18,7 +18,6 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import softmax
 from torch import nn
 
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
 from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange
@@ -292,13 +291,8 @@ def with_own_expectation(
     """Take the mean of what training changes on the attacker's own samples.
 
     Each trial trains from the same model with the client's settings, on as many samples as the client has,
-    drawn without replacement from the attacker's (N, *sample_shape) and their labels (N,). Raises
-    ParameterError where these are fewer.
+    drawn without replacement from the attacker's (N, *sample_shape) and their labels (N,).
     """
-    if len(features) < observed.samples or trials < 1:
-        raise ParameterError(
-            f"an attacker needs {observed.samples} samples for each of at least one trial, and has {len(features)}"
-        )
     generator = torch.Generator().manual_seed(seed)
     before = flatten(observed.model).astype(np.float64)
     mean = np.zeros_like(before)
