@@ -46,8 +46,6 @@ _LARGEST = 64.0
 
 @dataclass(frozen=True)
 class EpsilonBound:
-    """An epsilon that was disproved."""
-
     at_least: float
     """The mechanism is not (epsilon, delta)-private for any epsilon below; 0 where nothing is disproved."""
     delta: float
@@ -65,8 +63,6 @@ class EpsilonBound:
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many guesses were made, by a number that was settled beforehand, and how many of them were right."""
-
     made: int
     right: int
 
@@ -170,15 +166,12 @@ class _CanaryClient(LocalTrainer):
 
 @dataclass(frozen=True)
 class _Samples:
-    """Samples of a linear model that has one output, and what these are to be."""
-
     features: torch.Tensor
     targets: torch.Tensor
 
     def trainer(
         self, model: nn.Module, batches: int, step: float, synthetic: _Samples | None
     ) -> LocalTrainer:
-        """Return one whose samples move the model by ``step`` each where nothing is clipped."""
         size = math.ceil(len(self.features) / batches)
         settings = TrainingSettings(local_epochs=1, batch_size=size, learning_rate=step * size, momentum=0.0)
         public = None if synthetic is None else (synthetic.features, synthetic.targets)
@@ -328,7 +321,6 @@ class CanaryFederation:
         return np.asarray(total - np.median(total))
 
     def _messages_of(self, client: int) -> Iterator[KnownChange]:
-        """Yield what the aggregator reads of a client's updates. Sums tell nothing more: it adds them up of these."""
         view = View(self._federation.record, self.method, party_named("aggregator"), client)
         return takewhile(lambda known: known.source == "message", view.changes())
 
@@ -341,8 +333,6 @@ Status = Literal["measured", "claims nothing", "not measured"]
 
 @dataclass(frozen=True)
 class ClaimedEpsilon:
-    """What one method claims, and what was measured."""
-
     method: str
     status: Status
     reason: str = ""
@@ -364,8 +354,6 @@ class ClaimedEpsilon:
 
 @dataclass
 class EpsilonResult:
-    """Every method's claim, and what it was measured on."""
-
     federation: dict[str, Any]
     measurement: dict[str, Any]
     environment: dict[str, Any]

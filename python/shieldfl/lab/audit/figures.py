@@ -18,10 +18,7 @@ from shieldfl.lab.audit.views.trial import Truth
 
 
 def psnr(images: torch.Tensor, true: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
-    """Return the peak signal-to-noise ratio of each image (m, ...) to its true one, dB (m,); infinite where equal.
-
-    The peak is the width of the value range.
-    """
+    """Return the peak signal-to-noise ratio of each image (m, ...), dB (m,), by the width of the range."""
     error = (images - true).double().square().flatten(1).mean(dim=1)
     return 10 * torch.log10((value_range[1] - value_range[0]) ** 2 / error)
 
@@ -74,11 +71,7 @@ class Identified:
 def identified(
     images: torch.Tensor, pool: torch.Tensor, true_positions: torch.Tensor, distance: str = "squared"
 ) -> Identified:
-    """Look for the nearest of a pool (n, ...) to each recovered image (m, ...).
-
-    ``true_positions`` say which of the pool are the client's. Of equally near ones the first counts, so that
-    the pool has to be in an order that says nothing.
-    """
+    """Look for the nearest of a pool (n, ...), which has the client's at ``true_positions``, to (m, ...)."""
     nearest = (
         DISTANCES[distance](images, pool).argmin(dim=1) if len(images) else torch.empty(0, dtype=torch.int64)
     )
@@ -118,10 +111,7 @@ class Interval:
 
 
 def bootstrap_interval(values: Sequence[float], statistic: Literal["mean", "median"], seed: int) -> Interval:
-    """Return the percentile bootstrap interval of the mean or median of at least one value.
-
-    One value says nothing of how far others lie from it: its interval has no ends.
-    """
+    """Return the percentile bootstrap interval, which has no ends for one value."""
     if len(values) == 1:
         return Interval(-np.inf, np.inf)
     found = bootstrap(

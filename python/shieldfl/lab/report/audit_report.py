@@ -93,7 +93,6 @@ def notes_of(result: AuditResult) -> list[str]:
 
 
 def word(result: AuditResult, cell: Cell) -> str:
-    """Say what a cell comes to: its verdict where there is a figure, and else why there is none."""
     return result.verdict(cell) if cell.status == "attacked" else cell.status
 
 
@@ -102,25 +101,19 @@ def decimal(value: float) -> str:
 
 
 def figure_text(cell: Cell) -> str:
-    """Return the figure and chance of a cell that was attacked: ``"0.85 (0.55)"``."""
     return f"{decimal(cell.figure)} ({decimal(cell.chance)})"
 
 
 def others_text(cell: Cell) -> str:
-    """Return the further figures of a cell: ``"PSNR 12.3 dB"``."""
     return ", ".join(f"{name} {value:.3g}{_UNITS.get(name, '')}" for name, value in cell.others.items())
 
 
 def above_chance(cell: Cell) -> float:
-    """Return how much an attack got of what chance leaves, at most 1: 0 is chance, below it less than that.
-
-    So cells of different chance are put in an order; a complete success comes before all others.
-    """
+    """Return how much was got of what chance leaves, at most 1: cells of other chances are in one order."""
     return (cell.figure - cell.chance) / (1.0 - cell.chance) if cell.chance < 1.0 else 0.0
 
 
 def findings(result: AuditResult) -> list[str]:
-    """Say which attacks tell nothing, what was not tried often enough, and what all of it does not say."""
     found = []
     for attack in dict.fromkeys(cell.attack for cell in result.cells):
         plain = result.undefended(attack)
@@ -194,11 +187,7 @@ _PIXELS_A_GAP = 16
 
 
 def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
-    """Write ``audit.json``, ``cells.csv`` and ``index.html`` to a folder and return the paths, the page's last.
-
-    The folder is made where it does not exist; files of an earlier report are replaced. The page needs no other file
-    and nothing from a network. Raises ParameterError for a result without a cell, OSError.
-    """
+    """Write the files and return their paths, the page's last. Raises ParameterError for no cell, OSError."""
     if not result.cells:
         raise ParameterError("nothing was audited: name a method, an attack and a party")
     folder = Path(directory)
@@ -280,7 +269,6 @@ def _every_cell(result: AuditResult, table: AttackTable) -> Table:
 
 
 def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:
-    """Return what the aggregator got of a method, and what the party did that got more."""
     known = [cell for cell in table.of_method(method) if cell.status == "attacked"]
     first = next((cell for cell in known if cell.party == _AGGREGATOR), None)
     strongest = max(known, key=above_chance, default=None)
@@ -348,10 +336,7 @@ def _rows(example: Example) -> dict[str, bytes]:
 
 
 def _pixels(images: torch.Tensor, value_range: tuple[float, float]) -> NDArray[np.uint8] | None:
-    """Return samples as uint8 (k, height, width, 3): what lies outside the range, or is no number, as its ends.
-
-    Samples are (height, width), (1, height, width) or (3, height, width); of any other shape None is returned.
-    """
+    """Return samples as uint8 (k, height, width, 3), bounded by the range; None for what are no images."""
     low, high = value_range
     values = images.detach().cpu().unsqueeze(1) if images.ndim == 3 else images.detach().cpu()
     if values.ndim != 4 or values.shape[1] not in (1, 3) or not values.numel() or not high > low:

@@ -38,12 +38,7 @@ _TERMS = {
 
 
 def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Path]:
-    """Write ``simulation.json``, the pictures and ``index.html`` to a folder, which is made where it does not exist.
-
-    Pictures bear the numbers of their fleet and scheme, since names may be anything. Files of an earlier report are
-    replaced, and its other pictures removed. The page needs no other file and nothing from a network. Raises
-    ParameterError for a simulation without a fleet, scheme or method, OSError.
-    """
+    """Write JSON, pictures and page; return paths. Raises ParameterError for no fleet, OSError."""
     if not simulation.fleets or not simulation.schemes or not all(simulation.fleets[0].runs.values()):
         raise ParameterError("nothing was simulated: give a fleet, a scheme and a method")
     folder = Path(directory)

@@ -23,7 +23,6 @@ IndexArray = npt.NDArray[np.int64]
 def deal_out(
     labels: npt.ArrayLike, clients: int, alpha: float, seed: int, classes_per_client: int | None
 ) -> list[IndexArray]:
-    """Return the partition that a run's settings name: in groups of classes, or else by a Dirichlet draw."""
     if classes_per_client is not None:
         return grouped_partition(labels, clients, classes_per_client, seed)
     return dirichlet_partition(labels, clients, alpha, seed)
@@ -182,11 +181,7 @@ def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
 def synthetic_shares(
     method: Method, account: Account, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
 ) -> list[LabelledSamples | None]:
-    """Return each client's features and labels; None for each where the method needs none.
-
-    Data that are made are charged to the account; data that are given cost nothing, which a note says.
-    Raises RangeError where noise hides every class.
-    """
+    """Return them by client, and charge what is made. Raises RangeError where noise hides every class."""
     demand = method.synthetic_demand
     if demand is None:
         return [None] * clients
@@ -212,10 +207,7 @@ def synthetic_shares(
 
 
 def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
-    """Encode what :func:`synthetic_shares` returned: data that are made are never made the same twice.
-
-    Empty where the method needs none.
-    """
+    """Encode what :func:`synthetic_shares` returned; empty for none. Data are never made the same twice."""
     held = [share for share in shares if share is not None]
     file = BytesIO()
     if held:
@@ -225,7 +217,6 @@ def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
 
 
 def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]:
-    """Read what :func:`shares_to_bytes` wrote for so many clients, of which a digest is known."""
     if not data:
         return [None] * clients
     with np.load(BytesIO(data), allow_pickle=False) as arrays:

@@ -139,12 +139,10 @@ class ClientTraining:
         return self._pool
 
     def wait_for(self, client: int) -> None:
-        """Return when it has been told of this client's training; at once where none is under way. Raises as begin."""
         if client in self._running:
             self._take(client)
 
     def wait_for_all(self) -> None:
-        """Return when no training is under way. Raises as begin."""
         for client in list(self._running):
             self._take(client)
 

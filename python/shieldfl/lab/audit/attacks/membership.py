@@ -90,11 +90,7 @@ def train_shadows(
     seed: int,
     on_trained: Callable[[int], None] = lambda model: None,
 ) -> Shadows:
-    """Train shadow models, each on a random half of the candidates (m, ...), each of which is in for half.
-
-    Their number is even, at least 4; model i is trained with the seed ``seed + i``, and ``on_trained`` is
-    told of each.
-    """
+    """Train an even number of models, 4 or more, model i with ``seed + i``; each candidate is in half."""
     ranks = np.random.default_rng(seed).random((models, len(features))).argsort(axis=0)
     included = ranks < models // 2
     scores = np.empty(included.shape)
@@ -107,8 +103,6 @@ def train_shadows(
 
 @dataclass(frozen=True)
 class Rate:
-    """A figure in [0, 1] with an interval."""
-
     value: float
     low: float
     high: float
@@ -175,8 +169,6 @@ _ALIKE = 1e-3
 
 @dataclass(frozen=True)
 class _Trained:
-    """What one federation came to."""
-
     model: nn.Module
     parties: frozenset[str]
 
@@ -294,7 +286,6 @@ class MembershipAudit(FederationAttack):
 
 
 def _apart(model: nn.Module, other: nn.Module) -> float | None:
-    """Return by how much two models' parameters differ at most; None for other layouts."""
     pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
     if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
         return None

@@ -31,7 +31,6 @@ _BY_ACCIDENT = 0.01
 def in_front(
     model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
 ) -> nn.Module:
-    """Return a copy of a model behind two linear layers, the first named ``planted``, with a ReLU between."""
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     parts["flatten"] = nn.Flatten()
     parts[planted] = front
@@ -83,10 +82,7 @@ class RowGradients:
         return cls(values, there, together(*off))
 
     def equal_rows_as_one(self) -> RowGradients:
-        """Return each run of rows that do not differ where both are known as one: known where one of them is.
-
-        Rows of which nothing is known in common are not taken for equal.
-        """
+        """Return each run of rows that are the same where both are known as one, known where one is."""
         both = self.known[:-1] & self.known[1:]
         apart = torch.where(both, self.values[:-1] - self.values[1:], 0.0)
         errors = torch.where(both, self.errors[:-1] ** 2 + self.errors[1:] ** 2, 0.0)
@@ -99,7 +95,6 @@ class RowGradients:
         return RowGradients(values, known, means_of_known(self.errors, self.known, runs, count)[0])
 
     def between_rows(self) -> RowGradients:
-        """Return the difference of each row to the next, and the last row as it is."""
         errors = (self.errors[:-1].square() + self.errors[1:].square()).sqrt()
         return RowGradients(
             torch.cat([self.values[:-1] - self.values[1:], self.values[-1:]]),
@@ -126,7 +121,6 @@ class RowGradients:
 
 
 def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
-    """Return samples (m, features) as images; of none, say whether there is noise to hide them."""
     hidden = not len(found) and bool(observed.deviation[observed.known].any())
     return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
 
@@ -134,10 +128,7 @@ def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovere
 def means_of_known(
     values: torch.Tensor, known: torch.Tensor, groups: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the means (count, ...) of what is known of each group of rows, 0 where nothing is, and where something is.
-
-    ``groups`` (rows,) says of which group a row is, 0 to count - 1.
-    """
+    """Return the means (count, ...) of what is known of each group (rows,), and where something is."""
     shape = (count, *values.shape[1:])
     known_values = torch.where(known, values, 0.0).double()
     sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
@@ -151,10 +142,7 @@ def _farthest(count: int) -> float:
 
 
 def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
-    """Scale each row so that its largest value is the top of the range.
-
-    Its sign is not known: taken is the one with which less of it lies below the range.
-    """
+    """Scale each row so that its largest value is the range's top, by the sign with less below the range."""
     low, high = value_range
     best = torch.zeros_like(directions)
     least = torch.full((len(directions),), math.inf)
@@ -200,7 +188,6 @@ class RobbingTheFed(ModelPlantingAttack):
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
     ) -> nn.Module:
-        """Put the bins in front of a copy of the model, which then sees the mean sample, more or less bright."""
         samples = public.flatten(1).float()
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
@@ -274,7 +261,6 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
     ) -> nn.Module:
-        """Put the traps in front of a copy of the model, which then sees the mean sample and a mixture of rows."""
         samples = public.flatten(1).float()
         low, high = float(public.min()), float(public.max())
         generator = torch.Generator().manual_seed(seed)
@@ -302,10 +288,7 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return missing_layer(observed, _TRAPS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that passed something on, as far as it stands clear of the noise.
-
-        Rows that have found the same image give one: what is hidden of one row is taken from the others.
-        """
+        """Return one image of each row that stands clear of the noise; rows with the same image give one."""
         found, known = RowGradients.of(observed, _TRAPS).samples(observed.value_range)
         low, high = observed.value_range
         images = _joined(found, known, _SAME * (high - low))
@@ -327,10 +310,7 @@ def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.T
 def trap_rows(
     rows: int, features: int, deviation: float, scale: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Return weights, float32 (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted.
-
-    Of an odd number of features the last one of each row's order has the weight 0.
-    """
+    """Return (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted."""
     half = features // 2
     magnitudes = deviation * torch.randn(rows, half, generator=generator).abs()
     order = torch.rand(rows, half, generator=generator).argsort(dim=1)

@@ -41,8 +41,6 @@ _OF_THE_ATTACKER = 2**31
 
 @dataclass(frozen=True)
 class Truth:
-    """What clients trained on: what attacks are held against."""
-
     features: torch.Tensor
     """(n, *feature_shape)."""
     labels: torch.Tensor
@@ -87,11 +85,7 @@ def recorded_run(
     plain: nn.Module,
     batches: Sequence[NDArray[np.int64]],
 ) -> tuple[MethodRun, Method, nn.Module, Record]:
-    """Run a method's federation, with ``batches`` as each client's samples, and everything recorded.
-
-    Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the
-    record. Raises as :func:`shieldfl.lab.simulation.runner.run_seeds` does.
-    """
+    """Run and record; the module, whose parameters are overwritten, is what clients trained."""
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
     settings = _with_synthetic(name, settings, sum(map(len, batches)))
@@ -124,7 +118,6 @@ def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> Method
 
 
 def _synthetic(method: Method, dataset: Dataset) -> LabelledSamples | None:
-    """Return what clients train on in rounds on synthetic data; None where there are no such rounds."""
     demand = method.synthetic_demand
     if demand is None:
         return None
@@ -195,7 +188,6 @@ class Trial:
 
     @property
     def all_synthetic(self) -> bool:
-        """Whether no client has trained on samples of its own, in any round."""
         return all(one.synthetic for one in self.record.disclosures.values())
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
