@@ -167,12 +167,6 @@ _ALIKE = 1e-3
 """How far parameters of two models may be apart that count as one: rounding of encrypted sums, trained on."""
 
 
-@dataclass(frozen=True)
-class _Trained:
-    model: nn.Module
-    parties: frozenset[str]
-
-
 class MembershipAudit(FederationAttack):
     """Trains federations on random halves of candidates; each is attacked in turn, with the others as shadow models.
 
@@ -212,8 +206,8 @@ class MembershipAudit(FederationAttack):
             learning_rate=0.05,
         )
         self._known: dict[str, Shadows] = {}
-        self._plain: _Trained | None = None
-        """The undefended method's federation on the first half."""
+        self._plain: nn.Module | None = None
+        """The undefended method's model of the first half."""
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
@@ -223,13 +217,13 @@ class MembershipAudit(FederationAttack):
         """
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
         chosen = torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
-        first = self._train(method, chosen, self._config.seed)
+        first, having = self._train(method, chosen, self._config.seed)
         same = ""
         if method == UNDEFENDED:
             self._plain = first
         else:
-            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)
-            apart = _apart(first.model, self._plain.model)
+            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)[0]
+            apart = _apart(first, self._plain)
             if apart is not None and apart < _ALIKE:
                 same = f"the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
         shadows = self._shadows(UNDEFENDED if same else method, on_federation)
@@ -251,14 +245,14 @@ class MembershipAudit(FederationAttack):
         )
         why = "it is on the model of a round's end, which this party never has"
         none = Cell(method, self.name, "", "does not apply", why)
-        return [replace(got if one.name in first.parties else none, party=one.name) for one in self._parties]
+        return [replace(got if one.name in having else none, party=one.name) for one in self._parties]
 
     def _shadows(self, method: str, on_federation: Callable[[str, int], None]) -> Shadows:
         if method not in self._known:
             features = self._dataset.train_features[self._candidates]
             labels = self._dataset.train_labels[self._candidates]
             self._known[method] = train_shadows(
-                lambda positions, seed: self._train(method, positions, seed).model,
+                lambda positions, seed: self._train(method, positions, seed)[0],
                 features,
                 labels,
                 self.models,
@@ -267,7 +261,8 @@ class MembershipAudit(FederationAttack):
             )
         return self._known[method]
 
-    def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
+    def _train(self, name: str, positions: torch.Tensor, seed: int) -> tuple[nn.Module, set[str]]:
+        """Return the last model, and which parties have it."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
@@ -282,7 +277,7 @@ class MembershipAudit(FederationAttack):
             for party in self._parties
             if View(record, method, party, victim=0).model(config.rounds + 1) is not None
         }
-        return _Trained(model, frozenset(knowing))
+        return model, knowing
 
 
 def _apart(model: nn.Module, other: nn.Module) -> float | None:

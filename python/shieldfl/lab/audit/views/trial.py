@@ -61,17 +61,6 @@ def private_batches(dataset: Dataset, config: RunConfig) -> list[NDArray[np.int6
     return list(drawn.reshape(config.clients, config.batch_size))
 
 
-def drawn_anew(model: nn.Module, seed: int) -> nn.Module:
-    """Return a model of the same kind with layers as freshly drawn: what a party without the model can take for it."""
-    other = deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for module in other.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
-                reset()
-    return other
-
-
 def model_kind(config: AuditConfig) -> str:
     """Return the name of the model that clients train: a small one for digits, so that Paillier takes seconds."""
     return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
@@ -196,7 +185,14 @@ class Trial:
 
     @cached_property
     def _drawn_anew(self) -> nn.Module:
-        return drawn_anew(self.model, self.config.seed + _OF_THE_ATTACKER)
+        """A model of the same kind with fresh layers: what a party without the model can take for it."""
+        other = deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed + _OF_THE_ATTACKER)
+            for module in other.modules():
+                if callable(reset := getattr(module, "reset_parameters", None)):
+                    reset()
+        return other
 
     def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
         return View(self.record, self.method, party, victim).changes()
