@@ -26,7 +26,7 @@ from attack_references.membership import offline, update_alignment
 from shieldfl.lab.audit.attack import ModelPlantingAttack
 from shieldfl.lab.audit.attacks.label_distribution import mask_view
 from shieldfl.lab.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
-from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed, expected_share
+from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed
 from shieldfl.lab.audit.epsilon import Guesses, bound_from_one_run
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import Dataset, load_dataset
@@ -103,7 +103,7 @@ def robbing() -> Iterator[Target]:
     ):
         ratios = planted_trials(RobbingTheFed(bins, measured), samples, trials=max(60, 3000 // samples))
         name = f"robbing-the-fed, {bins} bins by {measured}, {samples} images"
-        yield share_line(name, ratios, expected_share(bins, samples), 3, " by (1 - 1/K)^(n-1)")
+        yield share_line(name, ratios, (1 - 1 / bins) ** (samples - 1), 3, " by (1 - 1/K)^(n-1)")
     for shrunk in (1 / 32, 1 / 4):
         yield from several_steps_lines(RobbingTheFed(100, shrunk=shrunk), f"rows shrunk to {shrunk:g}")
     yield from hidden_lines(RobbingTheFed(100))

@@ -36,8 +36,6 @@ _MOVED = {
     "scheme": "encryption",
     "selection": "masks",
     "simulation": "lab.simulation",
-    "simulation.configuration_choice": "lab.simulation.papers",
-    "simulation.measured_configuration": "lab.simulation.papers",
     "torch": "models",
     "torch_bridge": "models.torch_bridge",
     "training": "learning",

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.figures import bootstrap_interval, identified, label_scores, matched, psnr
 
 
@@ -22,11 +21,6 @@ def test_psnr_of_a_known_error():
     found[1] += 0.2
     assert psnr(found, true, (0.0, 1.0)).tolist() == pytest.approx([math.inf, 20 * math.log10(5)], rel=1e-5)
     assert float(psnr(found, true, (-1.0, 1.0))[1]) == pytest.approx(20 * math.log10(10), rel=1e-5)
-
-
-def test_other_images_are_refused():
-    with pytest.raises(ParameterError, match="shape"):
-        psnr(images(1), images(2), (0.0, 1.0))
 
 
 def test_pairs_are_those_of_the_least_sum():
@@ -83,11 +77,6 @@ def test_shares_of_classes_are_counted():
     assert (scores.existence, scores.number) == (0.75, 0.5)
 
 
-def test_counts_of_other_classes_are_refused():
-    with pytest.raises(ParameterError, match="shape"):
-        label_scores(np.array([1, 2]), np.array([1, 2, 3]))
-
-
 def test_bootstrap_holds_the_truth_about_as_often_as_it_says():
     held = {"mean": 0, "median": 0}
     for trial in range(20):
@@ -102,5 +91,3 @@ def test_bootstrap_holds_the_truth_about_as_often_as_it_says():
 def test_few_and_equal_values():
     assert bootstrap_interval([3.0] * 5, "median", seed=0).low == 3.0
     assert bootstrap_interval([3.0], "mean", seed=0).high == math.inf
-    with pytest.raises(ParameterError, match="no values"):
-        bootstrap_interval([], "mean", seed=0)

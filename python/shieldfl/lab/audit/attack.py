@@ -41,10 +41,7 @@ Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
 
 @dataclass(frozen=True)
 class Example:
-    """Images that an attack recovered, each beside the client's that it is paired with and its nearest other one.
-
-    Three float32 tensors (k, *sample_shape) of one value range.
-    """
+    """Images beside the true ones that they are paired with: float32 (k, *sample_shape) of one range."""
 
     recovered: torch.Tensor
     true: torch.Tensor
@@ -55,8 +52,6 @@ class Example:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The figure that an attack is judged by, and others beside it."""
-
     figure: float
     """In [0, 1]."""
     chance: float
@@ -114,7 +109,6 @@ class Cell:
         return "some"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON types: numbers that are none are null."""
         facts = asdict(replace(self, example=None))
         del facts["example"]
         plain: dict[str, Any] = _without_infinities(facts)
@@ -129,8 +123,6 @@ def _without_infinities(value: Any) -> Any:
 
 @dataclass
 class AuditResult:
-    """All cells of an audit, and what it was run on."""
-
     config: dict[str, Any]
     environment: dict[str, Any]
     dataset: str
@@ -141,7 +133,6 @@ class AuditResult:
     """What a reader must know: methods of which no trial was had, and why."""
 
     def undefended(self, attack: str) -> Cell | None:
-        """Return the cell of an attack on plain averaging for the aggregator; None where it was not tried."""
         which = UNDEFENDED, attack, "aggregator", "attacked"
         return next(
             (one for one in self.cells if (one.method, one.attack, one.party, one.status) == which), None
@@ -163,15 +154,12 @@ class AuditResult:
 
 
 class AuditInterrupted(KeyboardInterrupt):
-    """Ctrl-C during an audit, or a measurement: what it came to by then is in ``result``."""
-
     def __init__(self, what: str, result: Any) -> None:
         super().__init__(f"the {what} was interrupted")
         self.result = result
 
 
 def in_words(cells: Sequence[Cell]) -> list[str]:
-    """Say what attacks came to: what is the same of several methods once."""
     methods: dict[tuple[str, str, str], list[str]] = {}
     for cell in cells:
         if cell.status == "attacked":
@@ -308,7 +296,7 @@ class UsableAttacks(NamedTuple):
 
 
 def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[FederationAttack]:
-    """Make an attack. Raises ParameterError where there are several of that name, or the one cannot be made."""
+    """Raises ParameterError where there are several of that name, or the one cannot be made."""
     if len(offers) > 1:
         places = " and ".join(one.value for one in offers)
         raise ParameterError(f"there is more than one attack {name!r}, {places}: uninstall all but one")
@@ -326,11 +314,7 @@ def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[Federation
 
 
 def usable_attacks(names: Iterable[str]) -> UsableAttacks:
-    """Make attacks by their names, and say which of them cannot be made.
-
-    What is not asked for is not looked at. Raises ParameterError for none that can be made, for an unknown name, and
-    for one that is given twice.
-    """
+    """Raises ParameterError for none that can be made, an unknown name, and one that is given twice."""
     offers: dict[str, list[EntryPoint]] = {}
     for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
         offers.setdefault(one.name, []).append(one)

@@ -20,10 +20,7 @@ _FOLDER = "Checkpoint"
 
 @dataclass(frozen=True)
 class AuditConfig(Settings):
-    """Data, federation and effort of an audit. The values are ours: papers state none of them together.
-
-    Raises ParameterError for values out of range, and for fewer clients than a round needs.
-    """
+    """Raises ParameterError for values out of range, and for fewer clients than a round needs."""
 
     dataset: Annotated[
         str, about("All but digits are read from files.", choices=DATASETS, panel=_TRAINED)
@@ -111,7 +108,6 @@ class AuditConfig(Settings):
             raise ParameterError("there is nothing to resume from: name the audit's folder, too (--folder)")
 
     def run_config(self, trial: int) -> RunConfig:
-        """Return one trial's federation: every client takes one step of plain SGD in a round."""
         alike = ("dataset", "data_dir", "model", "clients", "rounds", "min_clients", "learning_rate")
         given = {name: getattr(self, name) for name in (*alike, "opener", "threads")}
         return RunConfig(
@@ -121,8 +117,6 @@ class AuditConfig(Settings):
 
 @dataclass(frozen=True)
 class EpsilonConfig(Settings):
-    """Beside an :class:`AuditConfig`, which says how many clients and rounds a federation has."""
-
     canaries: Annotated[
         Count,
         about(

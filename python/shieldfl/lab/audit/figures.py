@@ -13,20 +13,12 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import bootstrap
 
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import Example, Outcome, Recovered
 from shieldfl.lab.audit.views.trial import Truth
 
 
 def psnr(images: torch.Tensor, true: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
-    """Return the peak signal-to-noise ratio of each image (m, ...) to its true one, dB (m,); infinite where equal.
-
-    The peak is the width of the value range.
-    """
-    if images.shape != true.shape:
-        raise ParameterError(
-            f"images and true ones differ in shape: {tuple(images.shape)}, {tuple(true.shape)}"
-        )
+    """Return the peak signal-to-noise ratio of each image (m, ...), dB (m,), by the width of the range."""
     error = (images - true).double().square().flatten(1).mean(dim=1)
     return 10 * torch.log10((value_range[1] - value_range[0]) ** 2 / error)
 
@@ -69,8 +61,6 @@ class Identified:
     tried: int
     chance: float
     """The share that images have which tell nothing: the client's share of the pool."""
-    distance: str
-    pool: int
 
     @property
     def precision(self) -> float:
@@ -81,21 +71,12 @@ class Identified:
 def identified(
     images: torch.Tensor, pool: torch.Tensor, true_positions: torch.Tensor, distance: str = "squared"
 ) -> Identified:
-    """Look for the nearest of a pool (n, ...) to each recovered image (m, ...).
-
-    ``true_positions`` say which of the pool are the client's. Of equally near ones the first counts, so that
-    the pool has to be in an order that says nothing.
-    """
+    """Look for the nearest of a pool (n, ...), which has the client's at ``true_positions``, to (m, ...)."""
     nearest = (
         DISTANCES[distance](images, pool).argmin(dim=1) if len(images) else torch.empty(0, dtype=torch.int64)
     )
-    return Identified(
-        identified=int(torch.isin(nearest, true_positions).sum()),
-        tried=len(images),
-        chance=len(set(true_positions.tolist())) / len(pool),
-        distance=distance,
-        pool=len(pool),
-    )
+    right = int(torch.isin(nearest, true_positions).sum())
+    return Identified(right, len(images), len(set(true_positions.tolist())) / len(pool))
 
 
 Counts = NDArray[np.int64]
@@ -112,9 +93,7 @@ class LabelScores:
 
 
 def label_scores(guessed: Counts, true: Counts) -> LabelScores:
-    """Compare counts of labels (classes,) with the client's. Raises ParameterError where the sizes differ."""
-    if guessed.shape != true.shape or true.ndim != 1:
-        raise ParameterError(f"counts of classes differ in shape: {guessed.shape}, and {true.shape} are true")
+    """Compare counts of labels (classes,) with the client's."""
     return LabelScores(
         existence=float(np.mean((guessed > 0) == (true > 0))), number=float(np.mean(guessed == true))
     )
@@ -132,12 +111,7 @@ class Interval:
 
 
 def bootstrap_interval(values: Sequence[float], statistic: Literal["mean", "median"], seed: int) -> Interval:
-    """Return the percentile bootstrap interval of a mean or median. Raises ParameterError for no values.
-
-    One value says nothing of how far others lie from it: its interval has no ends.
-    """
-    if not len(values):
-        raise ParameterError("no values have no interval: try the attack at least once")
+    """Return the percentile bootstrap interval, which has no ends for one value."""
     if len(values) == 1:
         return Interval(-np.inf, np.inf)
     found = bootstrap(
@@ -193,7 +167,7 @@ def image_outcome(
     rows, columns = matched(images, truth.features)
     decibels = psnr(images[rows], truth.features[columns], value_range)
     true = truth.features[columns][:_SHOWN]
-    nearest = DISTANCES[found.distance](true, public).argmin(dim=1)
+    nearest = _squared_distances(true, public).argmin(dim=1)
     return Outcome(
         found.precision,
         found.chance,

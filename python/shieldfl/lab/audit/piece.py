@@ -64,8 +64,6 @@ _SYNTHETIC = "what this party has of a client's update is of rounds on synthetic
 
 @dataclass(frozen=True)
 class Asked:
-    """What an audit was asked for: all that a process needs."""
-
     config: AuditConfig
     attacks: tuple[str, ...]
     parties: tuple[str, ...]
@@ -87,8 +85,6 @@ class Piece:
 
 @dataclass
 class Found:
-    """What one attack came to on one trial, for one party."""
-
     received: bool = False
     """Whether the party knows a value of the client's update, or of a sum with it."""
     reason: str = ""
@@ -143,7 +139,6 @@ class AttackedTrial:
         self._known = {} if known is None else known
 
     def found(self, party: Party, attack: UpdateAttack, ends: float, how: str = "") -> Found:
-        """Return what an attack came to until the clock's ``ends``; ``how`` is noted in every form."""
         changes = (one for victim in self._victims(attack) for one in self._trial.changes(party, victim))
         found = Found(received=next(changes, None) is not None)
         for form, outcome in self.outcomes(party, attack, ends):
@@ -269,11 +264,7 @@ def planted_trial(
     dataset: Dataset,
     number: int,
 ) -> Trial:
-    """Run a federation whose first model is the attacker's: whoever sets a federation up chooses that.
-
-    It has as many rounds as it takes for one on clients' own data, at most the configuration's. How many these are
-    everybody knows, so that the attacker plants what outlives those before.
-    """
+    """Run a federation whose first model is the attacker's, until a round is on clients' own data."""
     run = config.run_config(number)
     kind = model_kind(config)
     plain = build_model(kind, dataset.feature_shape, dataset.classes, run.seed)
@@ -287,11 +278,7 @@ def planted_trial(
 
 
 class PieceWorker:
-    """Does pieces, one after another, in this process.
-
-    ``on_federation`` is told, as they begin, of the federations of an attack that has its own: method and
-    number. Raises ParameterError for names that there are not.
-    """
+    """Does pieces in this process; ``on_federation`` is told of an attack's own federations."""
 
     def __init__(
         self,
@@ -311,7 +298,6 @@ class PieceWorker:
         """What came of searches for images in federations of that number, of all methods."""
 
     def do(self, piece: Piece) -> list[Attacked]:
-        """Do a piece; what a method refuses is written into what came of each attack."""
         if piece.trial == OWN_FEDERATIONS:
             return [self._own_federations(piece.method, name) for name in piece.attacks]
         began = time.monotonic()
@@ -378,7 +364,7 @@ _ENDED = "the process that attacked it ended by itself: is there enough memory?"
 
 
 class _Process:
-    """One fresh process: a pool of its own, so that the others go on where it ends."""
+    """A pool of its own, so that the others go on where it ends."""
 
     def __init__(self) -> None:
         with _no_script():
@@ -411,10 +397,7 @@ class Processes:
         self.running[process.pool.submit(_do, self._frame, piece)] = process, piece
 
     def wait(self) -> list[Attacked]:
-        """Wait until a piece has ended, and return what came of those that have.
-
-        Raises ParameterError where processes cannot be begun, and whatever a defect in one raises.
-        """
+        """Wait until a piece has ended. Raises ParameterError where processes cannot be begun."""
         ended: list[Attacked] = []
         for future in wait(self.running, return_when=FIRST_COMPLETED).done:
             process, piece = self.running.pop(future)

@@ -158,7 +158,6 @@ class Schedule:
         return Piece(piece.method, piece.trial, attacks, seconds, fewer)
 
     def _slow(self) -> set[str]:
-        """Return methods whose rounds take many times the usual, and those of which that is not known yet."""
         usual = float(np.median([one for one, _ in self._rounds.values()] or [math.inf]))
         return self._running.union(name for name, (one, _) in self._rounds.items() if one > _SLOW * usual)
 
@@ -196,7 +195,6 @@ def audit_identity(
     settings: MethodSettings,
     dataset: Dataset,
 ) -> dict[str, Any]:
-    """Return what makes an audit the same audit, by what errors call it."""
     data = (dataset.train_features, dataset.test_features, dataset.train_labels, dataset.test_labels)
     found = {
         **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
@@ -211,12 +209,7 @@ def audit_identity(
 
 
 class WrittenAudit:
-    """``settings.json``, ``attacked.jsonl`` and ``result.json`` of one audit, to begin or to go on with.
-
-    Raises PolicyError for a folder whose audit is not to be gone on with, or is another one than the
-    ``identity`` says; DataError where there is none to go on with, or the folder cannot be read or written;
-    WireFormatError, with its name, for a damaged file.
-    """
+    """Raises PolicyError for another audit's folder, DataError for no access, WireFormatError for damage."""
 
     def __init__(self, folder: Path, identity: Mapping[str, Any], *, resume: bool) -> None:
         self._folder = folder
@@ -296,7 +289,6 @@ def _plain(value: Any) -> Any:
 
 
 def _text(images: torch.Tensor) -> tuple[list[int], str]:
-    """Return a shape, and float32 values, little-endian, in base 64."""
     array = np.ascontiguousarray(images.numpy(), dtype="<f4")
     return list(array.shape), base64.b64encode(array.tobytes()).decode()
 
@@ -345,8 +337,6 @@ def run_audit(
 
 
 class _Session:
-    """An audit under way."""
-
     def __init__(
         self,
         config: AuditConfig,
@@ -468,12 +458,10 @@ class _Session:
         ]
 
     def _left_out(self, method: str, attack: str) -> Attacked | None:
-        """Return the first trial in which a method refused what an attack's federations are."""
         failed = [one for one in self._ended[method, attack].values() if one.left_out is not None]
         return min(failed, key=lambda one: one.trial, default=None)
 
     def _notes_of_left_out(self) -> list[str]:
-        """Return a line for each method that was left out: once for all attacks that share its federations."""
         notes: dict[str, None] = {}
         for name in self._names:
             for attack in self._on_updates:
@@ -493,7 +481,6 @@ class _Session:
 
 
 def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found], seed: int) -> Cell:
-    """Return what came of several trials: the form with the highest mean."""
     forms: dict[str, list[Outcome]] = {}
     for one in every:
         for form, outcome in one.outcomes:

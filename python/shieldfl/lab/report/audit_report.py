@@ -93,7 +93,6 @@ def notes_of(result: AuditResult) -> list[str]:
 
 
 def word(result: AuditResult, cell: Cell) -> str:
-    """Say what a cell comes to: its verdict where there is a figure, and else why there is none."""
     return result.verdict(cell) if cell.status == "attacked" else cell.status
 
 
@@ -102,25 +101,19 @@ def decimal(value: float) -> str:
 
 
 def figure_text(cell: Cell) -> str:
-    """Return the figure and chance of a cell that was attacked: ``"0.85 (0.55)"``."""
     return f"{decimal(cell.figure)} ({decimal(cell.chance)})"
 
 
 def others_text(cell: Cell) -> str:
-    """Return the further figures of a cell: ``"PSNR 12.3 dB"``."""
     return ", ".join(f"{name} {value:.3g}{_UNITS.get(name, '')}" for name, value in cell.others.items())
 
 
 def above_chance(cell: Cell) -> float:
-    """Return how much an attack got of what chance leaves, at most 1: 0 is chance, below it less than that.
-
-    So cells of different chance are put in an order; a complete success comes before all others.
-    """
+    """Return how much was got of what chance leaves, at most 1: cells of other chances are in one order."""
     return (cell.figure - cell.chance) / (1.0 - cell.chance) if cell.chance < 1.0 else 0.0
 
 
 def findings(result: AuditResult) -> list[str]:
-    """Say which attacks tell nothing, what was not tried often enough, and what all of it does not say."""
     found = []
     for attack in dict.fromkeys(cell.attack for cell in result.cells):
         plain = result.undefended(attack)
@@ -194,11 +187,7 @@ _PIXELS_A_GAP = 16
 
 
 def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
-    """Write ``audit.json``, ``cells.csv`` and ``index.html`` to a folder and return the paths, the page's last.
-
-    The folder is made where it does not exist; files of an earlier report are replaced. The page needs no other file
-    and nothing from a network. Raises ParameterError for a result without a cell, OSError.
-    """
+    """Write the files and return their paths, the page's last. Raises ParameterError for no cell, OSError."""
     if not result.cells:
         raise ParameterError("nothing was audited: name a method, an attack and a party")
     folder = Path(directory)
@@ -279,36 +268,22 @@ def _every_cell(result: AuditResult, table: AttackTable) -> Table:
     return Table(f"Every cell of {table.attack}", heads, list(map(row, table.cells.values())))
 
 
-def _lanes(table: AttackTable, method: str) -> tuple[str, list[Cell | None]]:
-    """Return what the aggregator and the strongest party got of a method, in words, and what of it is drawn."""
+def _lanes(table: AttackTable, method: str) -> tuple[Cell | None, Cell | None]:
     known = [cell for cell in table.of_method(method) if cell.status == "attacked"]
-    aggregator = table.cells.get((method, _AGGREGATOR))
+    first = next((cell for cell in known if cell.party == _AGGREGATOR), None)
     strongest = max(known, key=above_chance, default=None)
-    first = aggregator if aggregator in known else None
-    if first is not None:
-        told = f"{_AGGREGATOR} {figure_text(first)}"
-    else:
-        told = f"{_AGGREGATOR}: {'not looked at' if aggregator is None else aggregator.status}"
-    if strongest is None:
-        return f"{told}; no figure of any party", [first, None]
-    if first is not None and above_chance(first) == above_chance(strongest):
-        return f"{told}; nobody got more", [first, None]
-    return f"{told}; {strongest.party} {figure_text(strongest)}", [first, strongest]
+    if first is not None and strongest is not None and above_chance(first) == above_chance(strongest):
+        strongest = None
+    return first, strongest
 
 
 def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
-    lanes = [_lanes(table, method) for method in table.methods]
-    separator = ":\n" if shape.narrow else ": "
-    names = [
-        f"{method}{separator}{text.replace('; ', ';' + separator[1:]) if shape.narrow else text}"
-        for method, (text, _) in zip(table.methods, lanes, strict=True)
-    ]
-    row = 42.0 + 15.0 * (names[0].count("\n") + 1)
-    figure, (axes,) = new_figure(shape, row * len(names) + 80.0)
-    name_rows(axes, names, shape, 28.0 / row, above=True)
-    for number, (_, cells) in enumerate(lanes):
-        for cell, (place, look) in zip(cells, _LOOKS.items(), strict=True):
+    row = 57.0
+    figure, (axes,) = new_figure(shape, row * len(table.methods) + 80.0)
+    name_rows(axes, table.methods, shape, 28.0 / row, above=True)
+    for number, method in enumerate(table.methods):
+        for cell, (place, look) in zip(_lanes(table, method), _LOOKS.items(), strict=True):
             if cell is None:
                 continue
             height, (colour, marker) = number + place / row, look
@@ -361,10 +336,7 @@ def _rows(example: Example) -> dict[str, bytes]:
 
 
 def _pixels(images: torch.Tensor, value_range: tuple[float, float]) -> NDArray[np.uint8] | None:
-    """Return samples as uint8 (k, height, width, 3): what lies outside the range, or is no number, as its ends.
-
-    Samples are (height, width), (1, height, width) or (3, height, width); of any other shape None is returned.
-    """
+    """Return samples as uint8 (k, height, width, 3), bounded by the range; None for what are no images."""
     low, high = value_range
     values = images.detach().cpu().unsqueeze(1) if images.ndim == 3 else images.detach().cpu()
     if values.ndim != 4 or values.shape[1] not in (1, 3) or not values.numel() or not high > low:

@@ -83,7 +83,6 @@ NARROW = Shape(width=330.0, text=11.0)
 
 
 def new_figure(shape: Shape, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a figure of so many points and its panels, row by row."""
     from matplotlib.figure import Figure
 
     size = (shape.width / _POINTS_AN_INCH, height / _POINTS_AN_INCH)
@@ -205,7 +204,6 @@ def render_png(figure: Figure) -> bytes:
 
 
 def render_svg(figure: Figure) -> str:
-    """Return an SVG file, one unit of which is a point, with text as text."""
     return render(figure, "svg").decode("utf-8")
 
 

@@ -18,7 +18,7 @@ from shieldfl.lab.report.fleet_pictures import draw_gantt, draw_round_times, dra
 from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
 from shieldfl.lab.report.output_files import write_json, write_whole
 from shieldfl.lab.report.page import Facts, Section, Table, Terms, inline_drawing, render_page
-from shieldfl.quantities import MISSING, bytes_text
+from shieldfl.quantities import bytes_text
 
 MOST_CLIENT_ROWS = 200
 """Clients that a table shows; of larger fleets the slowest."""
@@ -38,12 +38,7 @@ _TERMS = {
 
 
 def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Path]:
-    """Write ``simulation.json``, the pictures and ``index.html`` to a folder, which is made where it does not exist.
-
-    Pictures bear the numbers of their fleet and scheme, since names may be anything. Files of an earlier report are
-    replaced, and its other pictures removed. The page needs no other file and nothing from a network. Raises
-    ParameterError for a simulation without a fleet, scheme or method, OSError.
-    """
+    """Write JSON, pictures and page; return paths. Raises ParameterError for no fleet, OSError."""
     if not simulation.fleets or not simulation.schemes or not all(simulation.fleets[0].runs.values()):
         raise ParameterError("nothing was simulated: give a fleet, a scheme and a method")
     folder = Path(directory)
@@ -127,8 +122,6 @@ def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, writ
 def _of_scheme(scheme: str, runs: list[FleetRounds], path: Path) -> list[Any]:
     summaries = [summarise(rounds) for rounds in runs]
     blocks: list[Any] = [Section("Methods", [methods_table(summaries)])]
-    if len(runs) > 1:
-        blocks.append(Section("Round time beside the others", [reductions_table(summaries)]))
     drawing = _drawing(
         f"First round, {scheme}",
         "A bar for each client, the slowest first; all panels have the same axis.",
@@ -163,22 +156,6 @@ def methods_table(summaries: Sequence[FleetSummary]) -> Table:
         for one in summaries
     ]
     return Table("Methods", list(cells[0]), [list(row.values()) for row in cells])
-
-
-def reductions_table(summaries: Sequence[FleetSummary]) -> Table:
-    rows = [[one.method, *(_difference(one, other) for other in summaries)] for one in summaries]
-    heads = ["method", *(f"than {one.method}" for one in summaries)]
-    note = "− is shorter, + longer than the method above the column."
-    return Table("Round time beside the others", heads, rows, note)
-
-
-def _difference(one: FleetSummary, other: FleetSummary) -> str:
-    if one is other or other.round_seconds == 0.0:
-        return MISSING
-    share = one.round_seconds / other.round_seconds - 1.0
-    # Thousands of percent say less than a factor.
-    text = f"{share:+.1%}" if share < 10.0 else f"×{share + 1.0:,.0f}"
-    return text.replace("-", "−").replace("%", " %")
 
 
 def clients_table(rounds: FleetRounds) -> Table:

@@ -92,7 +92,6 @@ def straggler_index_by_budget(
 
 
 def draw_gantt(runs: Sequence[FleetRounds], number: int = 0, shape: Shape = WIDE) -> Figure:
-    """Draw one round of each run, a panel for each run and a bar for each client, on one axis of seconds."""
     ways = [timelines(rounds, number) for rounds in runs]
     height = 110.0 + sum(56.0 + 16.0 * len(way.clients) for way in ways)
     figure, panels = new_figure(shape, height, rows=len(ways))

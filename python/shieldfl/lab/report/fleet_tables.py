@@ -36,10 +36,7 @@ def remarks(one: FleetSummary) -> list[str]:
 
 
 def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-    """Return the heads of a table of clients and its rows, in the fleet's order, or the ``most`` slowest first.
-
-    Clusters and dropouts have a column where there are any.
-    """
+    """Return heads and rows of a table of clients, in the fleet's order, or the ``most`` slowest first."""
     clients = client_rows(rounds)
     if most is not None:
         mean = rounds.client_seconds.mean(axis=0)
@@ -65,7 +62,6 @@ def client_cells(rounds: FleetRounds, most: int | None = None) -> tuple[list[str
 
 
 def short_seconds_text(seconds: float) -> str:
-    """Format a time of one value or ciphertext, which may be far below a microsecond."""
     if seconds >= 0.9995e-3:
         return seconds_text(seconds)
     return f"{seconds * 1e9:.3g} ns" if seconds < 0.9995e-6 else f"{seconds * 1e6:.3g} µs"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text, or a cell of a table, which is words in ``css`` classes; plain strings are the same without."""
-
     text: str
     strong: str = ""
     css: str = ""
@@ -40,8 +38,6 @@ class Table:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as SVG elements for wide and for narrow screens, which follow the page's colours."""
-
     explanation: str
     elements: tuple[str, ...]
 
@@ -69,8 +65,6 @@ class Images:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, or of another section."""
-
     title: str
     blocks: Sequence[Any]
     folded: bool | None = None
@@ -78,10 +72,7 @@ class Section:
 
 
 def inline_drawing(name: str, title: str, explanation: str, shapes: Mapping[str, Figure]) -> Drawing:
-    """Return a figure as elements of a page, one for each kind of screen.
-
-    ``name`` must be another for each drawing of a page.
-    """
+    """Return a figure as elements, one for each kind of screen; ``name`` is another for each of a page."""
     label = f"{title}. {explanation} The figures are in the tables and files of this page."
     elements = (
         inline_svg(render_svg(figure), f"{name}-{kind}", label, kind) for kind, figure in shapes.items()
@@ -98,10 +89,7 @@ def render_page(
     warning: str = "",
     files: Sequence[Path] = (),
 ) -> str:
-    """Return an HTML page that needs no other file and nothing from a network.
-
-    Below its sections stand those that have room beside each other, and the names of the files that go with it.
-    """
+    """Return an HTML page that needs no other file; sections ``beside`` each other stand below the others."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,

@@ -146,7 +146,6 @@ def _draw_stages(result: RunResult, shape: Shape = WIDE) -> Figure:
 def _draw_shares(
     result: RunResult, texts: Sequence[str], shares: Sequence[Mapping[str, float]], shape: Shape
 ) -> Figure:
-    """A bar for each method, of all that there is, whose parts have names; its text stands above."""
     names = [wrapped(f"{one.method}: {text}", shape) for one, text in zip(result.methods, texts, strict=True)]
     parts = {name: [one[name] for one in shares] for name in shares[0]}
     row = 28.0 + 15.0 * max(name.count("\n") + 1 for name in names)
@@ -205,12 +204,7 @@ _TERMS = {
 
 
 def write_report(result: RunResult, directory: str | Path) -> list[Path]:
-    """Write figures, plots and ``index.html`` to a folder, which is made where it does not exist, and return the paths.
-
-    ``result.json`` has everything, ``summary.csv`` a line for each method, ``rounds.csv`` one for each method and
-    round; plots are SVG, PDF and PNG files. Files of an earlier report are replaced. The page, the last of the paths,
-    needs no other file and nothing from a network. Raises ParameterError for a result without a round, OSError.
-    """
+    """Write the files, return paths, the page's last. Raises ParameterError for no round, OSError."""
     if not result.methods or any(not method.rounds for method in result.methods):
         raise ParameterError("the run has no finished round: there is nothing to report")
     folder = Path(directory)

@@ -171,7 +171,6 @@ _LEFT_OUT = ("epsilon_if_participants_true", "epsilon_if_participation_hidden")
 
 
 def summarise(result: RunResult) -> tuple[Section, ...]:
-    """Return every figure of the comparison. Every method must have at least one round."""
     pairs = list(map(_Of, result.methods, compare_timings(result.methods)))
     sections = []
     for name in result.metrics:
@@ -206,7 +205,6 @@ def _row(figure: _Figure, pairs: Sequence[_Of]) -> Row:
 
 
 def _hidden_text(method: MethodResult) -> str:
-    """Say how much of what was sent the aggregator could not read, and what else it could."""
     share = method.hidden_share
     if math.isnan(share):
         return MISSING
@@ -221,10 +219,7 @@ def _hidden_text(method: MethodResult) -> str:
 
 
 def compared_rows(result: RunResult) -> tuple[Row, ...]:
-    """Return the rows that decide, without those that say nothing of any method: twelve at most.
-
-    Every method must have a round.
-    """
+    """Return the rows that decide, twelve at most, without those that say nothing of any method."""
     rows = {row.name: row for section in summarise(result) for row in section.rows}
     name = result.metrics[0]
     chosen = [replace(rows[name], label=f"{name}, global model")]
@@ -262,10 +257,7 @@ def _epsilon_text(method: MethodResult) -> str:
 
 
 def footnotes(result: RunResult) -> list[tuple[str, str]]:
-    """Return one line for each method that needs one, after the names of the methods that have the same one.
-
-    It says whom a finite ε protects and against whom, and the newest of the notes.
-    """
+    """Return whom a finite ε protects and the newest note, each once, after the names of its methods."""
     notes_of = {}
     for method in result.methods:
         parts = []

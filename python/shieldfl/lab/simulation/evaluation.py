@@ -132,8 +132,6 @@ class _Digests:
 
 @dataclass(frozen=True)
 class LastModels:
-    """What a run of one method leaves, as states of the module that it trained."""
-
     method: str
     module: nn.Module
     of_all: StartingPoint | None
@@ -143,10 +141,7 @@ class LastModels:
     clients: int
 
     def state(self, client: int | None = None, cluster: int | None = None) -> dict[str, torch.Tensor]:
-        """Return copies of the tensors of one model, on the processor.
-
-        Raises ParameterError where these arguments name no model, or name several.
-        """
+        """Return copies, on the processor. Raises ParameterError for no model of that name, or several."""
         if client is not None and cluster is not None:
             raise ParameterError("give client or cluster, not both")
         if client is not None:
@@ -169,7 +164,6 @@ class LastModels:
         return self.of_clients[client]
 
     def _of_cluster(self, cluster: int | None) -> StartingPoint:
-        """Return a cluster's model; of a single one without its number."""
         numbers = sorted(set(self.clusters.values()))
         named = ", ".join(map(str, numbers))
         if not numbers and cluster is not None:

@@ -84,7 +84,6 @@ class _EmbeddedClients:
             self._refused[trained.client] = error
 
     def end_training(self) -> None:
-        """Wait for those who train yet, since they have left the round."""
         self.training.wait_for_all()
         self.saved_seconds += self.training.take_saved()
 

@@ -149,7 +149,6 @@ class MethodRun:
                 trainer.kinds.update(kinds)
 
     def kept(self, key: bytes, setup_seconds: float) -> KeptMethod:
-        """Return what another process goes on from with the next round; ``key`` seals the roles' states."""
         return KeptMethod(
             self.records,
             [sorted(trainer.kinds) for trainer in self._trainers],
@@ -236,7 +235,6 @@ class MethodRun:
         )
 
     def _training(self) -> str:
-        """Say how the clients have trained: all that decides how long it takes but for the data."""
         kinds = sorted(set().union(*(trainer.kinds for trainer in self._trainers)))
         trained = f"{count_trained(self._model):,} of {self._size:,} parameters, {' and '.join(kinds)}"
         ratio = self._method.interleaving

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from io import BytesIO
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.data import Dataset, check_alike
 from shieldfl.methods.discovery import BUILT_IN, named_method
@@ -25,38 +23,31 @@ IndexArray = npt.NDArray[np.int64]
 def deal_out(
     labels: npt.ArrayLike, clients: int, alpha: float, seed: int, classes_per_client: int | None
 ) -> list[IndexArray]:
-    """Return the partition that a run's settings name: in groups of classes, or else by a Dirichlet draw."""
     if classes_per_client is not None:
         return grouped_partition(labels, clients, classes_per_client, seed)
     return dirichlet_partition(labels, clients, alpha, seed)
 
 
-def dirichlet_partition(
-    labels: npt.ArrayLike, clients: int, alpha: float, seed: int, min_samples: int = 1
-) -> list[IndexArray]:
+def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed: int) -> list[IndexArray]:
     """Share samples out unevenly by class: of each class, the clients' shares are a draw from Dir(alpha, ..., alpha).
 
     SelectiveShield, section 5: a small alpha gives clients that see few classes; an infinite one deals the
-    shuffled samples out evenly. A client left with fewer than ``min_samples`` gets samples from the client
-    that has most. The seed is not cryptographic.
+    shuffled samples out evenly. A client left without any gets one from the client that has most.
 
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
-    ParameterError for an argument out of range, or more clients than samples.
+    ParameterError for more clients than samples.
     """
-    classes = _classes(labels)
-    clients = as_count(clients, "clients")
-    if clients * min_samples > classes.size:
+    classes = np.asarray(labels)
+    if clients > classes.size:
         raise ParameterError(
-            f"{classes.size} samples cannot give {clients} clients {min_samples} each: use fewer clients"
+            f"{classes.size} samples cannot give {clients} clients 1 each: use fewer clients"
         )
-    if not alpha > 0:
-        raise ParameterError("alpha must be a positive number")
-    generator = np.random.default_rng(as_unsigned(seed, "seed"))
+    generator = np.random.default_rng(seed)
     if math.isinf(alpha):
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
         parts = _split_by_class(classes, clients, alpha, generator)
-        _level(parts, min_samples)
+        _level(parts)
     return [np.sort(part).astype(np.int64) for part in parts]
 
 
@@ -69,12 +60,10 @@ def grouped_partition(
     as few groups as keep each at ``classes_per_client`` classes, or fewer where the classes do not divide; consecutive
     clients form a group, and the samples of each class are dealt out evenly within its group, by the seed.
 
-    Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for an argument out of range, fewer
-    clients than groups, or a client that is left without samples.
+    Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for fewer clients than groups, or a
+    client that is left without samples.
     """
-    classes = _classes(labels)
-    clients = as_count(clients, "clients")
-    classes_per_client = as_count(classes_per_client, "classes_per_client")
+    classes = np.asarray(labels)
     present = np.unique(classes)
     groups = max(1, math.ceil(present.size / classes_per_client))
     if clients < groups:
@@ -82,7 +71,7 @@ def grouped_partition(
             f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there are "
             f"{clients} clients: use more clients, or more classes_per_client"
         )
-    generator = np.random.default_rng(as_unsigned(seed, "seed"))
+    generator = np.random.default_rng(seed)
     pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
     members_of = np.array_split(np.arange(clients), groups)
     for own, members in zip(np.array_split(present, groups), members_of, strict=True):
@@ -101,20 +90,10 @@ def grouped_partition(
     return parts
 
 
-def _classes(labels: npt.ArrayLike) -> npt.NDArray[Any]:
-    classes = np.asarray(labels)
-    if classes.ndim != 1:
-        raise ParameterError(f"labels must be one-dimensional, got rank {classes.ndim}")
-    return classes
-
-
 def label_shares(
     partition: Sequence[IndexArray], labels: npt.ArrayLike, classes: int
 ) -> npt.NDArray[np.float64]:
-    """Return the share of each class in each client's data, (clients, classes); labels are 0..classes-1.
-
-    Every client has a sample at least, and the shares of each sum to 1.
-    """
+    """Return the share of each class in each client's data, (clients, classes); labels are 0..classes-1."""
     known = np.asarray(labels)
     counts = np.array([np.bincount(known[part], minlength=classes) for part in partition], np.float64)
     shares: npt.NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
@@ -146,11 +125,11 @@ def _shares(clients: int, alpha: float, generator: np.random.Generator) -> npt.N
     return shares
 
 
-def _level(parts: list[IndexArray], min_samples: int) -> None:
-    """Move single samples from the largest client (the first of equals) until nobody is short."""
+def _level(parts: list[IndexArray]) -> None:
+    """Move a sample of the largest client (the first of equals) to each that has none."""
     sizes = [part.size for part in parts]
     for client in range(len(parts)):
-        while sizes[client] < min_samples:
+        if not sizes[client]:
             giver = int(np.argmax(sizes))
             parts[client] = np.append(parts[client], parts[giver][-1])
             parts[giver] = parts[giver][:-1]
@@ -164,11 +143,9 @@ LabelledSamples = tuple[torch.Tensor, torch.Tensor]
 def check_synthetic_samples(
     given: LabelledSamples | None, methods: Iterable[Method], dataset: Dataset, clients: int
 ) -> None:
-    """Check, before anything trains, the samples that a user gives, or what the methods ask to be made.
+    """Check the samples that a user gives, or what the methods ask to be made.
 
-    Raises ParameterError, ArrayTypeError or DataError as
-    :func:`shieldfl.privacy.synthetic_data.check_labelled_samples`, ParameterError where no round of any method would
-    use those given, or for fewer samples than clients.
+    Raises ParameterError, ArrayTypeError or DataError.
     """
     demands = [method.synthetic_demand for method in methods if method.synthetic_demand is not None]
     sizes = [demand.samples or len(dataset.train_labels) for demand in demands]
@@ -204,11 +181,7 @@ def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
 def synthetic_shares(
     method: Method, account: Account, dataset: Dataset, clients: int, seed: int, given: LabelledSamples | None
 ) -> list[LabelledSamples | None]:
-    """Return each client's features and labels; None for each where the method needs none.
-
-    Data that are made are charged to the account; data that are given cost nothing, which a note says.
-    Raises RangeError where noise hides every class.
-    """
+    """Return them by client, and charge what is made. Raises RangeError where noise hides every class."""
     demand = method.synthetic_demand
     if demand is None:
         return [None] * clients
@@ -234,10 +207,7 @@ def synthetic_shares(
 
 
 def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
-    """Encode what :func:`synthetic_shares` returned: data that are made are never made the same twice.
-
-    Empty where the method needs none.
-    """
+    """Encode what :func:`synthetic_shares` returned; empty for none. Data are never made the same twice."""
     held = [share for share in shares if share is not None]
     file = BytesIO()
     if held:
@@ -247,7 +217,6 @@ def shares_to_bytes(shares: Sequence[LabelledSamples | None]) -> bytes:
 
 
 def shares_from_bytes(data: bytes, clients: int) -> list[LabelledSamples | None]:
-    """Read what :func:`shares_to_bytes` wrote for so many clients, of which a digest is known."""
     if not data:
         return [None] * clients
     with np.load(BytesIO(data), allow_pickle=False) as arrays:

@@ -64,7 +64,6 @@ class RoundRecord:
         return self.accuracy if name == "accuracy" else self.metrics.get(name, math.nan)
 
     def measured_by_clients(self, name: str) -> float:
-        """Return the same for the clients' merged models."""
         if name == "accuracy":
             return self.personalised_accuracy
         return self.personalised_metrics.get(name, math.nan)
@@ -129,7 +128,7 @@ class MethodResult:
 
     @property
     def hidden_share(self) -> float:
-        """The share that was encrypted of all parameters' values that were sent; NaN where none were."""
+        """Of all values that were sent, the encrypted share; NaN where none were."""
         encrypted, noised, clear = map(self.zone_share, ("encrypted", "noise", "clear"))
         sent = encrypted + noised + clear
         return encrypted / sent if sent > 0.0 else math.nan
@@ -212,12 +211,10 @@ class Timing:
         return self.train_seconds + self.protection_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain types."""
         return asdict(self) | {"other_seconds": self.other_seconds, "round_seconds": self.round_seconds}
 
 
 def compare_timings(methods: Sequence[MethodResult]) -> list[Timing]:
-    """Return every method's costs; each must have a round."""
     alike: dict[str, list[MethodResult]] = {}
     for method in methods:
         alike.setdefault(method.training, []).append(method)
@@ -262,7 +259,6 @@ class Interruption:
     error: str | None = None
 
     def __str__(self) -> str:
-        """Say it in a few words, without the error's."""
         where = f"in round {self.round} of" if self.round else "before the first round of"
         later = f", before {', '.join(self.not_begun)}" if self.not_begun else ""
         return f"{'interrupted' if self.error is None else 'failed'} {where} {self.method}{later}"
@@ -270,8 +266,6 @@ class Interruption:
 
 @dataclass(frozen=True)
 class RunResult:
-    """All methods of one call, on the same data, partition and initial model."""
-
     dataset: str
     model: str
     config: dict[str, Any]
@@ -317,7 +311,6 @@ class RunResult:
 
 
 def _method(entry: Mapping[str, Any]) -> MethodResult:
-    """Return a method of a file: what follows from its rounds is worked out again."""
     read = {one.name: entry[one.name] for one in fields(MethodResult)}
     read["delta"] = _number(read["delta"])
     read["rounds"] = [RoundRecord(**_number(record)) for record in read["rounds"]]
@@ -325,7 +318,6 @@ def _method(entry: Mapping[str, Any]) -> MethodResult:
 
 
 def _number(value: Any) -> Any:
-    """Return the number, or the numbers by name, that :func:`plain_json` wrote."""
     if isinstance(value, dict):
         return {name: _number(one) for name, one in value.items()}
     if isinstance(value, str):
@@ -350,7 +342,7 @@ class RunInterrupted(KeyboardInterrupt):
 
 
 def plain_json(value: Any) -> Any:
-    """Return what JSON can say of a value: None for an undefined number, ``"Infinity"`` for infinity."""
+    """Return None for an undefined number, ``"Infinity"`` for infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else f"{'-' * (value < 0.0)}Infinity"
     if isinstance(value, dict):

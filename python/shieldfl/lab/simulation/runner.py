@@ -180,8 +180,6 @@ def _config(task: Task | str, given: Mapping[str, Any]) -> RunConfig:
 
 
 class _SeedRun:
-    """All methods with one seed: what they start from, what was finished, and where the run stands."""
-
     def __init__(self, config: RunConfig, names: Sequence[str], on_round: Told | None) -> None:
         self._config = config
         self._names = names
@@ -228,10 +226,7 @@ class _SeedRun:
         self.threads = threads_worth(model, dataset.feature_shape, config.batch_size, most, dtype)
 
     def begin(self, settings: MethodSettings, synthetic: LabelledSamples | None) -> None:
-        """Make the methods, and begin the checkpoint and the run's folder, or go on with them.
-
-        What one of the methods cannot take ends the run at once, before any of them trains.
-        """
+        """Make methods, checkpoint and folder: what a method cannot take ends the run before any trains."""
         config, checkpoint, dataset = self._config, self._checkpoint, self._dataset
         self._weights = tuple(map(len, self._parts)) if config.weighting == "samples" else None
         self._methods: dict[str, Method] = {}
@@ -328,10 +323,7 @@ class _SeedRun:
         return result
 
     def stop(self, error: BaseException, earlier: tuple[RunResult, ...]) -> None:
-        """Write down what was finished when something ended the run, and put it into errors of ours.
-
-        Raises RunInterrupted, which has it, in the place of Ctrl-C.
-        """
+        """Write down what was finished. Raises RunInterrupted, which has it, in the place of Ctrl-C."""
         kept = self._result
         if isinstance(error, KeyboardInterrupt | ShieldError) and (earlier or self._round):
             kept = self._until(error, earlier)

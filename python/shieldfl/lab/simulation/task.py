@@ -312,7 +312,6 @@ def try_task(
 def _try_method(
     method: Method, model: nn.Module, dataset: Dataset, objective: Objective, private: bool
 ) -> None:
-    """Score samples, where the method does one by one, and take a step of its kind."""
     features, targets = dataset.train_features[:3], dataset.train_labels[:3]
     if method.scores in ("per-sample", "label"):
         scored = deepcopy(model).eval()

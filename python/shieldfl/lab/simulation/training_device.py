@@ -14,10 +14,7 @@ from shieldfl.learning.networks import has_known_modules
 
 
 def training_device(name: str) -> torch.device:
-    """Return the device of a name such as ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.
-
-    Raises ParameterError for one that this machine does not have, or that torch was built without.
-    """
+    """Return ``cpu``, ``cuda:1``, ``mps`` or the like. Raises ParameterError for one that torch lacks."""
     cuda = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     known = ["cpu", *(["cuda", *cuda] if cuda else [])]
     known += ["mps"] if torch.backends.mps.is_available() else []
@@ -36,7 +33,6 @@ does other things, for one that does not run.
 
 @contextmanager
 def torch_threads(threads: int | None) -> Iterator[None]:
-    """Let torch use this many threads, and then as many as before; None changes nothing."""
     before = torch.get_num_threads()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -95,10 +91,7 @@ def leaves_parameters_alone(model: nn.Module, objective: Objective) -> bool:
 
 
 def leaves_vectors_alone(model: nn.Module, objective: Objective) -> bool:
-    """Say whether training leaves nothing behind but parameters and float buffers: what updates have.
-
-    Integers, such as how many batches a normalisation has seen, stay on the model.
-    """
+    """Say whether training changes only parameters and float buffers: integers stay on the model."""
     return _is_known(model, objective) and all(one.is_floating_point() for one in model.buffers())
 
 

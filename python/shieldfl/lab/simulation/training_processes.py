@@ -63,11 +63,6 @@ def _train(trainer: LocalTrainer, client: int, start: StartingPoint, seed: int) 
     return Trained(client, outcome, loss, trainer.clock.take())
 
 
-class _Running(NamedTuple):
-    place: int
-    future: Future[tuple[Trained, set[str]]]
-
-
 class ClientTraining:
     """Lets clients train and tells of each that has, in this process or several at a time beside it.
 
@@ -90,8 +85,8 @@ class ClientTraining:
         self._vectors: list[list[FloatVector]] = []
         """Of each place the start's parameters and buffers, and the result's with scores."""
         self._free: list[int] = []
-        self._running: dict[int, _Running] = {}
-        """By client, the oldest first."""
+        self._running: dict[int, tuple[int, Future[tuple[Trained, set[str]]]]] = {}
+        """By client, the oldest first: its place, and what it comes to."""
         self._waited = self._trained = 0.0
 
     def begin(self, client: int, start: StartingPoint, seed: int) -> None:
@@ -103,7 +98,7 @@ class ClientTraining:
             self._tell(_train(self._trainers[client], client, start, seed))
             return
         pool = self._pool or self._copied(start)
-        for ended in [number for number, one in self._running.items() if one.future.done()]:
+        for ended in [number for number, (_, future) in self._running.items() if future.done()]:
             self._take(ended)
         if not self._free:
             self._take(next(iter(self._running)))
@@ -122,7 +117,7 @@ class ClientTraining:
             raise _ended_by_itself() from error
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        self._running[client] = _Running(place, future)
+        self._running[client] = place, future
 
     def _copied(self, first: StartingPoint) -> ProcessPoolExecutor:
         parameters, buffers = first.parameters.size, first.buffers.size
@@ -139,12 +134,10 @@ class ClientTraining:
         return self._pool
 
     def wait_for(self, client: int) -> None:
-        """Return when it has been told of this client's training; at once where none is under way. Raises as begin."""
         if client in self._running:
             self._take(client)
 
     def wait_for_all(self) -> None:
-        """Return when no training is under way. Raises as begin."""
         for client in list(self._running):
             self._take(client)
 

@@ -38,14 +38,7 @@ _REFERENCE, _COMMIT = "ref: ", re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class WrittenRun:
-    """``settings.json``, ``rounds.jsonl``, ``result.json`` and ``rounds.csv`` of one run, beside its checkpoint.
-
-    Where the config says so, there are event files for TensorBoard, too, a folder of them for each method.
-    ``methods`` has the settings of each that runs, as plain data.
-
-    Raises PolicyError for a folder with a run that is not to be gone on with, DataError for one that cannot be written,
-    WireFormatError for one with a damaged line.
-    """
+    """Raises PolicyError for another run's folder, DataError for no access, WireFormatError for damage."""
 
     def __init__(self, config: RunConfig, methods: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         assert config.folder is not None
@@ -79,7 +72,6 @@ class WrittenRun:
             ) from error
 
     def _cut_short(self) -> None:
-        """Read which rounds have a line, and drop one that was cut off as it was written."""
         for number, line in enumerate(self._lines.whole_lines(), start=1):
             try:
                 read = json.loads(line)
@@ -113,7 +105,6 @@ class WrittenRun:
             writer.flush()
 
     def finish(self, result: RunResult) -> None:
-        """Write down what the run measured, if anything, also one that was interrupted. Raises DataError."""
         with self._disk(), ExitStack() as closing:
             for writer in self._writers.values():
                 closing.callback(writer.close)
@@ -186,8 +177,6 @@ class _Progress:
 
 @dataclass(frozen=True)
 class KeptMethod:
-    """What the run of one method goes on from."""
-
     records: list[RoundRecord]
     trained: list[list[str]]
     setup_seconds: float
@@ -198,10 +187,7 @@ class KeptMethod:
 
 
 class Checkpoint:
-    """The folder of one run, made where there is none; with ``resume`` the run goes on from what is there.
-
-    Raises PolicyError for what is there and is not to be gone on from, DataError where there is nothing to go on from.
-    """
+    """Raises PolicyError for a folder that is not to be gone on from, DataError for none to go on from."""
 
     def __init__(self, folder: Path, *, resume: bool) -> None:
         self._folder = RunFolder(folder)
@@ -227,11 +213,7 @@ class Checkpoint:
         return self._folder.key()
 
     def begin(self, identity: Mapping[str, str]) -> None:
-        """Begin a run, or read where it goes on.
-
-        Raises PolicyError for another run than the checkpoint's, WireFormatError for one of another version or that was
-        altered, DataError for what cannot be read or written.
-        """
+        """Begin, or read where it goes on. Raises PolicyError for another run, WireFormatError, DataError."""
         self._identity = dict(identity)
         if not self._resume:
             self._folder.key()  # a folder that cannot be written is told of before anything trains
@@ -273,10 +255,7 @@ class Checkpoint:
         self._write(_Progress(self._identity, list(finished), []), {})
 
     def keep_round(self, finished: Sequence[MethodResult], name: str, kept: KeptMethod) -> None:
-        """Write down what a method's run, of which a round has just ended, goes on from. Raises DataError.
-
-        Synthetic data are written with the first round alone.
-        """
+        """Write down a state after a round, synthetic data with the first alone. Raises DataError."""
         if name not in self._synthetic:
             shares = shares_to_bytes(kept.shares)
             self._synthetic = {name: self._folder.write_beside(_SYNTHETIC, shares) if shares else b""}
@@ -309,7 +288,6 @@ def run_identity(
     synthetic: LabelledSamples | None,
     own_task: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return what makes a run the same run: settings as text, methods and data as digests, by what errors call them."""
     found = {name: repr(value) for name, value in asdict(config).items() if name not in _PLACES}
     found["method"] = ", ".join(methods)
     for name, method in methods.items():
@@ -324,7 +302,6 @@ def run_identity(
 
 
 def digest_of(*tensors: Any, text: str = "") -> str:
-    """Return the SHA-256 of tensors and a text, in hexadecimal digits."""
     digest = sha256(text.encode())
     for tensor in tensors:
         array = np.ascontiguousarray(tensor.numpy())

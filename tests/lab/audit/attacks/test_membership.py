@@ -117,19 +117,6 @@ def test_confidences_do_not_round_to_certainty():
     assert scores == pytest.approx([100 - np.log(2), 1 - np.log(2)])
 
 
-def test_too_few_shadow_models_are_refused(samples):
-    features, labels = samples
-    for models in (2, 5):
-        with pytest.raises(ParameterError, match="even"):
-            train_shadows(lambda chosen, seed: nn.Identity(), features, labels, models, 0)
-    in_all = np.ones((4, 3), dtype=bool)
-    with pytest.raises(ParameterError, match="left out"):
-        Shadows(np.zeros((4, 3)), in_all)
-    with pytest.raises(ParameterError, match="2 shadow models"):
-        Shadows(np.zeros((4, 3)), ~in_all).online(np.zeros(3))
-    assert np.isfinite(offline(Shadows(np.zeros((4, 3)), ~in_all), np.zeros(3))).all()
-
-
 def shifted(generator: np.random.Generator, by: float, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
     members = np.arange(2 * count) < count
     return generator.normal(size=2 * count) + by * members, members
@@ -175,15 +162,6 @@ def test_perfect_scores_are_perfect():
 def test_a_share_of_false_positives_that_no_sample_stands_for_is_left_out():
     scores, members = shifted(np.random.default_rng(3), 1.0, count=100)
     assert set(membership_figures(scores, members).true_positives_at) == {0.01}
-
-
-def test_arrays_that_do_not_fit_are_refused():
-    with pytest.raises(ParameterError):
-        membership_figures(np.array([1.0, np.nan]), np.array([True, False]))
-    with pytest.raises(ParameterError):
-        membership_figures(np.zeros(3), np.zeros(2, dtype=bool))
-    with pytest.raises(ParameterError, match="others"):
-        membership_figures(np.zeros(3), np.ones(3, dtype=bool))
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from lab.audit.updates import best_psnr, observed_step, positions_of, unit_images
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attacks.planted_layers import (
     CuriousAbandonHonesty,
     RobbingTheFed,
-    expected_share,
     trap_rows,
 )
 from shieldfl.lab.simulation.data import load_dataset
@@ -46,7 +44,7 @@ def test_images_that_are_alone_in_their_bin_are_recovered_as_often_as_the_formul
         images, labels = drawn(digits, 10, trial)
         found = BINS.recover(observed_step(planted, images, labels), 0).images
         recovered += (best_psnr(found, images) > 40).tolist()
-    assert np.mean(recovered) == pytest.approx(expected_share(60, 10), abs=0.06)
+    assert np.mean(recovered) == pytest.approx((1 - 1 / 60) ** 9, abs=0.06)
 
 
 def test_bins_by_brightness_recover_images_too(digits):
@@ -130,14 +128,6 @@ def test_the_model_stays_what_it_was_and_its_copy_takes_the_same_samples(digits)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_wrong_settings_are_refused(digits):
-    for bins, measured, shrunk in ((1, "brightness", 1.0), (5, "darkness", 1.0), (5, "random", 0.0)):
-        with pytest.raises(ParameterError):
-            RobbingTheFed(bins, measured, shrunk)
-    with pytest.raises(ParameterError, match="shape"):
-        BINS.planted(build_model("mlp", SHAPE, 10, 0), (1, 4, 4), digits[0], 0)
-
-
 # Of 64 features random halves differ by more than of 3,072: the scale that isolates images is smaller.
 TRAPS = CuriousAbandonHonesty(rows=300, scale=0.7)
 
@@ -219,11 +209,6 @@ def test_half_of_a_row_outweighs_the_other():
     assert many.square().mean().sqrt() == pytest.approx(0.5, abs=0.01)
 
 
-def test_it_says_what_it_needs_and_refuses_what_makes_no_trap(train_digits):
+def test_traps_say_what_they_need(train_digits):
     unplanted = observed_step(build_model("mlp", SHAPE, 10, 0), train_digits[0][:4], train_digits[1][:4])
     assert "planted" in TRAPS.inapplicable(unplanted)
-    for rows, deviation, scale in ((0, 0.5, 0.9), (5, 0.0, 0.9), (5, 0.5, 1.1)):
-        with pytest.raises(ParameterError):
-            CuriousAbandonHonesty(rows, deviation, scale)
-    with pytest.raises(ParameterError, match="one value"):
-        TRAPS.planted(build_model("mlp", SHAPE, 10, 0), SHAPE, torch.ones(2, *SHAPE), 0)

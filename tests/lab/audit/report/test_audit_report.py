@@ -248,18 +248,28 @@ def test_one_try_has_no_interval() -> None:
 
 
 def test_says_what_was_not_attacked_and_what_that_leaves_open() -> None:
-    assert findings(small_audit()) == [
-        "Of 18 cells 2 were not attacked and 1 too few times to tell anything.",
-        LIMITS,
-    ]
-    assert "No cell has more tries than 1: intervals of so few are too narrow." in findings(
-        audit_of_one_try()
-    )
+    said = "Of 18 cells 2 were not attacked and 1 too few times to tell anything."
+    assert findings(small_audit()) == [said, LIMITS]
 
 
-def test_an_attack_of_which_plain_averaging_says_nothing_is_named() -> None:
+def test_an_attack_that_fails_without_protection_is_called_too_weak() -> None:
     weak = [cell(method, "ilrg", "aggregator", "chance") for method in ("fedavg", "full-he")]
     first, *_ = findings(audit_of(*weak))
     assert first == "ilrg gets nothing of plain averaging: so weak an attack tells nothing of a method."
-    first, *_ = findings(audit_of(cell("top-2", "ilrg", "client", "some")))
-    assert first.startswith("There is no figure of ilrg of plain averaging")
+
+
+def test_without_plain_averaging_nothing_says_how_good_an_attack_is() -> None:
+    for one in (
+        cell("top-2", "ilrg", "client", "some"),
+        Cell("top-2", "ilrg", "client", "does not apply", "why"),
+    ):
+        first, *_, last = findings(audit_of(one))
+        assert first.startswith("There is no figure of ilrg of plain averaging")
+        assert last == LIMITS
+
+
+def test_few_tries_are_said_to_be_few() -> None:
+    assert "No cell has more tries than 1: intervals of so few are too narrow." in findings(
+        audit_of_one_try()
+    )
+    assert not any("too narrow" in sentence for sentence in findings(small_audit()))

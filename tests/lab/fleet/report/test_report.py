@@ -28,7 +28,6 @@ from shieldfl.lab.report.fleet_page import (
     MOST_CLIENT_ROWS,
     clients_table,
     methods_table,
-    reductions_table,
     write_report,
 )
 from small_pictures import small_pictures
@@ -123,7 +122,7 @@ def test_page_holds_every_table(two_fleets: tuple[FleetSimulation, Path]) -> Non
         for scheme, runs in one.runs.items():
             assert scheme in text
             summaries = [summarise(rounds) for rounds in runs]
-            tables = [methods_table(summaries), reductions_table(summaries), *map(clients_table, runs)]
+            tables = [methods_table(summaries), *map(clients_table, runs)]
             for row in (cells for table in tables for cells in (table.heads, *table.rows)):
                 assert " ".join(" ".join(row).split()) in text
     assert simulation.notes
@@ -142,19 +141,7 @@ def test_one_fleet_and_method_have_nothing_to_be_compared_with(tmp_path: Path) -
     write_report(simulation_of(three_clients(), methods=("full-he",)), tmp_path)
     assert not list(tmp_path.glob("round-times*"))
     text = PageReader(page_of(tmp_path)).text
-    assert "Round time beside the others" not in text
     assert "1 fleet, 1 scheme, 1 method, 1 round." in text
-
-
-def test_round_times_are_compared_both_ways() -> None:
-    summaries = [summarise(simulate(name, three_clients(), COSTS)) for name in ("fedavg", "full-he")]
-    short, long = (one.round_seconds for one in summaries)
-    scaled = [replace(summaries[0], round_seconds=0.5 * long), summaries[1]]
-    assert reductions_table(scaled).rows == [["fedavg", "–", "−50.0 %"], ["full-he", "+100.0 %", "–"]]
-    far = [summaries[0], replace(summaries[1], round_seconds=2000.0 * short)]
-    assert reductions_table(far).rows[1][1] == "×2,000"
-    nothing = [replace(summaries[0], round_seconds=0.0), summaries[1]]
-    assert reductions_table(nothing).rows[1][1] == "–"
 
 
 def test_tables_of_large_fleets_show_the_slowest() -> None:

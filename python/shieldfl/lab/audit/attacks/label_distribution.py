@@ -35,18 +35,13 @@ from shieldfl.models.parameter_layout import ParameterLayout
 Floats = NDArray[np.float64]
 
 _PENALTIES = tuple(10.0**power for power in range(-2, 6))
+"""Of which the best is taken, by leave-one-out."""
 
 
 def mask_view(
     chosen: NDArray[np.bool_] | NDArray[np.float64], layout: ParameterLayout, classes: int
 ) -> Floats:
-    """Describe a set of positions (P,), votes, or sizes: the mean in each tensor, and each class's last weights.
-
-    Returns (tensors + classes,), (tensors,) where the last layer's weight has no row for each class, as one that is
-    made of factors. Raises ParameterError for another size.
-    """
-    if chosen.shape != (layout.size,):
-        raise ParameterError(f"the model has {layout.size:,} parameters: give as many flags")
+    """Return the mean of positions (P,), votes, or sizes in each tensor, and in each class's last weights."""
     shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
     weights = last_weights(layout, classes)
     if weights is None:
@@ -55,7 +50,6 @@ def mask_view(
 
 
 def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
-    """Return where the last weight lies that has a row for each class; None where none has."""
     places = [
         where
         for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
@@ -75,13 +69,7 @@ class PlayedClients:
     def drawn(
         cls, labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
     ) -> PlayedClients:
-        """Draw each client's shares of classes from Dir(alpha, ..., alpha), and samples of these classes.
-
-        Samples may be of several clients. Raises ParameterError for a number below 1, an alpha that is not positive, or
-        a class of which there is no sample.
-        """
-        if min(clients, samples) < 1 or not alpha > 0:
-            raise ParameterError("play 1 client or more, of 1 sample or more, with a positive alpha")
+        """Draw shares from Dir(alpha, ..., alpha). Raises ParameterError for a class without a sample."""
         own = labels.cpu().numpy()
         pools = [np.flatnonzero(own == label) for label in range(classes)]
         if not all(len(pool) for pool in pools):
@@ -97,19 +85,12 @@ class PlayedClients:
 
 @dataclass(frozen=True)
 class LabelInference:
-    """An attacker who has seen clients of its own."""
-
     guess: Floats
     regression: Pipeline
 
     @classmethod
     def fitted(cls, views: Floats, distributions: Floats) -> LabelInference:
-        """Fit it to views (n, d) of clients with such distributions (n, classes).
-
-        The penalty is the best of several by leave-one-out. Raises ParameterError for fewer than 3 clients.
-        """
-        if len(views) < 3 or len(views) != len(distributions):
-            raise ParameterError("fit to 3 clients or more, with a view and a distribution of each")
+        """Fit it to views (n, d) of clients, at least 3, with such distributions (n, classes)."""
         regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES))
         regression.fit(views, distributions)
         return cls(distributions.mean(axis=0), regression)
@@ -266,11 +247,7 @@ def _counts(part: Part, size: int) -> NDArray[np.float64] | None:
 
 
 class LabelDistributionAudit(FederationAttack):
-    """Runs federations of clients of public data, learns what their labels show in, and predicts those of others.
-
-    The attacker's clients have test samples, those that are attacked training samples. The audit's samples and rounds
-    are not used.
-    """
+    """Plays clients of test samples, and attacks others; the audit's samples and rounds are not used."""
 
     name: ClassVar[str] = "label-distribution"
     source: ClassVar[str] = (
@@ -315,10 +292,7 @@ class LabelDistributionAudit(FederationAttack):
         first: int,
         on_federation: Callable[[str, int], None],
     ) -> tuple[dict[str, list[dict[str, float]]], NDArray[np.float64]]:
-        """Return by party what it sees of each client, and the clients' true distributions (n, classes).
-
-        It ends early where nobody has seen anything in the first federations that differs between clients.
-        """
+        """Return by party what it sees of each client, and the clients' true distributions (n, classes)."""
         count = self._config.clients
         seed = self._config.seed + first
         drawn = PlayedClients.drawn(

@@ -18,7 +18,6 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import softmax
 from torch import nn
 
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
 from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange
@@ -31,8 +30,6 @@ _PROBES = 4
 
 @dataclass(frozen=True)
 class LastLayer:
-    """A Linear whose outputs are the logits of the classes."""
-
     weight: str
     bias: str | None
     """None where it has none."""
@@ -50,10 +47,7 @@ class LastLayer:
 
 
 def last_layer(observed: ObservedUpdate) -> LastLayer | None:
-    """Find the last layer; None where what returns the model's outputs is no Linear with one for each class.
-
-    Nor is it one whose weight or bias is computed of other parameters: the attacks' equations are of its gradients.
-    """
+    """Find the Linear that returns the logits; None for none, or one of a weight or bias that is computed."""
     name = logits_layer(observed)
     if name is None:
         return None
@@ -147,10 +141,7 @@ class ComputedLayer:
 def _told_of(
     weight: torch.Tensor, parameters: list[nn.Parameter]
 ) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
-    """Return what a gradient (classes, d) of the weight shows, and the transpose of that.
-
-    That are the gradients of the parameters, in a row, and the sums over classes (d,).
-    """
+    """Return what a gradient (classes, d) shows, parameters' gradients and sums (d,), and its transpose."""
     # Differentiated by its own factor, a gradient gives the product with J itself.
     factor = torch.zeros_like(weight, requires_grad=True)
     gradients = torch.autograd.grad(weight, parameters, factor, create_graph=True)
@@ -170,7 +161,6 @@ def _told_of(
 
 
 def computed_last_layer(observed: ObservedUpdate) -> ComputedLayer | None:
-    """Find such a layer; None where the logits are no Linear's, where it has no bias, or a weight of its own."""
     name = logits_layer(observed)
     parameters = dict(observed.model.named_parameters())
     prefix = f"{name}." if name else ""
@@ -262,10 +252,7 @@ class Ilrg(UpdateAttack):
 
 
 def whole_counts(counts: Floats, total: int) -> NDArray[np.int64]:
-    """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders.
-
-    Negative ones become 0, and the others are scaled. All the same where none is positive.
-    """
+    """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders."""
     shares = np.clip(counts, 0.0, None)
     if shares.sum() == 0.0:
         shares = np.ones_like(shares)
@@ -278,27 +265,14 @@ def whole_counts(counts: Floats, total: int) -> NDArray[np.int64]:
 
 
 def with_last_exposed(observed: ObservedUpdate, exposed: FloatVector) -> ObservedUpdate:
-    """Take what the same client showed of a position when it last did.
-
-    ``exposed`` (P,) has a change of an earlier round for each position, scaled to this one's steps where they differ,
-    and NaN where there was none: such positions keep what they have.
-    """
+    """Fill in a change of an earlier round (P,), scaled to this one's steps; NaN where there was none."""
     return observed.filled(np.where(np.isnan(exposed), observed.change, exposed).astype(np.float32))
 
 
 def with_own_expectation(
     observed: ObservedUpdate, features: torch.Tensor, labels: torch.Tensor, trials: int, seed: int
 ) -> ObservedUpdate:
-    """Take the mean of what training changes on the attacker's own samples.
-
-    Each trial trains from the same model with the client's settings, on as many samples as the client has,
-    drawn without replacement from the attacker's (N, *sample_shape) and their labels (N,). Raises
-    ParameterError where these are fewer.
-    """
-    if len(features) < observed.samples or trials < 1:
-        raise ParameterError(
-            f"an attacker needs {observed.samples} samples for each of at least one trial, and has {len(features)}"
-        )
+    """Fill in the mean of what training as the client does changes on drawn samples of the attacker's own."""
     generator = torch.Generator().manual_seed(seed)
     before = flatten(observed.model).astype(np.float64)
     mean = np.zeros_like(before)
@@ -380,10 +354,7 @@ _EXPECTED_OVER = 4
 
 
 def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> FloatVector | None:
-    """Return what was exposed of the same clients' changes in the other rounds, (P,): the nearest round's.
-
-    NaN where no other round exposed a position; None where nothing was.
-    """
+    """Return the nearest round's change of the same clients (P,), NaN where there is none; None for none."""
     exposed = np.full(known.change.size, np.nan, dtype=np.float32)
     for one in sorted(others, key=lambda other: -abs(other.round - known.round)):
         if one.clients == known.clients and one.round != known.round:
@@ -397,11 +368,7 @@ def guesses(
     public: tuple[torch.Tensor, torch.Tensor],
     seed: int,
 ) -> Iterator[tuple[str, ObservedUpdate]]:
-    """Yield an update with its hidden positions filled in each way that the attacker can, by name.
-
-    ``exposed`` is as :func:`exposed_elsewhere` returns it, ``public`` the attacker's own samples (N, ...) and
-    their labels (N,), and ``seed`` of draws among them. An update of which all is known is yielded as it is.
-    """
+    """Yield an update with its hidden positions filled in each way that the attacker can, by name."""
     if observed.known.all():
         yield "nothing hidden", observed
         return

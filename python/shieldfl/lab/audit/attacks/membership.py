@@ -52,9 +52,8 @@ class Shadows:
     """What models say of candidates of which they were trained on some.
 
     Source: Carlini, Chien, Nasr, Song, Terzis, Tramèr 2022, "Membership inference attacks from first principles",
-    algorithm 1 and section VI-A for a deviation that samples share where there are few models.
-
-    Raises ParameterError unless every candidate is out for 2 models or more.
+    algorithm 1 and section VI-A for a deviation that samples share where there are few models. Every candidate is in 2
+    models or more, and out for as many.
     """
 
     scores: Scores
@@ -62,23 +61,8 @@ class Shadows:
     included: NDArray[np.bool_]
     """Which candidates each model was trained on, (models, m)."""
 
-    def __post_init__(self) -> None:
-        if self.scores.ndim != 2 or self.scores.shape != self.included.shape:
-            raise ParameterError("shadow models have one score, and one flag, for each candidate")
-        if (~self.included).sum(axis=0).min(initial=2) < 2:
-            raise ParameterError(
-                "every candidate is to be left out by 2 shadow models or more: train more of them"
-            )
-
     def online(self, target: Scores) -> Scores:
-        """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not.
-
-        Raises ParameterError where a candidate is in fewer than 2 models.
-        """
-        if self.included.sum(axis=0).min(initial=2) < 2:
-            raise ParameterError(
-                "every candidate is to be in 2 shadow models or more for a likelihood ratio: train more of them"
-            )
+        """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not."""
         ratios: Scores = norm.logpdf(target, *self.fit(self.included)) - norm.logpdf(
             target, *self.fit(~self.included)
         )
@@ -106,13 +90,7 @@ def train_shadows(
     seed: int,
     on_trained: Callable[[int], None] = lambda model: None,
 ) -> Shadows:
-    """Train shadow models, each on a random half of the candidates (m, ...), each of which is in for half.
-
-    Their number is even, at least 4; model i is trained with the seed ``seed + i``, and ``on_trained`` is
-    told of each. Raises ParameterError for another number.
-    """
-    if models < 4 or models % 2:
-        raise ParameterError(f"shadow models are an even number, 4 or more, got {models}")
+    """Train an even number of models, 4 or more, model i with ``seed + i``; each candidate is in half."""
     ranks = np.random.default_rng(seed).random((models, len(features))).argsort(axis=0)
     included = ranks < models // 2
     scores = np.empty(included.shape)
@@ -125,8 +103,6 @@ def train_shadows(
 
 @dataclass(frozen=True)
 class Rate:
-    """A figure in [0, 1] with an interval."""
-
     value: float
     low: float
     high: float
@@ -153,15 +129,8 @@ class MembershipFigures:
 
 
 def membership_figures(scores: NDArray[np.float64], members: NDArray[np.bool_]) -> MembershipFigures:
-    """Measure scores (n,), higher for likelier members, beside the truth (n,).
-
-    Raises ParameterError for arrays that do not fit, scores that are not finite, or without 2 members and 2 others.
-    """
-    if scores.ndim != 1 or scores.shape != members.shape or not np.isfinite(scores).all():
-        raise ParameterError("give one finite score, and one flag, for each sample")
+    """Measure scores (n,), higher for likelier members, beside the truth (n,), of 2 members and 2 others or more."""
     inside, outside = int(members.sum()), int((~members).sum())
-    if inside < 2 or outside < 2:
-        raise ParameterError(f"give 2 members and 2 others or more, got {inside} and {outside}")
     false_rates, true_rates, _ = roc_curve(members, scores, drop_intermediate=False)
     at = {
         share: _share(round(float(true_rates[false_rates <= share].max()) * inside), inside)
@@ -196,14 +165,6 @@ _CANDIDATES = 400
 """Samples of which each is in a federation or not, by a coin: enough for the share of false positives of 1 %."""
 _ALIKE = 1e-3
 """How far parameters of two models may be apart that count as one: rounding of encrypted sums, trained on."""
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """What one federation came to."""
-
-    model: nn.Module
-    parties: frozenset[str]
 
 
 class MembershipAudit(FederationAttack):
@@ -245,8 +206,8 @@ class MembershipAudit(FederationAttack):
             learning_rate=0.05,
         )
         self._known: dict[str, Shadows] = {}
-        self._plain: _Trained | None = None
-        """The undefended method's federation on the first half."""
+        self._plain: nn.Module | None = None
+        """The undefended method's model of the first half."""
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
@@ -254,14 +215,15 @@ class MembershipAudit(FederationAttack):
         A method that ends with plain averaging's model, as its first federation is compared with that one's on the same
         samples, has that one's figures: it would be attacked twice. Raises ParameterError for one that has several.
         """
-        chosen = self._first_half()
-        first = self._train(method, chosen, self._config.seed)
+        order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
+        chosen = torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
+        first, having = self._train(method, chosen, self._config.seed)
         same = ""
         if method == UNDEFENDED:
             self._plain = first
         else:
-            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)
-            apart = _apart(first.model, self._plain.model)
+            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)[0]
+            apart = _apart(first, self._plain)
             if apart is not None and apart < _ALIKE:
                 same = f"the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
         shadows = self._shadows(UNDEFENDED if same else method, on_federation)
@@ -283,18 +245,14 @@ class MembershipAudit(FederationAttack):
         )
         why = "it is on the model of a round's end, which this party never has"
         none = Cell(method, self.name, "", "does not apply", why)
-        return [replace(got if one.name in first.parties else none, party=one.name) for one in self._parties]
-
-    def _first_half(self) -> torch.Tensor:
-        order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
-        return torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
+        return [replace(got if one.name in having else none, party=one.name) for one in self._parties]
 
     def _shadows(self, method: str, on_federation: Callable[[str, int], None]) -> Shadows:
         if method not in self._known:
             features = self._dataset.train_features[self._candidates]
             labels = self._dataset.train_labels[self._candidates]
             self._known[method] = train_shadows(
-                lambda positions, seed: self._train(method, positions, seed).model,
+                lambda positions, seed: self._train(method, positions, seed)[0],
                 features,
                 labels,
                 self.models,
@@ -303,7 +261,8 @@ class MembershipAudit(FederationAttack):
             )
         return self._known[method]
 
-    def _train(self, name: str, positions: torch.Tensor, seed: int) -> _Trained:
+    def _train(self, name: str, positions: torch.Tensor, seed: int) -> tuple[nn.Module, set[str]]:
+        """Return the last model, and which parties have it."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
         plain = build_model(str(config.model), dataset.feature_shape, dataset.classes, self._config.seed)
@@ -318,11 +277,10 @@ class MembershipAudit(FederationAttack):
             for party in self._parties
             if View(record, method, party, victim=0).model(config.rounds + 1) is not None
         }
-        return _Trained(model, frozenset(knowing))
+        return model, knowing
 
 
 def _apart(model: nn.Module, other: nn.Module) -> float | None:
-    """Return by how much two models' parameters differ at most; None for other layouts."""
     pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
     if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
         return None

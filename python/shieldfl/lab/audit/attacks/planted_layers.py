@@ -17,7 +17,6 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm
 from torch import nn
 
-from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attack import ModelPlantingAttack, Recovered
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
@@ -32,7 +31,6 @@ _BY_ACCIDENT = 0.01
 def in_front(
     model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
 ) -> nn.Module:
-    """Return a copy of a model behind two linear layers, the first named ``planted``, with a ReLU between."""
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     parts["flatten"] = nn.Flatten()
     parts[planted] = front
@@ -84,10 +82,7 @@ class RowGradients:
         return cls(values, there, together(*off))
 
     def equal_rows_as_one(self) -> RowGradients:
-        """Return each run of rows that do not differ where both are known as one: known where one of them is.
-
-        Rows of which nothing is known in common are not taken for equal.
-        """
+        """Return each run of rows that are the same where both are known as one, known where one is."""
         both = self.known[:-1] & self.known[1:]
         apart = torch.where(both, self.values[:-1] - self.values[1:], 0.0)
         errors = torch.where(both, self.errors[:-1] ** 2 + self.errors[1:] ** 2, 0.0)
@@ -100,7 +95,6 @@ class RowGradients:
         return RowGradients(values, known, means_of_known(self.errors, self.known, runs, count)[0])
 
     def between_rows(self) -> RowGradients:
-        """Return the difference of each row to the next, and the last row as it is."""
         errors = (self.errors[:-1].square() + self.errors[1:].square()).sqrt()
         return RowGradients(
             torch.cat([self.values[:-1] - self.values[1:], self.values[-1:]]),
@@ -127,7 +121,6 @@ class RowGradients:
 
 
 def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
-    """Return samples (m, features) as images; of none, say whether there is noise to hide them."""
     hidden = not len(found) and bool(observed.deviation[observed.known].any())
     return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
 
@@ -135,10 +128,7 @@ def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovere
 def means_of_known(
     values: torch.Tensor, known: torch.Tensor, groups: torch.Tensor, count: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the means (count, ...) of what is known of each group of rows, 0 where nothing is, and where something is.
-
-    ``groups`` (rows,) says of which group a row is, 0 to count - 1.
-    """
+    """Return the means (count, ...) of what is known of each group (rows,), and where something is."""
     shape = (count, *values.shape[1:])
     known_values = torch.where(known, values, 0.0).double()
     sums = torch.zeros(shape, dtype=torch.float64).index_add_(0, groups, known_values)
@@ -152,10 +142,7 @@ def _farthest(count: int) -> float:
 
 
 def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
-    """Scale each row so that its largest value is the top of the range.
-
-    Its sign is not known: taken is the one with which less of it lies below the range.
-    """
+    """Scale each row so that its largest value is the range's top, by the sign with less below the range."""
     low, high = value_range
     best = torch.zeros_like(directions)
     least = torch.full((len(directions),), math.inf)
@@ -171,16 +158,6 @@ def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> to
 _BINS = "bins"
 
 
-def _checked_public(public: torch.Tensor, sample_shape: tuple[int, ...], fewest: int) -> torch.Tensor:
-    """Return public samples in rows (n, features). Raises ParameterError."""
-    if len(public) < fewest or tuple(public.shape[1:]) != tuple(sample_shape):
-        raise ParameterError(
-            f"{fewest} public samples or more are needed of the shape {tuple(sample_shape)}, "
-            f"got {len(public)} of {tuple(public.shape[1:])}"
-        )
-    return public.flatten(1).float()
-
-
 class RobbingTheFed(ModelPlantingAttack):
     """All rows measure one thing of a sample, and each passes on the samples above its threshold.
 
@@ -191,8 +168,7 @@ class RobbingTheFed(ModelPlantingAttack):
 
     ``shrunk``, in (0, 1], is how much smaller rows are than what they measure, and by how much what follows
     them is larger. The model is the same. With small rows a change of float32 parameters tells the gradient
-    of one step more precisely; with large rows the thresholds stay where they are for more steps. Raises
-    ParameterError for other values.
+    of one step more precisely; with large rows the thresholds stay where they are for more steps.
     """
 
     name: ClassVar[str] = "robbing-the-fed"
@@ -205,12 +181,6 @@ class RobbingTheFed(ModelPlantingAttack):
         measured: Literal["brightness", "random"] = "brightness",
         shrunk: float = 1 / 32,
     ) -> None:
-        if bins < 2:
-            raise ParameterError(f"samples are told apart by 2 bins or more, got {bins}")
-        if measured not in ("brightness", "random"):
-            raise ParameterError(f"samples are measured by 'brightness' or 'random', got {measured!r}")
-        if not 0 < shrunk <= 1:
-            raise ParameterError(f"rows are shrunk by a factor in (0, 1], got {shrunk}")
         self.rows = bins
         self._measured = measured
         self._shrunk = shrunk
@@ -218,11 +188,7 @@ class RobbingTheFed(ModelPlantingAttack):
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
     ) -> nn.Module:
-        """Put the bins in front of a copy of the model, which then sees the mean sample, more or less bright.
-
-        Raises ParameterError for fewer than 2 public samples, or samples of another shape.
-        """
-        samples = _checked_public(public, sample_shape, 2)
+        samples = public.flatten(1).float()
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         row = torch.full((features,), 1 / features)
@@ -263,11 +229,6 @@ class RobbingTheFed(ModelPlantingAttack):
         return recovered_samples(found, observed)
 
 
-def expected_share(bins: int, samples: int) -> float:
-    """Return the share of samples expected alone in a bin, if all bins are equally likely."""
-    return (1 - 1 / bins) ** (samples - 1)
-
-
 _TRAPS = "traps"
 _FEWEST_IN_COMMON = 16
 """Positions known of two images, from which on it is no accident that they agree."""
@@ -282,8 +243,7 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
     Features are scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
 
     Of the planted layer's ``rows``, 1 or more, weights have the ``deviation`` sigma; positive ones are
-    smaller than negative ones by ``scale``, s in (0, 1]. ``shrunk`` is as of :class:`RobbingTheFed`. Raises
-    ParameterError for other values.
+    smaller than negative ones by ``scale``, s in (0, 1]. ``shrunk`` is as of :class:`RobbingTheFed`.
     """
 
     name: ClassVar[str] = "curious-abandon-honesty"
@@ -293,11 +253,6 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
     def __init__(
         self, rows: int = 1000, deviation: float = 0.5, scale: float = 0.95, shrunk: float = 1 / 32
     ) -> None:
-        if rows < 1 or not deviation > 0 or not 0 < scale <= 1 or not 0 < shrunk <= 1:
-            raise ParameterError(
-                "trap weights need 1 row or more, a positive deviation, and a scale and a shrinking in (0, 1], "
-                f"got {rows}, {deviation}, {scale} and {shrunk}"
-            )
         self.rows = rows
         self._deviation = deviation
         self._scale = scale
@@ -306,14 +261,8 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
     def planted(
         self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
     ) -> nn.Module:
-        """Put the traps in front of a copy of the model, which then sees the mean sample and a mixture of rows.
-
-        Raises ParameterError for public samples that are all one value, or of another shape.
-        """
-        samples = _checked_public(public, sample_shape, 1)
+        samples = public.flatten(1).float()
         low, high = float(public.min()), float(public.max())
-        if not high > low:
-            raise ParameterError("the public samples have one value alone: their range is not known by them")
         generator = torch.Generator().manual_seed(seed)
         features = math.prod(sample_shape)
         rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
@@ -339,10 +288,7 @@ class CuriousAbandonHonesty(ModelPlantingAttack):
         return missing_layer(observed, _TRAPS)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that passed something on, as far as it stands clear of the noise.
-
-        Rows that have found the same image give one: what is hidden of one row is taken from the others.
-        """
+        """Return one image of each row that stands clear of the noise; rows with the same image give one."""
         found, known = RowGradients.of(observed, _TRAPS).samples(observed.value_range)
         low, high = observed.value_range
         images = _joined(found, known, _SAME * (high - low))
@@ -364,10 +310,7 @@ def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.T
 def trap_rows(
     rows: int, features: int, deviation: float, scale: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Return weights, float32 (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted.
-
-    Of an odd number of features the last one of each row's order has the weight 0.
-    """
+    """Return (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted."""
     half = features // 2
     magnitudes = deviation * torch.randn(rows, half, generator=generator).abs()
     order = torch.rand(rows, half, generator=generator).argsort(dim=1)

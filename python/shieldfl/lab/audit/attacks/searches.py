@@ -27,10 +27,7 @@ _REACHED = 0.1
 
 
 def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
-    """Return by how much known values count, float32 (k,): as generalised least squares have it, 1 at most.
-
-    None where noise is alike on all, which changes no distance by more than a factor.
-    """
+    """Return how much known values count (k,), by generalised least squares; None where noise is alike."""
     noise = observed.gradient_deviation[observed.known].astype(np.float64)
     if noise.max() == noise.min():
         return None
@@ -68,10 +65,7 @@ class SimulatedTraining:
         weight: 1, but where noise is on some positions more than on others."""
 
     def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return what :attr:`observed` would be for these samples (m, *sample_shape).
-
-        ``targets`` are classes (m,), or probabilities (m, classes). Gradients reach both.
-        """
+        """Return what :attr:`observed` would be; targets are classes (m,), or probabilities (m, classes)."""
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
             return self._mean_gradient(samples, targets, self._taped_gradients)
@@ -186,8 +180,6 @@ class Least:
 
 @dataclass(frozen=True)
 class Descent:
-    """When it ends."""
-
     steps: int
     found: float
     """A value from which on a start has found what is looked for: others are left where they are."""
@@ -220,7 +212,6 @@ class _Curvature:
         )
 
     def add(self, step: torch.Tensor, change: torch.Tensor) -> None:
-        """Take in a step (B, d) and the change of the gradient (B, d) that it made."""
         product = _dot(step, change)
         kept = product > _LEAST_CURVATURE
         square = _dot(change, change)
@@ -251,7 +242,6 @@ class _Curvature:
         self._begin, self._end = 0, front.stop
 
     def direction(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return minus the inverse Hessian's product with a gradient, both (B, d)."""
         window = slice(self._begin, self._end)
         s, y = self._s[:, window], self._y[:, window]
         triangle = self._sy[:, window, window].triu()
@@ -336,10 +326,7 @@ _SHARED_MEMORY = 2**24
 
 @dataclass(frozen=True)
 class _GradientMatching(UpdateAttack):
-    """Minimises the squared distance between gradients, over the known positions alone.
-
-    Positions count by how little noise they have (:class:`SimulatedTraining`).
-    """
+    """Minimises the squared distance between gradients, over the known positions alone."""
 
     recovers: ClassVar[Literal["labels", "images"]] = "images"
     iterations: int = 300
@@ -393,21 +380,16 @@ class _GradientMatching(UpdateAttack):
 
 @dataclass(frozen=True)
 class Dlg(_GradientMatching):
-    """Searches for samples and for their labels, as probabilities, at once."""
-
     name: ClassVar[str] = "dlg"
     source: ClassVar[str] = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, algorithm 1"
     _searches_labels: ClassVar[bool] = True
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        """There is nothing that it needs but gradients."""
         return None
 
 
 @dataclass(frozen=True)
 class Idlg(_GradientMatching):
-    """Reads the label of a single sample off the last layer, and searches for the sample alone."""
-
     name: ClassVar[str] = "idlg"
     source: ClassVar[str] = "Zhao, Mopuri, Bilen: iDLG, 2020, algorithm 1"
     _searches_labels: ClassVar[bool] = False

@@ -225,8 +225,6 @@ def resealed(frame: bytes) -> bytes:
 
 
 class BatchFrame:
-    """A batch that was recorded: its header, and the rows of its ciphertexts."""
-
     def __init__(self, frame: bytes, parameters: ckks.Parameters) -> None:
         self.facts: dict[str, Any] = parameters._facts
         self.primes: list[int] = list(self.facts["primes"])

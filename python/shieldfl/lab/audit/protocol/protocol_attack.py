@@ -86,17 +86,13 @@ class PlayedFederation(EmbeddedRoles):
         return cls(name, settings, config, parameters, _kept(name, settings, config, parameters))
 
     def unplayable(self) -> str | None:
-        """Say in one sentence why a liar cannot play these roles, which another package may have made; None if it can.
-
-        It opens answers by code of its own, which follows that of this package's roles.
-        """
+        """Say why lies do not fit these roles: they open answers by what this package's own roles do."""
         clients_fit = all(isinstance(one, TrainingClient) for one in self.clients)
         if clients_fit and isinstance(self.aggregator, CollectingAggregator):
             return None
         return "the roles of this method are none of this package's, for which lies are written"
 
     def run_round(self) -> ShieldError | None:
-        """Run the next round with all clients; return what ended it."""
         self.round += 1
         driver = RoundDriver(self.method, self.authority, self.aggregator, self, self._account)
         try:
@@ -240,10 +236,7 @@ class LyingAggregator:
         return result
 
     def question(self, phase: str, messages: Messages | None = None) -> Question:
-        """Sum messages of the phase that runs, None for those that were taken; return what asks for their sum.
-
-        Raises what an honest aggregator refuses messages with.
-        """
+        """Sum messages of the phase, None for those that were taken; return what asks for their sum."""
         copied = _copied(self.honest, self.roles.new_aggregator())
         copied.begin_phase(phase, self.round, self.answers[phase])
         for client, message in (self._taken if messages is None else messages).items():
@@ -275,7 +268,6 @@ class LyingAggregator:
         return roles.authority.newest_model()
 
     def changed_since(self, question: Question, client: int) -> FloatVector:
-        """Return what the model has changed by since a question's round began, (P,)."""
         return self._parameters(client, self._model()) - self._parameters(client, question.model)
 
     def _parameters(self, client: int, model: Message) -> FloatVector:
@@ -335,10 +327,7 @@ _SECRET = "aggregator-and-client"
 def share_told(
     guess: NDArray[np.floating[Any]] | None, change: FloatVector, encrypted: NDArray[np.bool_]
 ) -> float:
-    """Return the share of a client's encrypted values that a guess tells, to a hundredth of their root mean square.
-
-    All are (P,); there is one encrypted at least. Without a guess, 0.
-    """
+    """Return the share of encrypted values (P,) that a guess tells, to 1 % of their root mean square."""
     if guess is None:
         return 0.0
     true = change[encrypted].astype(np.float64)
@@ -348,8 +337,6 @@ def share_told(
 
 @dataclass(frozen=True)
 class _Try:
-    """What one lie came to."""
-
     told: float
     told_honestly: float
     """The same share by the mean of all clients, which an honest round tells."""
@@ -358,16 +345,11 @@ class _Try:
 
 
 def _mean(changes: Mapping[int, FloatVector]) -> FloatVector:
-    """Return what an honest round tells, (P,)."""
     return cast(FloatVector, np.mean(list(changes.values()), axis=0))
 
 
 class ProtocolAttack(FederationAttack):
-    """A lie that a dishonest aggregator tells, on its own and with a client on its side.
-
-    It is told in federations of drawn updates and a small model, in one round after another. What was got is held
-    against what the victim has encrypted, and not told from whether something was refused.
-    """
+    """A lie of the aggregator, told on drawn updates; what it got is held against the true one."""
 
     measured_by: ClassVar[str] = "values told"
     is_told: ClassVar[bool] = True
@@ -390,17 +372,14 @@ class ProtocolAttack(FederationAttack):
 
     @classmethod
     def alter(cls, liar: LyingAggregator, phase: str, client: int, message: Message) -> Message:
-        """Return what is taken in the place of a message."""
         return message
 
     @classmethod
     def inapplicable(cls, federation: PlayedFederation) -> str | None:
-        """Say in one sentence why there is no such lie in a federation; None where there is."""
         return None
 
     @classmethod
     def size_for(cls, federation: PlayedFederation) -> int:
-        """Return how many parameters the model has that the lie is told on."""
         return cls.parameters
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:

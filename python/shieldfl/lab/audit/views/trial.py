@@ -41,8 +41,6 @@ _OF_THE_ATTACKER = 2**31
 
 @dataclass(frozen=True)
 class Truth:
-    """What clients trained on: what attacks are held against."""
-
     features: torch.Tensor
     """(n, *feature_shape)."""
     labels: torch.Tensor
@@ -63,17 +61,6 @@ def private_batches(dataset: Dataset, config: RunConfig) -> list[NDArray[np.int6
     return list(drawn.reshape(config.clients, config.batch_size))
 
 
-def drawn_anew(model: nn.Module, seed: int) -> nn.Module:
-    """Return a model of the same kind with layers as freshly drawn: what a party without the model can take for it."""
-    other = deepcopy(model)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        for module in other.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
-                reset()
-    return other
-
-
 def model_kind(config: AuditConfig) -> str:
     """Return the name of the model that clients train: a small one for digits, so that Paillier takes seconds."""
     return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
@@ -87,11 +74,7 @@ def recorded_run(
     plain: nn.Module,
     batches: Sequence[NDArray[np.int64]],
 ) -> tuple[MethodRun, Method, nn.Module, Record]:
-    """Run a method's federation, with ``batches`` as each client's samples, and everything recorded.
-
-    Returns the run, its method, the module that clients trained, whose parameters are overwritten, and the
-    record. Raises as :func:`shieldfl.lab.simulation.runner.run_seeds` does.
-    """
+    """Run and record; the module, whose parameters are overwritten, is what clients trained."""
     if not method_class(name).schemes:
         config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
     settings = _with_synthetic(name, settings, sum(map(len, batches)))
@@ -124,7 +107,6 @@ def _with_synthetic(name: str, settings: MethodSettings, samples: int) -> Method
 
 
 def _synthetic(method: Method, dataset: Dataset) -> LabelledSamples | None:
-    """Return what clients train on in rounds on synthetic data; None where there are no such rounds."""
     demand = method.synthetic_demand
     if demand is None:
         return None
@@ -195,7 +177,6 @@ class Trial:
 
     @property
     def all_synthetic(self) -> bool:
-        """Whether no client has trained on samples of its own, in any round."""
         return all(one.synthetic for one in self.record.disclosures.values())
 
     def truth(self, clients: tuple[int, ...]) -> Truth:
@@ -204,7 +185,14 @@ class Trial:
 
     @cached_property
     def _drawn_anew(self) -> nn.Module:
-        return drawn_anew(self.model, self.config.seed + _OF_THE_ATTACKER)
+        """A model of the same kind with fresh layers: what a party without the model can take for it."""
+        other = deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed + _OF_THE_ATTACKER)
+            for module in other.modules():
+                if callable(reset := getattr(module, "reset_parameters", None)):
+                    reset()
+        return other
 
     def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
         return View(self.record, self.method, party, victim).changes()

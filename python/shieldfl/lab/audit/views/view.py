@@ -79,8 +79,6 @@ def client_name(index: int) -> str:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message that a role got, as its bytes."""
-
     receiver: str
     step: str
     details: tuple[int | str, ...]
@@ -96,8 +94,6 @@ class Delivery:
 
 @dataclass
 class Record:
-    """What the roles of one federation got, and what they could tell from it."""
-
     deliveries: list[Delivery] = field(default_factory=list)
     models: dict[tuple[str, int], FloatVector] = field(default_factory=dict)
     """By client or aggregator, and round: the global parameters (P,) that the role has when that round begins; no entry
@@ -118,8 +114,6 @@ class Record:
 
 
 class RecordedFederation(EmbeddedFederation):
-    """An embedded federation whose roles are all recorded, from enrolment on; it does what an embedded one does."""
-
     def __init__(
         self,
         method: Method,
@@ -234,10 +228,7 @@ class Party:
     has_last_model: bool = False
 
     def clients(self, victim: int, clients: int) -> tuple[int, ...]:
-        """Return which clients are of the party, where ``victim`` is one of ``clients``.
-
-        Raises ParameterError where there are not so many.
-        """
+        """Return the party's, beside the ``victim``. Raises ParameterError where there are not so many."""
         others = [index for index in range(clients) if index != victim]
         count = len(others) if self.colluding_clients is None else self.colluding_clients
         if count > len(others):
@@ -294,10 +285,7 @@ class KnownChange:
 
 
 class View:
-    """All that one party got of one federation, with one client as the victim.
-
-    Raises ParameterError where the party has more clients than there are beside the victim.
-    """
+    """All that one party got of one federation, with one client as the victim."""
 
     def __init__(self, record: Record, method: Method, party: Party, victim: int) -> None:
         self._record = record
@@ -310,7 +298,6 @@ class View:
 
     @cached_property
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Every message that came to a role of the party, or that it read on its way to or from a client."""
         return tuple(one for one in self._record.deliveries if self._gets(one))
 
     def of_victim(self) -> Iterator[Delivery]:
@@ -318,10 +305,7 @@ class View:
         return (one for one in self.deliveries if _is_of(one, self.victim))
 
     def own_exchanges(self) -> Iterator[tuple[list[Delivery], list[Delivery]]]:
-        """Yield, for each client that the party stands in the place of, what it was sent, and what it sent itself.
-
-        Whoever reads the channel has what the victim is sent.
-        """
+        """Yield what each client that the party is, or reads the channel of, was sent, and has sent."""
         readers = (self.victim,) if self.party.reads_channel else self.clients
         for client in readers:
             sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
@@ -358,7 +342,6 @@ class View:
         return None
 
     def _model_on_the_way(self, round_number: int) -> FloatVector | None:
-        """Return the model that a round's first message brings to the victim, or the last one's end."""
         for one in self.deliveries:
             comes = (one.round, one.step) in ((round_number, "begin_round"), (round_number - 1, "end_round"))
             if comes and one.receiver == client_name(self.victim):
@@ -369,10 +352,7 @@ class View:
         return None
 
     def changes(self) -> Iterator[KnownChange]:
-        """Yield what the party knows of the victim's updates: from its messages, then from sums that it is in.
-
-        Raises ParameterError where a message has numbers that the method does not say the places of.
-        """
+        """Yield what is known of the victim. Raises ParameterError for numbers without stated places."""
         yield from self._from_messages()
         yield from self._from_sums()
 
@@ -446,14 +426,12 @@ class View:
         return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
 
     def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
-        """Return those whose round ended with this model: all, but where there are clusters."""
         models = self._record.models
         return tuple(
             one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
         )
 
     def _positions_sent(self, client: int, number: int) -> NDArray[np.bool_]:
-        """Return at which positions (P,) a sum has a value of a client."""
         if self._method.averages_all:
             return np.ones(self._method.plan.parameters, dtype=np.bool_)
         return ~self._record.disclosures[client, number].kept.to_bool()
