@@ -394,5 +394,5 @@ def test_what_is_missing_is_named_before_any_work(
     done = run_without([package], *arguments.split(), folder=tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.count("\n") == 1
-    assert f"package {package!r}: {how_to_install('simulation')}" in done.stderr
+    assert f"package {package!r}: {how_to_install('lab')}" in done.stderr
     assert not (tmp_path / "report").exists()

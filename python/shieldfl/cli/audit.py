@@ -142,14 +142,9 @@ def _check_together(context: typer.Context, attacked: Attacked) -> None:
 @contextmanager
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
     """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TextColumn(f"of {budget_minutes:g} min"),
-    )
-    with progress_bar(*columns) as progress:
+    left, bar = TextColumn("{task.description}"), BarColumn(bar_width=20)
+    of_all = TextColumn(f"of {budget_minutes:g} min")
+    with progress_bar(SpinnerColumn(), left, bar, TimeElapsedColumn(), of_all) as progress:
         task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
 
         def tell(method: str, trial: int) -> None:
@@ -166,10 +161,7 @@ def _measure(
     settings: MethodSettings,
     json_file: Path | None,
 ) -> None:
-    """Measure, print and write what came of it, also of a measurement that is interrupted.
-
-    Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
-    """
+    """Measure, print and write what came of it, also of a measurement that is interrupted."""
     from shieldfl.lab.audit.attack import AuditInterrupted
     from shieldfl.lab.audit.epsilon import check_claims, measure_epsilons
 
@@ -229,7 +221,6 @@ def _attack(
 
 
 def _print_audit(result: AuditResult) -> None:
-    """Print a table for each attack, what its cells mean, and what was left out."""
     from shieldfl.lab.report.audit_report import attack_tables, notes_of
 
     console = ResultConsole()
@@ -262,7 +253,6 @@ def _shown(result: AuditResult, cell: Cell) -> Words:
 
 
 def _print_epsilons(result: EpsilonResult) -> None:
-    """Print what each method claims beside what was measured, and why nothing was."""
     console = ResultConsole()
     rounds, clients = result.federation["rounds"], result.federation["clients"]
     length = "1 round" if rounds == 1 else f"{rounds} rounds"

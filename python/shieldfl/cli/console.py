@@ -69,7 +69,6 @@ def _parts(table: Table, console: Console) -> Iterator[Table]:
     """Yield as few tables as show all columns, each with the first one."""
 
     def width(part: Table) -> int:
-        """What it takes where nothing is cut or broken."""
         return Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), part).maximum
 
     start, count = 1, len(table.columns)
@@ -131,12 +130,10 @@ JsonFile = Annotated[
 
 
 def is_stdout(path: Path | None) -> bool:
-    """Whether the path is the dash that stands for standard output."""
     return path is not None and str(path) == "-"
 
 
 def write_json(facts: dict[str, Any], path: Path | None) -> None:
-    """Write plain JSON types to where ``--json`` says; nowhere for None. Raises OSError."""
     if path is None:
         return
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
