@@ -341,7 +341,6 @@ class _Server:
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
     def applications(self) -> tuple[web.Application, web.Application]:
-        """Return what aggregators use, and what shows health and figures."""
         main, beside = web.Application(middlewares=[self._told]), web.Application()
         main.router.add_post("/v1/offers", self._offer)
         main.router.add_post("/v1/sessions", self._begin_session)

@@ -73,10 +73,6 @@ class SessionFolder:
         self._facts, self._state, self._ended = path / "facts.json", path / "state", path / "ended"
 
     @property
-    def id(self) -> bytes:
-        return bytes.fromhex(self.path.name)
-
-    @property
     def is_begun(self) -> bool:
         """Whether all is there: the state is written last."""
         return self._state.exists()
@@ -86,7 +82,6 @@ class SessionFolder:
         return self._ended.exists()
 
     def end(self) -> None:
-        """Have nothing answered any more. Raises DataError."""
         with _disk():
             write_private_file(self._ended, b"")
 
@@ -105,7 +100,7 @@ class SessionFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove what writing was cut off by the end of a process. Raises DataError."""
+        """Remove what writing was cut off by the end of a process."""
         with _disk():
             for name in (self._request, self._setup, self._facts, self._state):
                 for path in self.path.glob(f"{name.name}.????????"):
@@ -121,19 +116,18 @@ class SessionFolder:
         return SessionRequest.from_message(Message.from_bytes(_content(self._request)))
 
     def setup(self) -> tuple[Message, PublicSetup]:
-        """Return the public set-up: as it was signed, and read."""
         signed = Message.from_bytes(_content(self._setup))
         return signed, PublicSetup.trusted(bytes(signed["setup"]))
 
     def facts(self) -> SessionFacts:
         try:
-            return msgspec.json.decode(self.facts_as_written(), type=SessionFacts)
+            return msgspec.json.decode(_content(self._facts), type=SessionFacts)
         except msgspec.MsgspecError as error:
             raise WireFormatError(f"{self._facts} does not say what the session is: restore it") from error
 
-    def facts_as_written(self) -> bytes:
-        """Return what the state is bound to."""
-        return _content(self._facts)
+    def state_key(self, key: ServiceKey) -> bytes:
+        """Return what seals the state, which is bound to the session and to its facts as they are written."""
+        return key.state_key(bytes.fromhex(self.path.name), _content(self._facts))
 
     def state(self, key: bytes) -> tuple[bytes, dict[int, str]]:
         """Return the authority's state, sealed under the key, and who enrolled as which client.
@@ -197,7 +191,7 @@ class ServedSession:
         registry: ClientRegistry,
         joint: JointKeys | None = None,
     ) -> ServedSession:
-        """Make a session; where that ends in an error, nothing is left of it. Raises what the method refuses."""
+        """Make a session; where that ends in an error, nothing is left of it."""
         check_sizes(request.initial, request.method.plan)
         folder.make()
         try:
@@ -207,7 +201,7 @@ class ServedSession:
             try:
                 setup = key.sign_setup(made.to_bytes())
                 folder.write(request, setup, facts)
-                state_key = key.state_key(folder.id, folder.facts_as_written())
+                state_key = folder.state_key(key)
                 session = cls(folder, steps, setup, facts, state_key, registry, {})
                 session._keep()
             except BaseException:
@@ -223,7 +217,7 @@ class ServedSession:
         folder.sweep()
         request = folder.request()
         signed, setup = folder.setup()
-        state_key = key.state_key(folder.id, folder.facts_as_written())
+        state_key = folder.state_key(key)
         state, names = folder.state(state_key)
         store = folder.store if request.method.enrols else None
         steps = request.method.authority_steps(setup, request.initial, store=store)

@@ -269,7 +269,6 @@ class AuthorityService:
             )
 
     def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
-        """Return more than any call of a session takes."""
         with self.session(session_id, aggregator) as session:
             return session.most_body_bytes
 
