@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shieldfl.authority_service.policy import AuthorityPolicy
+from shieldfl.authority_service.service import AuthorityPolicy
 from shieldfl.cli.authority import passphrase_of
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.cost_model import load_profile

@@ -20,10 +20,9 @@ from shieldfl.authority_service.certificates import (
     make_certificate,
     server_tls,
 )
-from shieldfl.authority_service.http_server import Address, serve
+from shieldfl.authority_service.http_server import serve
 from shieldfl.authority_service.identity import ClientIdentity
-from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
+from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.rounds.method import Method
 
@@ -31,7 +30,7 @@ ANY = {"registered_clients_only": False, "schemes": ("kahe", "pads", "ckks", "pa
 """A policy that lets every method run."""
 
 PASSPHRASE = "a passphrase of tests"
-LOOPBACK = Address("127.0.0.1", 0)
+LOOPBACK = ("127.0.0.1", 0)
 
 
 def made_folder(path: Path, **policy) -> AuthorityFolder:
@@ -73,7 +72,7 @@ class Served:
 
     @property
     def url(self):
-        return f"https://127.0.0.1:{self.address.port}"
+        return f"https://127.0.0.1:{self.address[1]}"
 
     def client(self, name="aggregator", url=None, **options):
         options = {"timeout_seconds": 20.0, "pause_seconds": 0.01} | options

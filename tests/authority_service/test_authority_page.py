@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from documentation_pages import ROOT, doc, prose_of, table_rows
-from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import CALLS
+from shieldfl.authority_service.service import AuthorityPolicy
 from shieldfl.settings import plain_settings
 
 EXAMPLE = ROOT / "examples" / "served_authority" / "rounds.py"

@@ -180,7 +180,7 @@ def test_an_unfinished_head_and_an_unfinished_handshake_are_not_waited_for(folde
     monkeypatch.setattr("shieldfl.authority_service.http_server._IDLE_SECONDS", 0.3)
     monkeypatch.setattr("shieldfl.authority_service.http_server._HANDSHAKE_SECONDS", 0.3)
     with served(folder) as one:
-        address = "127.0.0.1", one.address.port
+        address = one.address
         bare = socket.create_connection(address, timeout=5)
         half = tls_of(folder).wrap_socket(
             socket.create_connection(address, timeout=5), server_hostname="127.0.0.1"

@@ -27,12 +27,11 @@ from authority_service.served import (
 from methods.stored_run import asked_over, closed_over, same_in_every_round
 from methods.variants import labelled
 from shieldfl.authority.message import Message
-from shieldfl.authority_service import service, session_folder
+from shieldfl.authority_service import served_session, service
 from shieldfl.authority_service.authority_client import AuthorityClient
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls, make_certificate
 from shieldfl.authority_service.identity import ClientIdentity, ClientRegistry, ServiceKey, signed_setup_of
-from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
+from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import (
     DataError,
@@ -212,19 +211,19 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
         run = served_run(client, KAHE, min_clients=3)
         first = run.begin_round(1)
         asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
-        write, fails = session_folder.write_private_file, []
+        write, fails = served_session.write_private_file, []
 
         def full(path, content):
             fails.append(path.name)
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(session_folder, "write_private_file", full)
+        monkeypatch.setattr(served_session, "write_private_file", full)
         for _ in range(2):
             with pytest.raises(
                 DataError, match="the authority's disk or store failed, and nothing was answered"
             ):
                 run.authority.answer("update", asked)
-        monkeypatch.setattr(session_folder, "write_private_file", write)
+        monkeypatch.setattr(served_session, "write_private_file", write)
         answer = run.authority.answer("update", asked)
         assert fails == ["state", "state"]
         assert run.authority.answer("update", asked) == answer
@@ -299,7 +298,7 @@ def test_a_model_that_is_not_on_the_disk_does_not_leave(folder, monkeypatch):
             def full(path, content):
                 raise OSError(28, "No space left on device")
 
-            patch.setattr(session_folder, "write_private_file", full)
+            patch.setattr(served_session, "write_private_file", full)
             for attempt in (lambda: run.authority.answer("update", total), run.authority.newest_model):
                 with pytest.raises(DataError, match="the authority's disk or store failed"):
                     attempt()
@@ -440,7 +439,7 @@ def test_what_is_refused_leaves_no_session(folder, monkeypatch):
         with pytest.raises(RangeError, match="NaN"):
             client.begin_session(SessionRequest(run.method, broken))
         with monkeypatch.context() as patch:
-            patch.setattr(session_folder.SessionFolder, "write_state", lambda *_: 1 / 0)
+            patch.setattr(served_session.SessionFolder, "write_state", lambda *_: 1 / 0)
             with pytest.raises(ShieldError, match="see the authority's log"):
                 client.begin_session(SessionRequest(run.method, run.initial))
         assert [path.name for path in folder.sessions.iterdir()] == [run.authority.session_id.hex()]
@@ -552,7 +551,7 @@ def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypat
         remote = client.begin_session(SessionRequest(run.method, run.initial))
         own, other = (run.method.client_steps(remote.setup, index, 1, run.initial) for index in (0, 1))
         asked = signed(remote.setup.digest, 0, own.enrolment())
-        write, written = session_folder.write_private_file, []
+        write, written = served_session.write_private_file, []
 
         def fails(path, content):
             written.append(path)
@@ -561,7 +560,7 @@ def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypat
             write(path, content)
 
         with monkeypatch.context() as patch:
-            patch.setattr(session_folder, "write_private_file", fails)
+            patch.setattr(served_session, "write_private_file", fails)
             with pytest.raises(DataError):
                 remote.enrol(0, asked)
         session = remote.session_id

@@ -69,10 +69,10 @@ _SETTLED = struct.Struct("<Q")
 class KeyAuthority(TotalOpener[Key]):
     """Makes keys of a scheme, gives away what is public of them, and opens totals, or answers for those who do.
 
-    It makes a :class:`KeyPairAuthority`, or, under ``kahe`` and ``pads``, a :class:`SumKeyAuthority`, which clients
-    enrol with and which takes more settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients
-    and a second, different total of a round: the difference of two totals can be one client's update. The same total
-    gives the same values again, so that a lost answer can be asked for again.
+    It makes a :class:`KeyPairAuthority`, or, where clients enrol, a :class:`SumKeyAuthority`, which takes more
+    settings. It refuses (PolicyError) a total of fewer than ``min_clients`` clients and a second, different total
+    of a round: the difference of two totals can be one client's update. The same total gives the same values again,
+    so that a lost answer can be asked for again.
 
     **Under** ``ckks`` **make a new one for each round, and wipe() the old one.** One client that alters its own
     ciphertexts, or an aggregator that lies, gets the whole secret key from an opened sum, and with it every update

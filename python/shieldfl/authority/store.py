@@ -588,8 +588,8 @@ class Store(Uncopied):
                 "if that is lost, this one with restored=True"
             )
         if restored or not self.is_in_memory:
-            # Written in any case: what was read before is on the disk for good when this is. After a commit that failed,
-            # what it wrote may be in the memory of the machine, be read from there, and never get to the disk.
+            # What was read before is on the disk for good when this is. After a commit that failed, what it wrote
+            # may be in the memory of the machine, be read from there, and never get to the disk.
             found.write_head()
         self._position = found.position
 

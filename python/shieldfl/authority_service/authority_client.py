@@ -36,8 +36,6 @@ __all__ = ["AuthorityClient", "AuthorityConnection", "RemoteAuthority", "Several
 
 T = TypeVar("T")
 
-_UNAVAILABLE = 503
-
 
 class AuthorityConnection(Uncopied, abc.ABC):
     """Reaches the key authority of sessions, one or several, over HTTPS. Use it in ``with``."""
@@ -97,8 +95,7 @@ class AuthorityClient(AuthorityConnection):
     address : such as ``https://authority.example:7443``.
     tls : this side's certificate and whom it believes, see ``certificates.client_tls``.
     service_key : the authority's public key, 32 bytes or 64 hexadecimal digits: set-ups of others are refused.
-    timeout_seconds : of one attempt.
-    attempts : of one call, at least 1.
+    timeout_seconds, attempts : of one attempt; of one call, at least 1.
     pause_seconds : before the second attempt; twice as long before each further one.
 
     Raises ParameterError for another kind of address or key, and no attempt.
@@ -120,9 +117,7 @@ class AuthorityClient(AuthorityConnection):
         if attempts < 1:
             raise ParameterError("a call takes at least one attempt")
         self.address = address
-        """That it is reached by."""
-        self._attempts = attempts
-        self._pause = pause_seconds
+        self._attempts, self._pause = attempts, pause_seconds
         self._http = httpx.Client(base_url=address, verify=tls, timeout=timeout_seconds, trust_env=False)
 
     def close(self) -> None:
@@ -144,7 +139,7 @@ class AuthorityClient(AuthorityConnection):
         for attempt in range(1, self._attempts + 1):
             try:
                 response = self._http.post(path, content=content)
-                if response.status_code != _UNAVAILABLE or attempt == self._attempts:
+                if response.status_code != httpx.codes.SERVICE_UNAVAILABLE or attempt == self._attempts:
                     return _read(response)
             except httpx.TransportError as error:
                 if attempt == self._attempts:
@@ -166,23 +161,16 @@ def _read(response: httpx.Response) -> Message:
     except (ValueError, KeyError, TypeError):
         name, text = "", f"the key authority answered with status {response.status_code}"
     kind = getattr(shieldfl.errors, name, ShieldError)
-    if not (isinstance(kind, type) and issubclass(kind, ShieldError)):
-        kind = ShieldError
-    raise kind(text)
+    is_own = isinstance(kind, type) and issubclass(kind, ShieldError)
+    raise (kind if is_own else ShieldError)(text)
 
 
 class RemoteAuthority(Reporter):
     """A session of a served authority in the place of an embedded one, for whatever drives its rounds.
 
     Its state is on the authority's disk. What it opens is reported when it is asked to: also where no answer came.
-
-    Parameters
-    ----------
-    connection : that carries its calls.
-    session_id : 16 bytes.
-    signed : the session's public set-up with the authority's signature.
-
-    Raises KeyMismatchError for a set-up that the pinned key has not signed, WireFormatError.
+    ``signed`` is the public set-up with the authority's signature. Raises KeyMismatchError where the pinned key has not
+    signed it, WireFormatError.
     """
 
     def __init__(self, connection: AuthorityConnection, session_id: bytes, signed: Message) -> None:
@@ -193,14 +181,12 @@ class RemoteAuthority(Reporter):
         """For clients, which check the signature themselves."""
         content = signed_setup_of(signed, connection.service_keys)
         self.setup = PublicSetup.trusted(content)
-        """What it says."""
         method = method_of(self.setup)
         self._opening = {phase.name for phase in method.phases if phase.answered_by_authority and phase.opens}
         self._signs_together = method.clients_open and len(self.setup.verifying_key) > VERIFYING_KEY_BYTES
         """Whether several authorities sign, for clients to open, what all of them have answered."""
         self._round = -1
-        self._reported: dict[str, int] = {}
-        """By phase, the newest round of which an opened sum was reported."""
+        self._reported: dict[str, int] = {}  # by phase, the newest round of which an opened sum was reported
         self.bind(hashlib.sha256(content).digest(), "aggregator's view of the key authority", 0)
 
     def _call(self, name: str, message: Message) -> Message:
@@ -253,13 +239,8 @@ class SeveralAuthorities(AuthorityConnection):
     """Asks each of several authorities, one after the other, and joins what they answer: one that is honest suffices.
 
     Each has a part of every client's secret, keeps to its own policy and memory, and signs what it has agreed to;
-    clients take what all have signed. Where one refuses, those after it are not asked.
-
-    Parameters
-    ----------
-    clients : two or three, in whatever order; closed together with this.
-
-    Raises ParameterError for other numbers, or the same authority twice.
+    clients take what all have signed. Where one refuses, those after it are not asked. ``clients``, in whatever order,
+    are closed together with this. Raises ParameterError for other than two or three, or the same authority twice.
     """
 
     def __init__(self, clients: Sequence[AuthorityClient]) -> None:
@@ -268,8 +249,8 @@ class SeveralAuthorities(AuthorityConnection):
         # In one order, whichever they are named in: it is that of the parts of all answers.
         self._clients = sorted(clients, key=lambda client: client.service_keys)
         self.service_keys = checked_public_keys(b"".join(client.service_keys for client in self._clients))
+        # By a request's nonce, with what it was asked for: again so, where no answer came.
         self._groups: dict[bytes, AuthorityGroup] = {}
-        """By a request's nonce, with what it was asked for: again so, where no answer came."""
 
     def close(self) -> None:
         for client in self._clients:

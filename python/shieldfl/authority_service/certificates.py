@@ -34,8 +34,7 @@ __all__ = [
 
 _CA_DAYS = 3_650
 _MAGIC = b"shieldfl issuer key 1\n"
-_NEWEST = ".newest"
-"""Of the file that says which certificate of an aggregator counts."""
+_NEWEST = ".newest"  # of the file that says which certificate of an aggregator counts
 OWN_ISSUER = "own-issuer"
 """The file that says that an operator's own issuer makes the certificates."""
 
@@ -47,7 +46,6 @@ class CertificateFiles:
     certificate: Path
     key: Path
     ca: Path
-    """Of whoever issues both sides' certificates."""
 
     @classmethod
     def in_folder(cls, folder: Path, name: str) -> CertificateFiles:
@@ -60,10 +58,8 @@ def make_ca(folder: Path, passphrase: str) -> None:
         raise DataError(
             f"{folder} has an issuer of certificates already: another one would be believed by nobody"
         )
-    key = ec.generate_private_key(ec.SECP384R1())
-    name = _name("shieldfl key authority")
-    builder = _builder(name, name, key.public_key(), _CA_DAYS, is_ca=True)
-    certificate = builder.sign(key, SHA384())
+    key, name = ec.generate_private_key(ec.SECP384R1()), _name("shieldfl key authority")
+    certificate = _builder(name, name, key.public_key(), _CA_DAYS, is_ca=True).sign(key, SHA384())
     write_sealed_file(folder / "ca.key", passphrase, _MAGIC, _pem_of_key(key))
     write_private_file(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
@@ -73,14 +69,7 @@ def make_certificate(
 ) -> CertificateFiles:
     """Make or renew a certificate, ``NAME.crt`` and ``NAME.key``, which the folder's issuer signs.
 
-    Parameters
-    ----------
-    folder : of :func:`make_ca`.
-    passphrase : of the issuer's key.
-    name : what it is issued to: ``server``, or an aggregator's name.
-    days : that it is good for.
-    hosts : names and addresses of a server; none for an aggregator.
-
+    ``name`` is ``server``, or an aggregator's; ``hosts`` are names and addresses of a server, none for an aggregator.
     Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer, ParameterError for names.
     """
     checked_certificate_name(name, is_server=bool(hosts))
@@ -115,10 +104,7 @@ def checked_certificate_name(name: str, *, is_server: bool = False) -> str:
 
 
 def is_newest(folder: Path, name: str, certificate: bytes) -> bool:
-    """Say whether an aggregator shows the newest certificate that was made for it here, or one of another issuer.
-
-    ``certificate`` is DER. Older ones stop counting once theirs was renewed.
-    """
+    """Say whether a certificate, DER, is the newest that was made for an aggregator here, or of another issuer."""
     if (folder / OWN_ISSUER).exists():
         return True  # which withdraws what it has issued
     try:
@@ -154,18 +140,15 @@ def _loaded(context: ssl.SSLContext, files: CertificateFiles) -> ssl.SSLContext:
 
 
 def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     return key.private_bytes(*form, serialization.NoEncryption())
 
 
 def _name(common_name: str) -> x509.Name:
-
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
 
 
 def _host(host: str) -> x509.GeneralName:
-
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -181,7 +164,6 @@ def _host(host: str) -> x509.GeneralName:
 def _builder(
     subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int, *, is_ca: bool
 ) -> x509.CertificateBuilder:
-
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

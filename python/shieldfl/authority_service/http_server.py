@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -23,7 +23,7 @@ from aiohttp.http import HttpProcessingError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from shieldfl.authority.message import Message
-from shieldfl.authority_service.served_session import CALLS, LOG
+from shieldfl.authority_service.served_session import CALLS, LEAST_BODY_BYTES, LOG
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.errors import (
     DataError,
@@ -36,13 +36,10 @@ from shieldfl.errors import (
 )
 
 _HANDSHAKE_SECONDS = 10.0
-_IDLE_SECONDS = 30.0
-"""Until a request's head is there: after the handshake, and after the answer before."""
-_GOODBYE_SECONDS = 2.0
-"""For the peer to end TLS, or the rest of a body that is not read."""
+_IDLE_SECONDS = 30.0  # until a request's head is there, after the handshake or the answer before
+_GOODBYE_SECONDS = 2.0  # for the peer to end TLS, or the rest of a body that is not read
 _NO_DESCRIPTOR_SECONDS = 0.5
-_OTHER_DESCRIPTORS = 512
-"""Of stores, files that are written, and everything else that is no connection."""
+_OTHER_DESCRIPTORS = 512  # of all that is no connection, such as stores
 
 
 def connection_limit(asked: int) -> int:
@@ -117,10 +114,9 @@ class Connections:
         self._most_of_an_address = most_of_an_address
         self._refused = refused
         self._malformed = malformed
-        self._open: collections.Counter[str] = collections.Counter()
-        """By address."""
+        self._open: collections.Counter[str] = collections.Counter()  # by address
+        # Those that have shown no certificate, the oldest first, and their addresses.
         self._greeting: dict[asyncio.Task[None], str] = {}
-        """Those that have shown no certificate, the oldest first, and their addresses."""
         self._accepting: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -179,11 +175,9 @@ class Connections:
     async def _serve(self, accepted: socket.socket, address: str) -> None:
         loop, own = asyncio.get_running_loop(), asyncio.current_task()
         assert own is not None
-        timeouts = (
-            {}
-            if self._tls is None
-            else {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": _GOODBYE_SECONDS}
-        )
+        timeouts = {}
+        if self._tls is not None:
+            timeouts = {"ssl_handshake_timeout": _HANDSHAKE_SECONDS, "ssl_shutdown_timeout": _GOODBYE_SECONDS}
         self._open[address] += 1
         transport: asyncio.Transport | None = None
         try:
@@ -210,10 +204,8 @@ class Connections:
                 del self._open[address]
 
 
-BODY_SECONDS = 60.0
-"""For a body to come, and for an answer to be taken."""
-_SMALL_BYTES = 2**17
-"""Of each body, that are not counted: large ones keep nobody from an answer to a list."""
+BODY_SECONDS = 60.0  # for a body to come, and for an answer to be taken
+_SMALL_BYTES = 2**17  # of each body, that are not counted: large ones keep nobody from an answer to a list
 
 
 class RequestBodies:
@@ -227,8 +219,7 @@ class RequestBodies:
     async def read(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
         """Yield a request's body, which counts until the end of ``async with``.
 
-        Raises ParameterError for one that has more than ``most_bytes``, is compressed, is cut off or comes too slowly,
-        and UnreachableError where there are too many bytes of others.
+        Raises ParameterError for what cannot be taken, UnreachableError where there are too many bytes of others.
         """
         if "Content-Encoding" in request.headers:
             raise ParameterError("a call's body is sent as it is, and not compressed")
@@ -270,20 +261,15 @@ async def _within_time() -> AsyncIterator[None]:
 
 
 _WINDOW_SECONDS = 10.0
-_MOST_ALIKE = 10
-"""Refusals and errors of one kind, in a window."""
+_MOST_ALIKE = 10  # refusals and errors of one kind, in a window
 
 
 class LogLines(logging.Formatter):
     """A line of JSON for each event: its time, in seconds since 1970, what happened, and what goes with it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        line |= getattr(record, "fields", {})
+        level, fields = record.levelname.lower(), getattr(record, "fields", {})
+        line = {"time": round(record.created, 3), "level": level, "event": record.getMessage(), **fields}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -294,8 +280,8 @@ class FewAlike(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
+        # By kind, when its window began, and how many there were in it.
         self._seen: dict[tuple[object, ...], tuple[float, int]] = {}
-        """By kind, when its window began, and how many there were in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         fields = getattr(record, "fields", {})
@@ -313,35 +299,26 @@ class FewAlike(logging.Filter):
         return count < _MOST_ALIKE
 
 
-STATUS: tuple[tuple[type[ShieldError], int], ...] = (
-    (PolicyError, 403),
-    (KeyMismatchError, 403),
-    (WireFormatError, 400),
-    (ParameterError, 400),
-    (DataError, 503),
-    (UnreachableError, 503),
-    (ShieldError, 422),
-)
-"""The status that an error is answered with: of the first class that it is of."""
+STATUS: dict[int, tuple[type[ShieldError], ...]] = {
+    403: (PolicyError, KeyMismatchError),
+    400: (WireFormatError, ParameterError),
+    503: (DataError, UnreachableError),
+    422: (ShieldError,),
+}
+"""By the status that they are answered with: the first that an error is of."""
 
 _MOST_OFFER_BYTES = 64
 _RETRY_SECONDS = 1
-"""For what may go by itself."""
-_SHUTDOWN_SECONDS = 1.5
-"""That what is being answered has, before it is cut off, and as long again to notice."""
-_MOST_READERS = 32
-"""Of health and figures, at once."""
+_SHUTDOWN_SECONDS = 1.5  # that what is being answered has, before it is cut off, and as long again to notice
+_MOST_READERS = 32  # of health and figures, at once
 _THREADS = 8
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Address(NamedTuple):
-    """Where to listen. Port 0 takes one that is free."""
-
-    host: str
-    port: int
+Address = tuple[str, int]
+"""Host and port. Port 0 takes one that is free."""
 
 
 class _Server:
@@ -357,24 +334,20 @@ class _Server:
         )
         sessions = Gauge("shieldfl_open_sessions", "Sessions that this process has opened.", registry=own)
         sessions.set_function(lambda: service.open_sessions)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
-        self._working: set[Future[Any]] = set()
+        self.threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="authority")
+        self.working: set[Future[Any]] = set()
         self._bodies = RequestBodies(service.policy.most_bytes_in_progress)
         # Of each session one call at a time takes a thread, so that none takes those of others.
         self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = weakref.WeakValueDictionary()
 
-    def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._told])
-        application.router.add_post("/v1/offers", self._offer)
-        application.router.add_post("/v1/sessions", self._begin_session)
-        application.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
-        return application
-
-    def figures(self) -> web.Application:
-        application = web.Application()
-        application.router.add_get("/health", self._health)
-        application.router.add_get("/metrics", self._metrics)
-        return application
+    def applications(self) -> tuple[web.Application, web.Application]:
+        main, beside = web.Application(middlewares=[self._told]), web.Application()
+        main.router.add_post("/v1/offers", self._offer)
+        main.router.add_post("/v1/sessions", self._begin_session)
+        main.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
+        beside.router.add_get("/health", self._health)
+        beside.router.add_get("/metrics", self._metrics)
+        return main, beside
 
     async def _health(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -422,10 +395,11 @@ class _Server:
     async def _begin_session(self, request: web.Request) -> web.Response:
         async def answer() -> tuple[int, Message]:
             name = self._peer_of(request)
+            most = LEAST_BODY_BYTES + 4 * self._service.policy.most_values
             # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
             async with (
                 self._turn(f"request of {name}"),
-                self._bodies.read(request, self._service.most_request_bytes) as body,
+                self._bodies.read(request, most) as body,
                 self._turn("begin-session"),
             ):
                 return len(body), await self._in_thread(
@@ -459,9 +433,9 @@ class _Server:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # Other connections are served while this one waits for the disk.
-        future = self._threads.submit(work)
-        self._working.add(future)
-        future.add_done_callback(self._working.discard)
+        future = self.threads.submit(work)
+        self.working.add(future)
+        future.add_done_callback(self.working.discard)
         try:
             return await asyncio.wrap_future(future)
         finally:
@@ -472,15 +446,13 @@ class _Server:
         self, call: str, fields: dict[str, Any], answer: Callable[[], Awaitable[tuple[int, Message]]]
     ) -> web.Response:
         begun, size = time.perf_counter(), 0
+        result = "ok"
         try:
             size, reply = await answer()
-            result, response = (
-                "ok",
-                web.Response(body=reply.to_bytes(), content_type="application/octet-stream"),
-            )
+            response = web.Response(body=reply.to_bytes(), content_type="application/octet-stream")
         except ShieldError as error:
             result = type(error).__name__
-            status = next(status for kind, status in STATUS if isinstance(error, kind))
+            status = next(status for status, kinds in STATUS.items() if isinstance(error, kinds))
             text = str(error)
             if isinstance(error, DataError):
                 # Which of its files, is for the operator.
@@ -514,10 +486,6 @@ class _Server:
         self._service.check_certificate(names[0], shown.getpeercert(binary_form=True))
         return str(names[0])
 
-    def close(self) -> bool:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return not self._working
-
 
 async def serve(
     service: AuthorityService,
@@ -529,32 +497,25 @@ async def serve(
 ) -> bool:
     """Serve until SIGTERM or SIGINT; what is being answered then has some seconds to be answered first.
 
-    Returns whether it was: else a thread of this process is still at it, whose answer nobody gets.
-
-    Parameters
-    ----------
-    service : which is not closed.
-    tls : of both sides, see :func:`~shieldfl.authority_service.certificates.server_tls`.
-    address, figures : where aggregators come to, and where, without TLS, health and figures are read; None for nowhere.
-    ready : told once of the addresses that are listened at.
-    ended : waited for instead of a signal.
+    Returns whether it was: else a thread of this process is still at it, whose answer nobody gets. ``figures`` is where
+    health and figures are read without TLS, None for nowhere; ``ended`` is waited for instead of a signal.
     """
     server = _Server(service)
     runners, accepting = [], []
     # Before anybody is told that it serves, and may tell it to stop.
-    wait = ended
-    if wait is None:
+    if ended is None:
         told = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told.set)
-        wait = told.wait
+        ended = told.wait
     policy = service.policy
     most = connection_limit(policy.most_connections)
+    main, beside = server.applications()
     try:
         taken: list[Address | None] = []
         for application, where, context, limits in (
-            (server.application(), address, tls, (most, policy.most_connections_of_one_address)),
-            (server.figures(), figures, None, (_MOST_READERS, _MOST_READERS)),
+            (main, address, tls, (most, policy.most_connections_of_one_address)),
+            (beside, figures, None, (_MOST_READERS, _MOST_READERS)),
         ):
             if where is None:
                 taken.append(None)
@@ -565,14 +526,13 @@ async def serve(
             assert runner.server is not None
             connections = Connections(runner.server, context, *limits, server.refuse, server.tell_malformed)
             accepting.append(connections)
-            taken.append(Address(*await connections.listen(where.host, where.port)))
-        main, beside = taken
-        assert main is not None
-        ready(main, beside)
-        await wait()
+            taken.append(await connections.listen(*where))
+        assert taken[0] is not None
+        ready(taken[0], taken[1])
+        await ended()
         LOG.info("stopping", extra={"fields": {}})
     finally:
         await asyncio.gather(*(connections.close() for connections in accepting))
         await asyncio.gather(*(runner.cleanup() for runner in runners))
-        has_ended = server.close()
-    return has_ended
+        server.threads.shutdown(wait=False, cancel_futures=True)
+    return not server.working

@@ -40,8 +40,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """Of clients and aggregators: it names files, too."""
 
 _PUBLIC_KEY_BYTES = 32
-"""Of an Ed25519 key."""
-
 _SIGNATURE_BYTES = 64
 _MAGIC = b"shieldfl service key 1\n"
 _SETUP_DOMAIN = b"shieldfl signed set-up 1\0"
@@ -124,7 +122,6 @@ class ServiceKey(_LongLivedKey):
 
     @classmethod
     def load(cls, path: Path, passphrase: str) -> ServiceKey:
-        """Read a key. Raises as :func:`read_sealed_file` does."""
         return cls(read_sealed_file(path, passphrase, _MAGIC))
 
     def state_key(self, session: bytes, facts: bytes) -> bytes:
@@ -132,7 +129,6 @@ class ServiceKey(_LongLivedKey):
         return hmac.digest(self._secret, _STATE_DOMAIN + session + hashlib.sha256(facts).digest(), "sha256")
 
     def sign_setup(self, setup: bytes) -> Message:
-        """Return a public set-up with this service's signature."""
         return Message({"setup": setup, "signature": self._key.sign(_SETUP_DOMAIN + setup)})
 
 
@@ -215,9 +211,7 @@ _KEY, _REVOKED = ".pub", ".revoked"
 class ClientRegistry:
     """A folder of keys, which commands change while the service reads it.
 
-    Parameters
-    ----------
-    folder : that is there. Raises DataError else: without it nobody would be known to be revoked.
+    Raises DataError where it is not there: without it nobody would be known to be revoked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -225,11 +219,7 @@ class ClientRegistry:
         self._files()
 
     def register(self, name: str, public_key: bytes) -> None:
-        """Take a client. The same again changes nothing.
-
-        Raises PolicyError for a name with another key or one that was revoked, and for a key that another name has or
-        had; ParameterError for no name or key.
-        """
+        """Take a client; the same again changes nothing. Raises PolicyError where name or key is, or was, another's."""
         key = checked_public_key(public_key)
         path = self._file(name, _KEY)
         with self._locked():
@@ -240,14 +230,13 @@ class ClientRegistry:
                     f"there is a client {name} with another key: revoke it, and take another name"
                 )
             for other in self._files():
-                if other not in {f"{name}{_KEY}"} and self._key_in(self._folder / other) == key:
+                if other != f"{name}{_KEY}" and self._key_in(self._folder / other) == key:
                     raise PolicyError(
                         f"the key is that of {other.rpartition('.')[0]}: a client has one name, for good"
                     )
             write_private_file(path, key.hex().encode() + b"\n")
 
     def revoke(self, name: str) -> None:
-        """Take a client out, for good. Raises PolicyError for one that is not registered."""
         with self._locked():
             self.public_key(name)
             path = self._file(name, _REVOKED)
@@ -255,7 +244,6 @@ class ClientRegistry:
             sync_folder(path)
 
     def public_key(self, name: str) -> bytes:
-        """Return a client's key, 32 bytes. Raises PolicyError for one that is not registered, or was revoked."""
         if self._file(name, _REVOKED).exists():
             raise PolicyError(
                 f"{name} was revoked at this key authority: have its operator enrol it under another name"
@@ -270,12 +258,10 @@ class ClientRegistry:
             raise DataError(f"the key of {name} cannot be read: mend the disk, then try again") from error
 
     def names(self) -> list[str]:
-        return sorted(
-            {name.removesuffix(_KEY) for name in self._files() if name.endswith(_KEY)} - self.revoked()
-        )
+        known = {name.removesuffix(_KEY) for name in self._files() if name.endswith(_KEY)}
+        return sorted(known - self.revoked())
 
     def revoked(self) -> frozenset[str]:
-        """Return who was, and is not any more. Raises DataError where the folder cannot be read."""
         return frozenset(name.removesuffix(_REVOKED) for name in self._files() if name.endswith(_REVOKED))
 
     def _files(self) -> list[str]:
@@ -292,7 +278,6 @@ class ClientRegistry:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep other commands from the folder."""
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -301,7 +286,7 @@ class ClientRegistry:
             os.close(descriptor)
 
     def _file(self, name: str, suffix: str) -> Path:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise ParameterError(
                 "a client's name has 1 to 63 letters, digits, dots, dashes and underscores, and begins with a letter "
                 "or a digit"

@@ -2,41 +2,164 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import hmac
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from shieldfl.authority.authority_secrets import JointKeys
 from shieldfl.authority.message import Message, Part
+from shieldfl.authority.private_file import disk_errors_as, write_private_file
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey, check_enrolment
-from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
-from shieldfl.authority_service.session_request import SessionRequest
-from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError, WireFormatError
+from shieldfl.authority_service.session_request import SESSION_ID_BYTES, SessionRequest
+from shieldfl.errors import (
+    DataError,
+    KeyMismatchError,
+    ParameterError,
+    PolicyError,
+    ShieldError,
+    WireFormatError,
+)
 from shieldfl.rounds.authorities import AuthoritySteps
-from shieldfl.rounds.public_setup import check_sizes
+from shieldfl.rounds.public_setup import PublicSetup, check_sizes
 from shieldfl.rounds.reports import Note
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
 
-LEAST_BODY_BYTES = 2**20
-"""That any call may take, whatever the session."""
+LEAST_BODY_BYTES = 2**20  # that any call may take, whatever the session
 _BYTES_A_CLIENT = 64
-_BYTES_A_VALUE = 48
-"""More than a total, and what goes beside it in the clear, take for each value of a model."""
-_SINGLE_BYTES_A_VALUE = 2_048
-"""Where each value may have a ciphertext of its own."""
+_BYTES_A_VALUE = 48  # more than a total, and what goes beside it in the clear, take for each value of a model
+_SINGLE_BYTES_A_VALUE = 2_048  # where each value may have a ciphertext of its own
+
+
+_NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """What a session keeps for good: what an operator may look at, which aggregator began it, and who may enrol."""
+
+    method: str
+    clients: int
+    rounds: int
+    values: int
+    aggregator: str
+    registered_clients_only: bool
+    carries_totals: bool  # here, to be opened
+    encrypts_singly: bool  # so that a value may have a ciphertext of its own, of hundreds of bytes
+
+
+def _disk() -> contextlib.AbstractContextManager[None]:
+    return disk_errors_as(
+        "the session's files cannot be read or kept: nothing is answered before the disk is mended"
+    )
+
+
+class SessionFolder:
+    """The request, the signed set-up, facts, the authority's store, and its state, sealed, with who enrolled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.store = path, path / "store"
+        self._request, self._setup = path / "request", path / "set-up"
+        self._facts, self._state, self._ended = path / "facts.json", path / "state", path / "ended"
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether all is there: the state is written last."""
+        return self._state.exists()
+
+    @property
+    def is_ended(self) -> bool:
+        return self._ended.exists()
+
+    def end(self) -> None:
+        with _disk():
+            write_private_file(self._ended, b"")
+
+    def check_running(self) -> None:
+        if len(self.path.name) != 2 * SESSION_ID_BYTES or not self.is_begun:
+            raise PolicyError("this authority has no such session: begin one")
+        if self.is_ended:
+            raise PolicyError("this session was ended by the authority's operator: begin another one")
+
+    def make(self) -> None:
+        self.remove()  # what an attempt has left that did not come to a session
+        with _disk():
+            self.path.mkdir(mode=0o700)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what writing was cut off by the end of a process."""
+        with _disk():
+            for name in (self._request, self._setup, self._facts, self._state):
+                for path in self.path.glob(f"{name.name}.????????"):
+                    path.unlink(missing_ok=True)
+
+    def write(self, request: SessionRequest, setup: Message, facts: SessionFacts) -> None:
+        with _disk():
+            write_private_file(self._request, request.to_message().to_bytes())
+            write_private_file(self._setup, setup.to_bytes())
+            write_private_file(self._facts, msgspec.json.encode(facts))
+
+    def request(self) -> SessionRequest:
+        return SessionRequest.from_message(Message.from_bytes(_content(self._request)))
+
+    def setup(self) -> tuple[Message, PublicSetup]:
+        signed = Message.from_bytes(_content(self._setup))
+        return signed, PublicSetup.trusted(bytes(signed["setup"]))
+
+    def facts(self) -> SessionFacts:
+        try:
+            return msgspec.json.decode(_content(self._facts), type=SessionFacts)
+        except msgspec.MsgspecError as error:
+            raise WireFormatError(f"{self._facts} does not say what the session is: restore it") from error
+
+    def state_key(self, key: ServiceKey) -> bytes:
+        """Return what seals the state, which is bound to the session and to its facts as they are written."""
+        return key.state_key(bytes.fromhex(self.path.name), _content(self._facts))
+
+    def state(self, key: bytes) -> tuple[bytes, dict[int, str]]:
+        """Return the authority's state, sealed under the key, and who enrolled as which client.
+
+        Raises DataError, and KeyMismatchError for another key's, or one that was altered.
+        """
+        message = Message.from_bytes(_content(self._state))
+        names = bytes(message["names"])
+        if not hmac.compare_digest(_mac(key, names, message["state"]), bytes(message["mac"])):
+            raise KeyMismatchError(
+                "the session's state, its facts or its names were altered: restore the folder"
+            )
+        return bytes(message["state"]), msgspec.json.decode(names, type=dict[int, str])
+
+    def write_state(self, state: bytes, names: dict[int, str], key: bytes) -> None:
+        encoded = msgspec.json.encode(names)
+        message = Message({"state": state, "names": encoded, "mac": _mac(key, encoded, state)})
+        with _disk():
+            write_private_file(self._state, message.to_bytes())
+
+
+def _content(path: Path) -> bytes:
+    with _disk():
+        return path.read_bytes()
+
+
+def _mac(key: bytes, names: bytes, state: bytes | memoryview) -> bytes:
+    return hmac.digest(key, _NAMES_DOMAIN + hashlib.sha256(state).digest() + names, "sha256")
 
 
 class ServedSession:
-    """Answers for one session, one message at a time; what it says is on the disk before it leaves.
-
-    Use :meth:`begin` and :meth:`open`.
-    """
+    """Answers for one session, one message at a time; what it says is on the disk before it leaves."""
 
     def __init__(
         self,
@@ -48,18 +171,14 @@ class ServedSession:
         registry: ClientRegistry,
         names: dict[int, str],
     ) -> None:
-        self.setup = setup
-        """The public one, with the service's signature."""
+        self.setup = setup  # the public one, signed
         self.facts = facts
-        self._folder = folder
+        self._folder, self._steps, self._registry = folder, steps, registry
         self._setup_digest = hashlib.sha256(setup["setup"]).digest()
-        self._steps = steps
         self._key = state_key
-        self._registry = registry
         self._lock = threading.Lock()
         self._is_kept = True
-        self._names = names
-        """By client, who enrolled as it."""
+        self._names = names  # by client, who enrolled as it
         self._dropped: set[int] = set()
 
     @classmethod
@@ -72,7 +191,7 @@ class ServedSession:
         registry: ClientRegistry,
         joint: JointKeys | None = None,
     ) -> ServedSession:
-        """Make a session; where that ends in an error, nothing is left of it. Raises what the method refuses."""
+        """Make a session; where that ends in an error, nothing is left of it."""
         check_sizes(request.initial, request.method.plan)
         folder.make()
         try:
@@ -82,7 +201,7 @@ class ServedSession:
             try:
                 setup = key.sign_setup(made.to_bytes())
                 folder.write(request, setup, facts)
-                state_key = key.state_key(folder.id, folder.facts_as_written())
+                state_key = folder.state_key(key)
                 session = cls(folder, steps, setup, facts, state_key, registry, {})
                 session._keep()
             except BaseException:
@@ -95,11 +214,10 @@ class ServedSession:
 
     @classmethod
     def open(cls, folder: SessionFolder, key: ServiceKey, registry: ClientRegistry) -> ServedSession:
-        """Go on with a session that another process had. Raises as restoring a role's state does."""
         folder.sweep()
         request = folder.request()
         signed, setup = folder.setup()
-        state_key = key.state_key(folder.id, folder.facts_as_written())
+        state_key = folder.state_key(key)
         state, names = folder.state(state_key)
         store = folder.store if request.method.enrols else None
         steps = request.method.authority_steps(setup, request.initial, store=store)
@@ -112,12 +230,7 @@ class ServedSession:
         totals = each * self.facts.values if self.facts.carries_totals else 0
         return LEAST_BODY_BYTES + _BYTES_A_CLIENT * self.facts.clients + totals
 
-    def check_aggregator(self, name: str) -> None:
-        if name != self.facts.aggregator:
-            raise PolicyError("another aggregator began this session: begin one of your own")
-
     def call(self, name: str, call: Message) -> Message:
-        """Carry a call out, one at a time. Raises ParameterError for one that there is not, and as the steps do."""
         if name not in CALLS:
             raise ParameterError(f"a session has no call {name!r}: it has {', '.join(CALLS)}")
         step = CALLS[name]
@@ -135,11 +248,7 @@ class ServedSession:
             return self._kept_after(lambda: step(self._steps, call))
 
     def _enrolled(self, client: int, message: Message) -> Message:
-        """Take a client's enrolment, signed by one that is registered.
-
-        One name is one client of the session, and one client one name. Raises PolicyError, and as
-        :meth:`AuthoritySteps.enrol` does.
-        """
+        """Take an enrolment that a registered client has signed: one name is one client, and one client one name."""
         if client >= self.facts.clients:
             raise ParameterError(f"the plan has clients 0 to {self.facts.clients - 1}")
         is_new = self._take_name(client, message)
@@ -236,17 +345,15 @@ def _inner(call: Message) -> Message:
     return Message.from_bytes(call["message"])
 
 
-CALLS: Mapping[str, Callable[[AuthoritySteps, Message], Message]] = MappingProxyType(
-    {
-        "set-up": lambda steps, call: Message(),
-        "enrol": lambda steps, call: steps.enrol(call.number("client"), _inner(call)),
-        "grant": lambda steps, call: steps.grant(_inner(call)),
-        "begin-round": _round_begun,
-        "answer": lambda steps, call: steps.answer(_phase_of(call), _inner(call)),
-        "sign-answer": lambda steps, call: steps.sign_answer(
-            _phase_of(call), call.number("round"), bytes(call["digest"])
-        ),
-        "newest-model": lambda steps, call: steps.newest_model(),
-    }
-)
+CALLS: Mapping[str, Callable[[AuthoritySteps, Message], Message]] = {
+    "set-up": lambda steps, call: Message(),
+    "enrol": lambda steps, call: steps.enrol(call.number("client"), _inner(call)),
+    "grant": lambda steps, call: steps.grant(_inner(call)),
+    "begin-round": _round_begun,
+    "answer": lambda steps, call: steps.answer(_phase_of(call), _inner(call)),
+    "sign-answer": lambda steps, call: steps.sign_answer(
+        _phase_of(call), call.number("round"), bytes(call["digest"])
+    ),
+    "newest-model": lambda steps, call: steps.newest_model(),
+}
 """What a session's steps do for each call, by its name in addresses."""

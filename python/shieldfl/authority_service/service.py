@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -10,32 +11,120 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from shieldfl.authority.authority_secrets import AuthoritySecrets, JointKeys
 from shieldfl.authority.message import Message
 from shieldfl.authority.private_file import HeldFile, write_private_file
 from shieldfl.authority_service.certificates import is_newest
 from shieldfl.authority_service.identity import ClientRegistry, ServiceKey
-from shieldfl.authority_service.policy import AuthorityPolicy
-from shieldfl.authority_service.served_session import LEAST_BODY_BYTES, ServedSession
-from shieldfl.authority_service.session_folder import SessionFacts, SessionFolder
+from shieldfl.authority_service.served_session import (
+    ServedSession,
+    SessionFacts,
+    SessionFolder,
+)
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.encryption.enrolment import SECRET_BYTES, AuthorityGroup, AuthorityIdentity
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import REGISTRY, scheme_of
 from shieldfl.errors import DataError, ParameterError, PolicyError
+from shieldfl.rounds.method import Method
+from shieldfl.rounds.plan import FederationPlan
+from shieldfl.settings import Count, Settings, about, parse_toml, read_settings, read_text, settings_of
 
-_MOST_OFFERS = 32
-"""Of one aggregator: its oldest makes way."""
+_ENROLLING = tuple(name for name, scheme in REGISTRY.items() if scheme.enrols)
+
+
+@dataclass(frozen=True)
+class AuthorityPolicy(Settings):
+    """The bounds of every session. A session that was begun keeps those that it was begun under."""
+
+    min_clients: Annotated[
+        Count, about("The fewest clients of a total that is opened; a plan with fewer is refused.")
+    ] = 3
+    most_clients: Annotated[Count, about("Of a session.")] = 10_000
+    most_rounds: Annotated[Count, about("Of a session.")] = 10_000
+    most_values: Annotated[
+        Annotated[int, Meta(ge=1, lt=2**40)], about("Of a model: its parameters and buffers together.")
+    ] = 2**28
+    most_sessions: Annotated[Count, about("That are begun in all, ended ones among them.")] = 1_000
+    most_bytes_in_progress: Annotated[
+        int,
+        Meta(ge=2**20, lt=2**40),
+        about(
+            "Of all requests together, in bytes; the process takes several times as much memory. A request that is "
+            "larger waits for no others to be there."
+        ),
+    ] = 2**29
+    most_connections: Annotated[Count, about("Of all aggregators, at once.")] = 512
+    most_connections_of_one_address: Annotated[Count, about("Of most_connections.")] = 128
+    schemes: Annotated[
+        tuple[str, ...],
+        about("What updates may be encrypted by.", choices=partial(tuple, REGISTRY)),
+    ] = _ENROLLING
+    registered_clients_only: Annotated[
+        bool,
+        about(
+            "Whether clients prove, when they enrol, that they are among those whom this authority's operator has "
+            "registered. Without it an aggregator may make clients up, and have a sum opened of one real client."
+        ),
+    ] = True
+
+    @classmethod
+    def from_file(cls, path: Path) -> AuthorityPolicy:
+        text = read_text(path, "policy")
+        return read_settings(cls, parse_toml(text, tuple(settings_of(cls)), str(path)), str(path))
+
+    def to_toml(self) -> str:
+        lines = [
+            "# What this key authority allows, whatever an aggregator asks. Read when it starts to serve."
+        ]
+        for key, setting in settings_of(type(self)).items():
+            value = getattr(self, setting.name)
+            lines += ["", f"# {setting.meaning}", f"{key} = {json.dumps(value)}"]
+        return "\n".join(lines) + "\n"
+
+    def check_plan(self, plan: FederationPlan) -> None:
+        if plan.min_clients < self.min_clients:
+            raise PolicyError(
+                f"the plan opens totals of {plan.min_clients} clients, and this authority none of fewer than "
+                f"{self.min_clients}: plan with min_clients = {self.min_clients} or more"
+            )
+        for asked, most, what in (
+            (plan.clients, self.most_clients, "clients"),
+            (plan.rounds, self.most_rounds, "rounds"),
+            (plan.update_size, self.most_values, "values"),
+        ):
+            if asked > most:
+                raise PolicyError(f"the plan has {asked:,} {what}, and this authority allows {most:,}")
+
+    def check_method(self, method: Method) -> None:
+        used = {scheme_of(parameters).name for parameters in method.purposes.values()}
+        if not used:
+            raise PolicyError(f"{method.name} encrypts nothing: it needs no key authority")
+        if not used <= set(self.schemes):
+            raise PolicyError(
+                f"{method.name} would encrypt by {', '.join(sorted(used))}, and this authority allows "
+                f"{', '.join(self.schemes)}: take one of these as the method's encryption"
+            )
+        if self.registered_clients_only and not method.enrols:
+            raise PolicyError(
+                "clients of this method do not enrol, so nobody vouches for them: encrypt by "
+                f"{' or '.join(_ENROLLING)}, or have the operator set registered_clients_only = false"
+            )
+
+
+_MOST_OFFERS = 32  # of one aggregator: its oldest makes way
 
 
 class OfferedKeys:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: defaultdict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(
-            OrderedDict
-        )
-        """By aggregator."""
+        # By aggregator.
+        self._held: dict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(OrderedDict)
 
     def offer(self, aggregator: str) -> AuthorityIdentity:
         made = AuthoritySecrets()
@@ -65,27 +154,16 @@ class OfferedKeys:
             return JointKeys(held.pop(owned[0]), group)
 
 
-_MOST_OPEN = 64
-"""Sessions whose files are open at once; one that is asked for again is opened again."""
+_MOST_OPEN = 64  # sessions at once; one that is asked for again is opened again
 
 
 class AuthorityFolder:
-    """Where an authority lives: its key, policy, registered clients, certificates and sessions.
-
-    Parameters
-    ----------
-    path : of the folder.
-    """
+    """Where an authority lives: its key, policy, registered clients, certificates and sessions."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.key = path / "authority.key"
-        self.public_key = path / "authority.pub"
-        self.policy = path / "policy.toml"
-        self.tls = path / "tls"
-        self.clients = path / "clients"
-        self.sessions = path / "sessions"
-        self.lock = path / "lock"
+        self.path, self.policy, self.lock = path, path / "policy.toml", path / "lock"
+        self.key, self.public_key = path / "authority.key", path / "authority.pub"
+        self.tls, self.clients, self.sessions = path / "tls", path / "clients", path / "sessions"
 
     @classmethod
     def create(
@@ -95,10 +173,7 @@ class AuthorityFolder:
         policy: AuthorityPolicy,
         certify: Callable[[Path], None] = lambda tls: None,
     ) -> AuthorityFolder:
-        """Make an authority, all of it or nothing.
-
-        ``certify`` gets the folder that certificates are put into. Raises DataError where there is something; OSError.
-        """
+        """Make an authority, all of it or nothing. ``certify`` gets the folder that certificates are put into."""
         path = path.absolute()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise DataError(f"{path} has a key authority already, or something else: choose another folder")
@@ -137,7 +212,7 @@ class AuthorityFolder:
         return [one for one in found if one.is_begun]
 
     def end_sessions(self) -> int:
-        """End every session, for good; return how many ran. What was restored from a backup must not go on."""
+        """End every session, for good; return how many ran."""
         running = [one for one in self.session_folders() if not one.is_ended]
         for one in running:
             one.end()
@@ -155,11 +230,6 @@ class _Place:
 
 class AuthorityService:
     """Answers aggregators. One process serves a folder; sessions are opened when they are asked for.
-
-    Parameters
-    ----------
-    folder : of an authority that was made.
-    passphrase : of its key.
 
     Raises DataError, KeyMismatchError for a wrong passphrase, PolicyError while another process serves the folder.
     """
@@ -198,26 +268,23 @@ class AuthorityService:
                 "this certificate was renewed, or withdrawn: ask the authority's operator for the newest"
             )
 
-    @property
-    def most_request_bytes(self) -> int:
-        return LEAST_BODY_BYTES + 4 * self.policy.most_values
-
     def most_body_bytes(self, session_id: bytes, aggregator: str) -> int:
-        """Return more than any call of a session takes. Raises as :meth:`session` does."""
         with self.session(session_id, aggregator) as session:
             return session.most_body_bytes
 
     def begin_session(self, message: Message, aggregator: str) -> Message:
-        """Begin the session that a request asks for, unless it was; return its public set-up, signed.
-
-        Raises PolicyError for what the policy does not allow; WireFormatError, ParameterError, DataError.
-        """
+        """Begin the session that a request asks for, unless it was; return its public set-up, signed."""
         request = SessionRequest.from_message(message, self.policy.check_plan)
         session_id = request.id  # once: it is a digest of the whole model
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         with self._place(session_id) as place:
             if place.session is None and not folder.is_begun:
-                self._check_new(request)
+                self.policy.check_method(request.method)
+                # Those that are being made are counted too.
+                if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
+                    raise PolicyError(
+                        f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
+                    )
                 facts = self._facts_of(request, aggregator)
                 joint = None if request.group is None else self._offered.take(aggregator, request.group)
                 place.session = ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
@@ -225,38 +292,28 @@ class AuthorityService:
             return session.setup
 
     def offer(self, message: Message, aggregator: str) -> Message:
-        """Return keys for one session of this aggregator in which other authorities have to answer, too.
-
-        Raises ParameterError for a message that has something in it.
-        """
+        """Return keys for one session of this aggregator in which other authorities have to answer, too."""
         if message:
             raise ParameterError("who asks for an offer says nothing else")
         offered = self._offered.offer(aggregator)
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
 
-    def _check_new(self, request: SessionRequest) -> None:
-        self.policy.check_method(request.method)
-        # Those that are being made are counted too.
-        if len(os.listdir(self._folder.sessions)) >= self.policy.most_sessions:
-            raise PolicyError(
-                f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
-            )
-
     def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
         method, plan = request.method, request.method.plan
-        carries_totals = not (method.clients_open or method.aggregator_opens)
-        sizes = plan.clients, plan.rounds, method.positions
-        singly = any(scheme_of(own).name == "paillier" for own in method.purposes.values())
         return SessionFacts(
-            method.name, *sizes, aggregator, self.policy.registered_clients_only, carries_totals, singly
+            method.name,
+            plan.clients,
+            plan.rounds,
+            method.positions,
+            aggregator,
+            self.policy.registered_clients_only,
+            carries_totals=not (method.clients_open or method.aggregator_opens),
+            encrypts_singly=any(scheme_of(own).name == "paillier" for own in method.purposes.values()),
         )
 
     @contextlib.contextmanager
     def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
-        """Use a session of an aggregator in ``with``, opened where it is not.
-
-        Raises PolicyError for another's, one that was ended, and an unknown one; as restoring a state does.
-        """
+        """Use a session of an aggregator, opened where it is not. Raises PolicyError for another's or an ended one."""
         folder = SessionFolder(self._folder.sessions / session_id.hex())
         folder.check_running()
         with self._place(session_id) as place:
@@ -266,7 +323,8 @@ class AuthorityService:
             with self._lock:
                 place.users += 1
         try:
-            session.check_aggregator(aggregator)
+            if aggregator != session.facts.aggregator:
+                raise PolicyError("another aggregator began this session: begin one of your own")
             yield session
         finally:
             with self._lock:
@@ -289,10 +347,7 @@ class AuthorityService:
                     self._places.pop(session_id, None)  # nothing came of it
 
     def _close_some(self) -> None:
-        """Close those sessions that were not asked for in the longest time, beyond the most that are open.
-
-        Together, too, they have no more values than one session may have: each takes memory for its own.
-        """
+        """Close sessions, the longest unasked first, until few are open, with no more values than one may have."""
         with self._lock:
             opened = [place.session for place in self._places.values() if place.session is not None]
             values = sum(session.facts.values for session in opened)

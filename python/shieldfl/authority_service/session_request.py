@@ -24,8 +24,7 @@ __all__ = ["SessionRequest"]
 SESSION_ID_BYTES = 16
 _OFFERS = "offers"
 _NONCE_BYTES = 16
-_MOST_ASKED_BYTES = 2**20
-"""Of a list of numbers, which takes some thirty times as much memory once it was read."""
+_MOST_ASKED_BYTES = 2**20  # a list of numbers takes some thirty times as much memory once it was read
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,9 @@ class SessionRequest:
     def from_message(
         cls, message: Message, check_plan: Callable[[FederationPlan], None] = lambda plan: None
     ) -> SessionRequest:
-        """Read what :meth:`to_message` wrote.
+        """Read what :meth:`to_message` wrote. Raises WireFormatError, and ParameterError for what no method takes.
 
-        ``check_plan`` raises for a plan that is not allowed, before anything is made of its numbers. Raises
-        WireFormatError, and ParameterError for what no method takes.
+        ``check_plan`` raises for a plan that is not allowed, before anything is made of its numbers.
         """
         if len(message["asked"]) > _MOST_ASKED_BYTES:
             raise WireFormatError(

@@ -74,28 +74,15 @@ class _HelpWithMethods(TyperCommand):
         Console(markup=False, highlight=False).print(panel)
 
 
-class _Commands(_CommandsOnDemand):
-    places: ClassVar = {name: f"{name}:{name}" for name in ("run", "audit", "doctor", "inspect", "bench")}
-
-
-class _ProfileCommands(_CommandsOnDemand):
-    places: ClassVar = {name: f"profile:{name}" for name in ("calibrate", "simulate", "plan")}
-
-
-class _AuthorityCommands(_CommandsOnDemand):
-    places: ClassVar = {
-        name: f"authority:{name.replace('-', '_')}"
-        for name in ("init", "serve", "enrol", "revoke", "show", "rotate", "client-key")
-    }
-
-
-class _FlowerCommands(_CommandsOnDemand):
-    places: ClassVar = {name: f"flower:{name}" for name in ("new", "restored")}
+def _group(commands: str, module: str = "") -> type[TyperGroup]:
+    """Return a group of commands, functions of one module or else each of its own."""
+    places = {name: f"{module or name}:{name.replace('-', '_')}" for name in commands.split()}
+    return type("_Commands", (_CommandsOnDemand,), {"places": places})
 
 
 app = typer.Typer(
     name="shieldfl",
-    cls=_Commands,
+    cls=_group("run audit doctor inspect bench"),
     help=_HELP,
     epilog="Exit codes: 0 fine, 1 failed (one line on standard error says why), 2 wrong usage.",
     no_args_is_help=True,
@@ -122,18 +109,18 @@ def _before_command(
 for _name, _commands, _help in (
     (
         "profile",
-        _ProfileCommands,
+        "calibrate simulate plan",
         "Calibrate this machine, simulate rounds of a fleet of clients, and plan what they can encrypt.",
     ),
     (
         "authority",
-        _AuthorityCommands,
+        "init serve enrol revoke show rotate client-key",
         "Make, look at and serve a key authority that aggregators reach over HTTPS.",
     ),
     (
         "flower",
-        _FlowerCommands,
+        "new restored",
         "Make an app for Flower whose clients' updates are protected, and look after its nodes.",
     ),
 ):
-    app.add_typer(typer.Typer(name=_name, cls=_commands, help=_help, no_args_is_help=True))
+    app.add_typer(typer.Typer(name=_name, cls=_group(_commands, _name), help=_help, no_args_is_help=True))

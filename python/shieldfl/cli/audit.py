@@ -144,10 +144,7 @@ def _measure(
     settings: MethodSettings,
     json_file: Path | None,
 ) -> None:
-    """Measure, print and write what came of it, also of a measurement that is interrupted.
-
-    Raises DisprovedError, after that, where a claim is too low; KeyboardInterrupt.
-    """
+    """Measure, print and write what came of it, also of a measurement that is interrupted."""
     from shieldfl.lab.audit.attack import AuditInterrupted
     from shieldfl.lab.audit.epsilon import check_claims, measure_epsilons
 
@@ -207,7 +204,6 @@ def _attack(
 
 
 def _print_audit(result: AuditResult) -> None:
-    """Print a table for each attack, what its cells mean, and what was left out."""
     from shieldfl.lab.report.audit_report import attack_tables, notes_of
 
     console = ResultConsole()
@@ -240,7 +236,6 @@ def _shown(result: AuditResult, cell: Cell) -> Words:
 
 
 def _print_epsilons(result: EpsilonResult) -> None:
-    """Print what each method claims beside what was measured, and why nothing was."""
     console = ResultConsole()
     rounds, clients = result.federation["rounds"], result.federation["clients"]
     length = "1 round" if rounds == 1 else f"{rounds} rounds"

@@ -22,9 +22,8 @@ from shieldfl.authority_service.certificates import (
     server_tls,
 )
 from shieldfl.authority_service.identity import ClientIdentity, ServiceKey, checked_public_key
-from shieldfl.authority_service.policy import AuthorityPolicy
 from shieldfl.authority_service.served_session import LOG
-from shieldfl.authority_service.service import AuthorityFolder, AuthorityService
+from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
 from shieldfl.cli.console import JsonFile, is_stdout, write_json
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
@@ -189,9 +188,8 @@ def enrol(
         own = AuthorityFolder(folder)
         own.check()
         given = Path(key)
-        own.registry.register(
-            name, checked_public_key(read_text(given, "public key").strip() if given.is_file() else key)
-        )
+        public = read_text(given, "public key").strip() if given.is_file() else key
+        own.registry.register(name, checked_public_key(public))
         typer.echo(f"{name} may enrol")
 
 
@@ -278,15 +276,11 @@ def serve(
 
         def ready(*taken: http_server.Address | None) -> None:
             names = zip(("address", "figures"), taken, strict=True)
-            where = {name: f"{one.host}:{one.port}" for name, one in names if one is not None}
+            where = {name: f"{one[0]}:{one[1]}" for name, one in names if one is not None}
             LOG.info("serving", extra={"fields": {**where, "public_key": service.public_key.hex()}})
 
-        figures_at = None if beside is None else http_server.Address(*beside)
         try:
-            has_ended = asyncio.run(
-                http_server.serve(service, tls, http_server.Address(*main), figures_at, ready)
-            )
-            if not has_ended:
+            if not asyncio.run(http_server.serve(service, tls, main, beside, ready)):
                 # A thread cannot be ended, and nothing has left that is not on the disk: as after `kill -9`.
                 LOG.warning("cut off", extra={"fields": {}})
                 lines.flush()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from msgspec import Meta
@@ -24,12 +24,12 @@ from shieldfl.lab.bench.comparison import (
     Comparison,
     PaillierCase,
     UpdateCase,
-    UpdateScheme,
     Values,
     compare,
     grid,
 )
 from shieldfl.lab.bench.measurement import Effort, Figure
+from shieldfl.lab.bench.own import UPDATE_SCHEMES
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
 # A minute on two cores, TenSEAL included; --quick only shows that everything works.
@@ -40,8 +40,11 @@ QUICK = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=16, medium_ciph
 @dataclass(frozen=True)
 class _Chosen(Settings):
     scheme: Annotated[
-        Literal["ckks", "kahe", "pads", "paillier"] | None,
-        about("Which encryption is measured; by default ckks, kahe and pads side by side."),
+        str | None,
+        about(
+            "Which encryption is measured; by default all but Paillier side by side.",
+            choices=(*UPDATE_SCHEMES, "paillier"),
+        ),
     ] = None
 
 
@@ -50,7 +53,6 @@ class _ThreadCounts(Settings):
     threads: Annotated[ThreadCounts | None, about("Threads; by default one, and all cores.")] = None
 
     def thread_counts(self) -> tuple[int, ...]:
-        """Return them, each once."""
         return tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
 
 
@@ -69,7 +71,7 @@ class UpdateGrid(_ThreadCounts):
 
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
-    schemes: tuple[UpdateScheme, ...] = ("ckks", "kahe", "pads")
+    schemes: tuple[str, ...] = UPDATE_SCHEMES
 
     def cases(self) -> list[UpdateCase]:
         return grid(UpdateCase, self.values, self.share, self.thread_counts(), [self.schemes])
@@ -127,7 +129,6 @@ def bench(
 
 
 def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> UpdateGrid:
-    """Return the cases that the options ask for; a quick run has few values unless somebody said how many."""
     few = where_not_given(context, {"values": (10_000,)}) if quick else {}
     return given_settings(UpdateGrid, {**settings, **few})
 
@@ -153,27 +154,20 @@ def progress_of(steps: int) -> Iterator[Callable[[int, str], None]]:
         yield lambda done, text: progress.update(task, completed=done, description=text)
 
 
-_STAGES = {
-    "encrypt": "encrypt",
-    "serialise": "serialise",
-    "both": "encrypt and serialise",
-    "add": "add",
-    "close": "close",
-    "open": "open",
-}
-"""Of updates, by column."""
+_ENCRYPTING = {"encrypt": "encrypt", "serialise": "serialise"}
+"""Stages by column, as those that follow."""
+_STAGES = {**_ENCRYPTING, "both": "encrypt and serialise", "add": "add", "close": "close", "open": "open"}
 _STAGES_OF_PAILLIER = {
-    "encrypt": "encrypt",
-    "serialise": "serialise",
+    **_ENCRYPTING,
     "load": "load",
     "add": "add",
     "add, with plaintext": "add with plaintext",
     "decrypt": "open",
 }
 _READING = (
-    '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (kahe and pads: with the '
-    'request for its key); "× time" compares "both" with that of {first}. shieldfl makes its frame while it encrypts, '
-    "so serialising is nothing more. Every opened sum was checked."
+    '"both" is from float32 values to bytes, "close" to the bytes that leave the aggregator (where clients enrol: '
+    'with the request for its key); "× time" compares "both" with that of {first}. shieldfl makes its frame while it '
+    "encrypts, so serialising is nothing more. Every opened sum was checked."
 )
 _READING_OF_PAILLIER = (
     '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as well; '
@@ -184,12 +178,9 @@ _READING_OF_PAILLIER = (
 
 
 def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> None:
-    """Print every case, then what the names of the schemes stand for."""
     print_machine(comparison.machine, console)
     of_updates = isinstance(comparison.cases[0].case, UpdateCase)
-    console.print(
-        "Medians, nanoseconds and bytes for each value." if of_updates else "Medians, microseconds."
-    )
+    console.print(f"Medians, {'nanoseconds and bytes for each value' if of_updates else 'microseconds'}.")
     for result in comparison.cases:
         console.print()
         console.print(_title(result), style="bold cyan", soft_wrap=True)
@@ -216,7 +207,6 @@ def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> No
 
 
 def print_machine(machine: dict[str, Any], console: ResultConsole) -> None:
-    """Print what the run ran on."""
     versions = [
         f"{name} {machine[name]}"
         for name in ("shieldfl", "seal", "tenseal", "gmp", "phe", "gmpy2", "heu", "flwr", "numpy", "python")
@@ -239,8 +229,6 @@ def _title(result: CaseResult[Any]) -> str:
 
 
 def _table(what: str, result: CaseResult[Any], stages: Mapping[str, str], nanoseconds: float) -> Table:
-    """Return a line for each scheme: its times in units of so many nanoseconds, and bytes."""
-
     def many(figure: Figure) -> int:
         return figure.values_per_ciphertext if what == "for each ciphertext" else 1
 

@@ -71,7 +71,6 @@ def _parts(table: Table, console: Console) -> Iterator[Table]:
     """Yield as few tables as show all columns, each with the first one."""
 
     def width(part: Table) -> int:
-        """What it takes where nothing is cut or broken."""
         return Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), part).maximum
 
     start, count = 1, len(table.columns)
@@ -133,12 +132,10 @@ JsonFile = Annotated[
 
 
 def is_stdout(path: Path | None) -> bool:
-    """Whether the path is the dash that stands for standard output."""
     return path is not None and str(path) == "-"
 
 
 def write_json(facts: dict[str, Any], path: Path | None) -> None:
-    """Write plain JSON types to where ``--json`` says; nowhere for None. Raises OSError."""
     if path is None:
         return
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
@@ -151,14 +148,9 @@ def write_json(facts: dict[str, Any], path: Path | None) -> None:
 @contextmanager
 def audit_progress(budget_minutes: float) -> Iterator[Callable[[str, int], None]]:
     """Show one bar for the whole budget; yields what says which method's federation of which number begins."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        TextColumn(f"of {budget_minutes:g} min"),
-    )
-    with progress_bar(*columns) as progress:
+    left, bar = TextColumn("{task.description}"), BarColumn(bar_width=20)
+    of_all = TextColumn(f"of {budget_minutes:g} min")
+    with progress_bar(SpinnerColumn(), left, bar, TimeElapsedColumn(), of_all) as progress:
         task, began = progress.add_task("set-up", total=60 * budget_minutes), time.monotonic()
 
         def tell(method: str, trial: int) -> None:

@@ -37,8 +37,7 @@ from shieldfl.masks import Mask
 
 _VARIABLE = "SHIELDFL_SIMD"
 _CLIENTS = 3
-_VALUES, _VALUES_OF_SLOW = 5000, 200
-"""Several ciphertexts each."""
+_VALUES, _VALUES_OF_SLOW = 5000, 200  # several ciphertexts each
 _FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
 
 
@@ -115,7 +114,6 @@ def _part(name: str) -> dict[str, Any]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with."""
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0]))
 
 
@@ -183,7 +181,6 @@ def _seconds_of_sum(scheme: Scheme) -> float:
 
 
 def _print(found: dict[str, Any]) -> None:
-    """Print a line for each fact, each thing that was tried, and each problem."""
     console, facts, sets = ResultConsole(), found["installation"], found["instruction_sets"]
 
     def section(title: str, lines: dict[str, str | Text]) -> None:

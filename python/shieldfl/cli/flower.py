@@ -14,16 +14,13 @@ import typer
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
-from shieldfl.rounds.method import Method
 from shieldfl.settings import settings_of
 
 _TEMPLATE = Path(__file__).parent / "app_template"
-_SUFFIX = ".txt"
-"""Of every file there, so that nothing takes a template for what it will be."""
+_SUFFIX = ".txt"  # of every file there, so that nothing takes a template for what it will be
 _PACKAGE = "APP_PACKAGE"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_MOST_LETTERS = 32
-"""That Flower allows."""
+_MOST_LETTERS = 32  # that Flower allows
 _RENAMED = {"APP": _PACKAGE, "gitignore": ".gitignore"}
 
 
@@ -40,6 +37,7 @@ def new(
     """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
     with failures_on_stderr():
         protection = method_class(method)
+        server_can_open = protection.clients_can_open and not protection.needs_shared_secret
         package = _package_of(name)
         folder = Path(name)
         values = {
@@ -48,8 +46,7 @@ def new(
             "APP_VARIABLE": f"{package.upper()}_STATE",
             "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
             "APP_METHOD": method,
-            "APP_SEEN": protection.aggregator_sees
-            + (", and the mean" if _server_can_open(protection) else ""),
+            "APP_SEEN": f"{protection.aggregator_sees}{', and the mean' if server_can_open else ''}",
             # One person has all parts of a deployment on one machine, and is every node's operator.
             "APP_NODE_CONFIG": 'shieldfl-openers="aggregator,clients,authority"'
             + ("" if protection.hides_all else f' shieldfl-methods="{method}"'),
@@ -63,10 +60,6 @@ def new(
         for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
             _write(template, folder, values)
         typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
-
-
-def _server_can_open(protection: type[Method]) -> bool:
-    return protection.clients_can_open and not protection.needs_shared_secret
 
 
 def _package_of(name: str) -> str:

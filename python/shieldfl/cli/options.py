@@ -71,10 +71,7 @@ def _option_of(setting: Setting, panel: str) -> Parameter:
 
 
 def given_settings(kind: type[S], values: Mapping[str, Any]) -> S:
-    """Fill a settings class from the options of the same names; what it refuses is wrong usage.
-
-    Raises typer.BadParameter, which names the options where the class names its settings.
-    """
+    """Fill a settings class from the options of the same names; what it refuses is wrong usage."""
     try:
         return kind(**{field.name: values[field.name] for field in fields(kind) if field.name in values})
     except ParameterError as error:
@@ -133,5 +130,4 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def where_not_given(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some values, by parameter, for which the command line says nothing."""
     return {name: value for name, value in values.items() if not is_given(context, name)}

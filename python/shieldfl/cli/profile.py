@@ -36,8 +36,7 @@ from shieldfl.quantities import bytes_text, seconds_text, share_text
 from shieldfl.settings import Settings, Text, about
 
 _QUICK = {"values": 10_000, "slow_ciphertexts": 2, "seconds": 0.0}
-_WORDS = ("slowest", "limited by", "cluster")
-"""Columns of text."""
+_WORDS = ("slowest", "limited by", "cluster")  # columns of text
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,6 @@ class Costs(Settings):
             raise ParameterError("--scheme is for --profile: the paper's costs are those of one scheme")
 
     def of(self, fleets: Sequence[Fleet]) -> CostSource:
-        """Read them. Raises DataError, and typer.BadParameter for a scheme that the profile does not have."""
         if self.profile is None:
             return CostSource.of_paper(fleets)
         measured = load_profile(Path(self.profile))
@@ -207,7 +205,7 @@ def plan(
         facts = {
             "fleet": fleet.name,
             **asdict(found.target),
-            "feasible": found.feasible,
+            "feasible": found.best.feasible,
             "clients": list(fleet.client_names),
             "schemes": [
                 asdict(one) | {"budgets": list(one.budgets), "least_budget": one.least_budget}
@@ -221,7 +219,7 @@ def plan(
             console = ResultConsole()
             _print_plan(found, fleet.client_names if clients_table else (), console)
             console.say(costs.describe(), *notes)
-        if not found.feasible:
+        if not found.best.feasible:
             raise ParameterError(
                 f"no scheme meets {target.target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or more, "
                 "encrypt less, or speed up what limits the round"
@@ -229,7 +227,6 @@ def plan(
 
 
 def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
-    """Print what was measured: encryption by number of threads, the rest with one."""
     machine = profile.machine
     console.say(
         f"{machine['processor']}, {machine['cores']} cores, instruction set {machine['instruction_set']}",
@@ -267,7 +264,6 @@ def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
 def _print_simulation(
     fleets: Sequence[Mapping[str, Sequence[FleetRounds]]], clients: bool, console: ResultConsole
 ) -> None:
-    """Print a table for each fleet and scheme, with a line for each method."""
     for scheme, runs in ((scheme, runs) for of_fleet in fleets for scheme, runs in of_fleet.items()):
         fleet = runs[0].fleet
         title = f"{fleet.name}: {fleet.size:,} clients, {fleet.model.parameters:,} parameters, {scheme}"
@@ -280,11 +276,8 @@ def _print_simulation(
             console.print(f"{rounds.plan.method}, each client", style="bold", soft_wrap=True)
             console.print(result_table(*client_cells(rounds), _WORDS))
     counts = sorted({runs[0].dropped.shape[0] for of_fleet in fleets for runs in of_fleet.values()})
-    over = (
-        "Of one round."
-        if counts == [1]
-        else f"Means over {' or '.join(f'{one:,}' for one in counts)} rounds."
-    )
+    many = f"Means over {' or '.join(f'{one:,}' for one in counts)} rounds."
+    over = "Of one round." if counts == [1] else many
     console.say(
         f"{over} update: until the slowest client's update has arrived; index: slowest over median client; idle: share "
         "of a round that clients wait; up: bytes of all clients; union: encrypted positions of the largest total."
@@ -292,7 +285,6 @@ def _print_simulation(
 
 
 def _print_plan(found: Recommendation, clients: Sequence[str], console: ResultConsole) -> None:
-    """Print what is recommended, the schemes beside it, and the budgets of ``clients`` where some are given."""
     console.say(found.describe())
     table = result_table(
         ("scheme", "least", "most", "round", "shortest", "pool", "up", "limited by"), words=_WORDS

@@ -198,10 +198,7 @@ def _settings_of_methods(
 def apply_assignments(
     settings: MethodSettings, assignments: Sequence[str] | None, methods: Sequence[str]
 ) -> MethodSettings:
-    """Return the settings with what ``--set`` says, one by one.
-
-    Raises typer.BadParameter for a wrong one, and for a method that is none of those that run.
-    """
+    """Return the settings with what ``--set`` says, one by one."""
     for assignment in assignments or ():
         target, equals, text = assignment.partition("=")
         name, dot, field = target.strip().partition(".")
@@ -215,10 +212,7 @@ def apply_assignments(
 
 
 def _overrides_of(context: typer.Context) -> dict[str, Any]:
-    """Return what the command line says instead of an experiment file, by the name of the run's setting.
-
-    Raises typer.BadParameter for an option that the file alone decides.
-    """
+    """Return what the command line says instead of an experiment file, by the name of the run's setting."""
     beside = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
     given = [name for name in context.params if is_given(context, name) and name not in beside]
     for name in given:

@@ -45,8 +45,7 @@ from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.quantities import metric_text
 
-_AUDITED_FEDERATIONS = 5
-"""Of each method, whose four clients are attacked one by one: enough for an interval."""
+_AUDITED_FEDERATIONS = 5  # of each method, whose four clients are attacked one by one: enough for an interval
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,12 @@ class Session:
     papers: Sequence[PaperFigure] = ()
     """What was published of such runs: ours are printed beside them."""
     json_file: Path | None = None
-    report: Path | None = None
-    """Folder of the page."""
+    report: Path | None = None  # the folder of the page
     all_figures: bool = False
-    audit: bool = False
-    """Whether attacks follow the run."""
+    audit: bool = False  # attacks follow the run
 
     def run(self) -> None:
-        """Run the methods, then write and print what they measured. Raises ShieldError, OSError, KeyboardInterrupt.
-
-        A run that is interrupted, or that an error ends, writes and prints what was finished, and a file that cannot be
-        written does not keep tables from being printed.
-        """
+        """Run the methods, then write and print what they measured, also of a run that has not ended."""
         with refused_as("--method"):
             checked_methods(self.methods)
         if self.report is not None:
@@ -104,7 +97,6 @@ class Session:
     def _keep_ended(
         self, error: RunInterrupted | ShieldError, ended: EndedRuns, seeds: tuple[int, ...]
     ) -> None:
-        """Write and print what was finished. Raises what the command ends by."""
         runs = (*ended.earlier, *([ended.result] if ended.result.methods else []))
         if runs:
             self._hand_over(ComparedRuns(seeds[: len(runs)], runs), whole=len(ended.earlier))
@@ -164,7 +156,6 @@ class Session:
             typer.echo(f"report: {self.report}", err=True)
 
     def _kept(self, runs: Sequence[RunResult]) -> str:
-        """Say what was kept, and where."""
         if not runs:
             return "no round was finished, so nothing was written"
         files = [] if self.json_file is None or is_stdout(self.json_file) else [str(self.json_file)]
@@ -212,7 +203,6 @@ def _ended_by(
 
 
 def _print_run(result: RunResult, all_figures: bool) -> None:
-    """Print what came out, and the figures side by side, on standard output: those that decide, or all."""
     console = ResultConsole()
     console.say(describe_run(result))
     if result.interrupted is not None:
@@ -268,7 +258,6 @@ def round_progress(
 
 
 def _figures(record: RoundRecord) -> str:
-    """Two short lines, which fit beside the bar on a terminal of 80 columns."""
     name = next(iter(record.metrics), "accuracy") if math.isnan(record.accuracy) else "accuracy"
     measured = metric_text(record.measured(name), name)
     if record.measured_by_clients(name) != record.measured(name):

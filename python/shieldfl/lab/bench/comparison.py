@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from itertools import product
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta
 
@@ -16,17 +16,14 @@ from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, measure, run_on_cores, select
 from shieldfl.lab.bench.others import Peer
-from shieldfl.lab.bench.own import OwnScheme, authority_of, own_schemes, paillier_parameters
-from shieldfl.settings import Settings, Share, Threads
+from shieldfl.lab.bench.own import UPDATE_SCHEMES, OwnScheme, authority_of, own_schemes, paillier_parameters
+from shieldfl.settings import Settings, Share, Threads, about
 
 Values = Annotated[int, Meta(ge=1, le=2**31)]
 """Of an update: as many as a mask has positions."""
 
 Measured = tuple[list[Figure], list[str]]
 """Of all schemes, this library's default first; and how to install those that are missing."""
-
-UpdateScheme = Literal["ckks", "kahe", "pads"]
-"""Of ours, that encrypts whole updates."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,9 @@ class UpdateCase(Settings):
     values: Values
     share: Share
     threads: Threads
-    schemes: Annotated[tuple[UpdateScheme, ...], Meta(min_length=1)] = ("ckks", "kahe", "pads")
+    schemes: Annotated[tuple[str, ...], Meta(min_length=1), about("", choices=UPDATE_SCHEMES)] = (
+        UPDATE_SCHEMES
+    )
 
     def __str__(self) -> str:
         return f"{self.values:,} values, share {self.share:g}, threads {self.threads}"
@@ -83,7 +82,6 @@ class CaseResult(Generic[Case]):
 
     @property
     def selected(self) -> int:
-        """On how many values this library was measured: all that are encrypted."""
         return self.figures[0].values
 
     def times_own(self, figure: Figure) -> float:
@@ -125,13 +123,7 @@ def compare(
     effort: Effort | None = None,
     on_case: Callable[[int, Case], None] = lambda done, case: None,
 ) -> Comparison[Case]:
-    """Measure the cases, all schemes side by side.
-
-    Parameters
-    ----------
-    baselines : whether other libraries are measured beside this one.
-    effort : how long each case is measured.
-    on_case : called before each case with the number of cases that are done, and the case.
+    """Measure the cases, all schemes side by side; ``on_case`` is told how many are done, and the next one.
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
@@ -164,7 +156,6 @@ def own_paillier(case: PaillierCase, effort: Effort) -> list[OwnScheme]:
 
 
 def paillier_baselines(case: PaillierCase, effort: Effort) -> tuple[list[Scheme], list[str]]:
-    """Return the others that are installed, and how to install those that are not."""
     return _installed(
         (others.PHE, lambda: [others.phe_baseline(case.key_bits, case.threads, effort.slow_ciphertexts)]),
         (others.HEU, lambda: others.heu_baselines(case.key_bits, effort.medium_ciphertexts)),

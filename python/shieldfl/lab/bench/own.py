@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 import shieldfl._core as _core
 from shieldfl.authority.key_authority import KeyAuthority
-from shieldfl.encryption import ckks, kahe, pads, paillier
+from shieldfl.encryption import ckks, paillier
 from shieldfl.encryption.answers import open_total
 from shieldfl.encryption.opening import sum_key
-from shieldfl.encryption.registry import scheme_of
+from shieldfl.encryption.registry import REGISTRY, scheme_of
 from shieldfl.lab.bench.measurement import FRACTION_BITS, VALUE_BITS, Scheme, Selection
+
+UPDATE_SCHEMES = ("ckks", *(name for name, scheme in REGISTRY.items() if scheme.enrols))
+"""Of ours, that encrypt whole updates."""
 
 
 def parameter_sets(scheme: str) -> dict[str, Any]:
-    """Return what is compared by default of ``ckks``, ``kahe`` or ``pads``, by the names of the tables.
+    """Return what is compared by default of one of ``UPDATE_SCHEMES``, by the names of the tables.
 
     Of ``ckks`` equal sets share a name, and the first is the default.
     """
@@ -35,20 +38,19 @@ def parameter_sets(scheme: str) -> dict[str, Any]:
         ):
             names.setdefault(own, []).append(name)
         return {" = ".join(alike): own for own, alike in names.items()}
-    make: Any = kahe.Parameters if scheme == "kahe" else pads.Parameters
+    make = REGISTRY[scheme].Parameters
     sets = {
         f"{scheme} 24/64": make(max_clients=64, value_bits=24, fraction_bits=20),
         f"{scheme} 16/32": make(max_clients=32, value_bits=16, fraction_bits=12),
         f"{scheme} 16/1000": make(max_clients=1000, value_bits=16, fraction_bits=12),
     }
     if scheme == "kahe":
-        wide = kahe.Parameters(max_clients=64, value_bits=24, fraction_bits=20, ring_degree=8192)
-        sets["kahe 24/64, N = 8192"] = wide
+        sets["kahe 24/64, N = 8192"] = make(max_clients=64, value_bits=24, fraction_bits=20, ring_degree=8192)
     return sets
 
 
 def own_schemes(scheme: str, threads: int) -> list[Scheme]:
-    """Return a scheme for each parameter set; the first one is the default, which others are compared with."""
+    """Return a scheme for each parameter set, the default first."""
     sets = parameter_sets(scheme)
     if scheme == "ckks":
         return [OwnScheme(name, authority_of(own, threads), threads) for name, own in sets.items()]
@@ -98,7 +100,6 @@ class _Own(Scheme):
         self._scheme, self._public_key, self._threads = scheme_of(parameters), public_key, threads
 
     def serialise(self, encrypted: Any) -> bytes:
-        """Return the frame that is there already, header and checksum included."""
         frame: bytes = encrypted.to_bytes()
         return frame
 
@@ -206,12 +207,10 @@ class EnrolledScheme(_Own):
         return next(self._turns).encrypt(selection.update, selection.mask)
 
     def close(self, total: Any) -> tuple[Any, bytes]:
-        """Return the total's frame and the request for its key, with a digest of the frame."""
         frame = total.total()
         return frame, frame.request()
 
     def answer(self, closed: tuple[Any, bytes]) -> tuple[Any, bytearray]:
-        """Return the total and the key that opens it."""
         total, request = closed
         participants = [client for client, _ in total.participants]
         return total, self._session.answer(request, participants, self._threads)

@@ -70,8 +70,7 @@ def calibrate(
 ) -> DeviceProfile:
     """Measure this machine; takes some minutes. ``on_step`` is told what is measured next.
 
-    Every scheme's opened sum is checked. Raises ParameterError for a model or sizes that cannot be, ImportError where a
-    model is to be measured and torch is not installed.
+    Raises ParameterError for a model or sizes that cannot be.
     """
     chosen = settings or CalibrationSettings()
     # Before what takes minutes: it refuses a model that cannot be.
@@ -99,7 +98,7 @@ def calibrate(
 
 
 def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[], ModelProfile]:
-    """Return what times SGD with the default momentum, on random samples; errors as of ``build_model``."""
+    """Return what times SGD with the default momentum, on random samples."""
     # Only here, so that a profile of the schemes alone needs no torch.
     import torch
 
@@ -132,7 +131,6 @@ def _model_measurement(name: str, settings: CalibrationSettings) -> Callable[[],
 
 
 def scheme_parameters(name: str, key_bits: int) -> Any:
-    """Return the parameters that one of :func:`shieldfl.encryption.registry.calibrations` is measured with."""
     return scheme_named(name).calibrated_parameters(name.removesuffix(POOLED), key_bits)
 
 
@@ -141,11 +139,7 @@ def measure_schemes(
     settings: CalibrationSettings,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> list[SchemeProfile]:
-    """Measure schemes on an update, which slow ones repeat or cut; those take seconds more for a key.
-
-    ``on_step`` is told the name of each before it is measured. Adding and opening are measured with one thread, without
-    integer weights and clear values. Raises RangeError should a sum be opened wrongly.
-    """
+    """Measure schemes on an update, which slow ones repeat or cut. Raises RangeError should a sum be opened wrongly."""
     benches: dict[Any, _Bench] = {}
     profiles = []
     for name in settings.schemes:
@@ -228,9 +222,8 @@ class _Bench:
         self._encrypted(-1)
 
     def start_sum(self) -> None:
-        """Begin a sum with the first client's frame: adding to an empty one would be less work."""
         self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
-        self._aggregator.add(self._frames[0])
+        self._aggregator.add(self._frames[0])  # adding to an empty one would be less work
 
     def add(self) -> None:
         self._aggregator.add(self._frames[1])
@@ -243,10 +236,7 @@ class _Bench:
         self._total = self._aggregator.total()
 
     def answer_seconds(self, seconds: float) -> tuple[float, float]:
-        """Time a request and its answer: what both take whoever is in the total, and for each client in it.
-
-        An authority answers a list once, and repeats that answer for nothing: each repetition is a round of its own.
-        """
+        """Time a request and its answer: what both take whoever is in the total, and for each client in it."""
 
         def answer() -> None:
             self._authority.sum_key(self._total.request())
@@ -260,7 +250,6 @@ class _Bench:
         return max(0.0, few - _FEW_CLIENTS * per_client), per_client
 
     def open_seconds(self, seconds: float) -> float:
-        """Time what whoever opens does: an authority, or, where clients enrol, one of them that has the answer."""
         self._sum_up_anew(_FEW_CLIENTS)
         return median_seconds(self._opener(), seconds)
 

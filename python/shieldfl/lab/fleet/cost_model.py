@@ -21,11 +21,7 @@ from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.settings import read_text
 
-BYTES_PER_CLEAR_VALUE = 4
-"""float32, as updates are sent where they are not encrypted."""
-BITS_PER_BYTE = 8
-
-
+BYTES_PER_CLEAR_VALUE = 4  # float32
 FORMAT = "shieldfl-device-profile"
 VERSION = 4
 _SLOWER = 1.05  # more than what measured times differ by
@@ -38,10 +34,7 @@ SecondsByThreads = dict[Count, Seconds]
 
 @dataclass(frozen=True)
 class SchemeProfile:
-    """One scheme at one setting: seconds of one ciphertext, of encryption by number of threads, of the rest with one.
-
-    Work is done in whole ciphertexts, so costs rise in steps.
-    """
+    """One scheme at one setting: seconds of a ciphertext, of encryption by number of threads, else with one."""
 
     name: str
     setting: str
@@ -51,17 +44,12 @@ class SchemeProfile:
     add_seconds: Seconds
     open_seconds: Seconds
     adds_clear_values: bool
-    """Whether an aggregator can add a plain number to a ciphertext. Where it cannot, clients with different masks
-    all encrypt their union."""
-    answer_seconds: MaybeSeconds = 0.0
-    """Of asking the key authority and its answer, where it answers who is in a total, and others open that."""
-    answer_seconds_per_client: MaybeSeconds = 0.0
-    """Beside these, for each client of the total."""
-    clients_open: bool = False
-    """Whether each client opens the total, with that answer."""
+    """Whether plain numbers can be added to ciphertexts. Else clients with different masks all encrypt their union."""
+    answer_seconds: MaybeSeconds = 0.0  # of asking the key authority, and its answer
+    answer_seconds_per_client: MaybeSeconds = 0.0  # of the total, beside these
+    clients_open: bool = False  # with that answer
     pool_seconds: SecondsByThreads = field(default_factory=dict)
-    """Of making a randomiser ahead, by number of threads; empty for schemes that take none from a pool. A round pays
-    for it as far as the client was not idle."""
+    """Of making a randomiser ahead, by number of threads; a round pays for it as far as the client was not idle."""
 
     @property
     def serial_share(self) -> float:
@@ -69,7 +57,6 @@ class SchemeProfile:
         return serial_share(self.encrypt_seconds)
 
     def ciphertexts(self, values: Any) -> FloatVector:
-        """Return how many ciphertexts so many values take."""
         count: FloatVector = np.ceil(np.asarray(values, dtype=np.float64) / self.values_per_ciphertext)
         return count
 
@@ -94,10 +81,7 @@ def _by_profile(seconds: Callable[..., FloatVector]) -> Callable[..., FloatVecto
 
 @dataclass(frozen=True)
 class CostModel:
-    """A scheme, and everything around it that takes time.
-
-    Vectors have one entry for each client; seconds are of that client's own cores.
-    """
+    """A scheme, and all around it that takes time: vectors over clients, in seconds of a client's own cores."""
 
     scheme: SchemeProfile
     train_seconds_per_sample: float
@@ -105,16 +89,13 @@ class CostModel:
     select_seconds_per_value: float = 0.0
     add_clear_seconds_per_value: float = 0.0
     train_serial_share: float = 0.0
-    trains_on_accelerator: bool = False
-    """Training, scoring and selection then take the same time whatever processor a client has."""
+    trains_on_accelerator: bool = False  # which scores and selects, too, whatever processor a client has
     clients: Mapping[str, CostModel] = field(default_factory=dict, hash=False)
     """The costs of clients that have a device profile of their own, by ``ClientKind.profile``."""
-    adds_on_arrival: bool = True
-    """False: the aggregator begins when the last update is there."""
+    adds_on_arrival: bool = True  # and not only when the last update is there
 
     @_by_profile
     def train_seconds(self, fleet: Fleet) -> FloatVector:
-        """Return the seconds of local training, by the fleet's own cost of a sample where it states one."""
         stated = fleet.model.train_core_seconds_per_sample
         per_sample = self.train_seconds_per_sample if stated is None else stated
         work = fleet.samples * (per_sample * fleet.training.local_epochs)
@@ -122,21 +103,16 @@ class CostModel:
 
     @_by_profile
     def score_seconds(self, fleet: Fleet) -> FloatVector:
-        """Return the seconds that the sensitivity of all parameters takes, on one core."""
         seconds = self.score_seconds_per_value * fleet.model.parameters
         return self._on_device(np.full(fleet.size, seconds), fleet)
 
     @_by_profile
     def select_seconds(self, fleet: Fleet) -> FloatVector:
-        """Return the seconds that choosing a mask takes, on one core."""
         seconds = self.select_seconds_per_value * fleet.model.parameters
         return self._on_device(np.full(fleet.size, seconds), fleet)
 
     def encrypt_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        """Return the seconds that each client takes to encrypt its number of fields, on all of its cores.
-
-        Precomputed randomisers take no less of its processor: what it is not idle for is counted here.
-        """
+        """Return each client's seconds on all of its cores: of making randomisers, what it is not idle for."""
         left: FloatVector = np.maximum(self.pool_seconds(fleet, fields) - fleet.idle_seconds, 0.0)
         return self._encrypt_alone(fleet, fields) + left
 
@@ -147,36 +123,31 @@ class CostModel:
 
     @_by_profile
     def pool_seconds(self, fleet: Fleet, fields: Any) -> FloatVector:
-        """Return the seconds of making those randomisers, whether idle or not; 0 for schemes without a pool."""
+        """Return the seconds of making randomisers, whether idle or not; 0 for schemes without a pool."""
         pool = self.scheme.pool_seconds or {1: 0.0}
         work = self.scheme.ciphertexts(fields) * pool[1]
         return work / (fleet.core_rate * speedup(fleet.cores, serial_share(pool)))
 
     @_by_profile
     def client_open_seconds(self, fleet: Fleet, union_values: Any) -> FloatVector:
-        """Return the seconds that each client takes to open a total, on all of its cores; 0 where it does not."""
         work = self.scheme.ciphertexts(union_values) * self.scheme.open_seconds * self.scheme.clients_open
         return work / (fleet.core_rate * speedup(fleet.cores, self.scheme.serial_share))
 
     def upload_bytes(self, fleet: Fleet, values: Any, fields: Any, sends_mask: bool) -> FloatVector:
-        """Return the bytes up: ciphertexts, the other parameters in the clear, and the mask as one bit for each.
-
-        Of the ``fields`` in a client's ciphertexts ``values`` hold a parameter of its own, the others a zero.
-        """
+        """Return the bytes up: ciphertexts, whose ``fields`` hold ``values``, clear parameters, and the mask."""
         sent = self.scheme.ciphertexts(fields) * self.scheme.ciphertext_bytes
         sent += BYTES_PER_CLEAR_VALUE * (fleet.model.parameters - np.asarray(values, dtype=np.float64))
-        return sent + (math.ceil(fleet.model.parameters / BITS_PER_BYTE) if sends_mask else 0)
+        return sent + (math.ceil(fleet.model.parameters / 8) if sends_mask else 0)
 
     def download_bytes(self, fleet: Fleet, union_values: Any) -> FloatVector:
         """Return the bytes down: the model in the clear or, where clients open, the total with so many values."""
         clear = fleet.model.parameters - (np.asarray(union_values) if self.scheme.clients_open else 0)
-        total = (
-            self.scheme.ciphertexts(union_values) * self.scheme.ciphertext_bytes * self.scheme.clients_open
-        )
+        opened = self.scheme.ciphertext_bytes * self.scheme.clients_open
+        total = self.scheme.ciphertexts(union_values) * opened
         return np.broadcast_to(total + float(BYTES_PER_CLEAR_VALUE) * clear, (fleet.size,))
 
     def add_seconds(self, fleet: Fleet, values: Any) -> FloatVector:
-        """Return the seconds that the aggregator takes, on all of its cores, for an update encrypted in ``values``."""
+        """Return the aggregator's seconds, on all of its cores, for an update encrypted in ``values``."""
         encrypted = np.asarray(values, dtype=np.float64)
         work = self.scheme.ciphertexts(encrypted) * self.scheme.add_seconds
         work += (fleet.model.parameters - encrypted) * self.add_clear_seconds_per_value
@@ -184,7 +155,7 @@ class CostModel:
         return seconds
 
     def open_seconds(self, fleet: Fleet, values: Any, clients: Any) -> FloatVector:
-        """Return the seconds that the key authority takes for a total, on as many cores as the aggregator's.
+        """Return the key authority's seconds for a total, on as many cores as the aggregator's.
 
         It opens it or, where clients do, answers for those who are in it, ``clients``.
         """
@@ -207,10 +178,7 @@ def speedup(cores: Any, serial: float) -> FloatVector:
 
 
 def serial_share(seconds_by_threads: dict[int, float]) -> float:
-    """Fit the share of work that more threads do not shorten, by least squares over measured times.
-
-    Needs the time with one thread; 0 where nothing else was measured. The result lies in [0, 1].
-    """
+    """Fit the share of work that more threads do not shorten, in [0, 1], by least squares over measured times."""
     alone = seconds_by_threads[1]
     threads = np.array([count for count in seconds_by_threads if count > 1], dtype=np.float64)
     if not threads.size:
@@ -233,10 +201,7 @@ class ModelProfile:
 
 @dataclass(frozen=True)
 class DeviceProfile:
-    """Everything that was measured on one machine.
-
-    Raises ParameterError for a scheme twice or none, or encryption and training that were not measured with one thread.
-    """
+    """Everything that was measured on one machine."""
 
     machine: dict[str, Any]
     schemes: tuple[SchemeProfile, ...]
@@ -247,7 +212,7 @@ class DeviceProfile:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader has to know: where more threads are slower than fewer."""
+        """Where more threads are slower than fewer."""
         tables = {f"{one.name} encrypts": one.encrypt_seconds for one in self.schemes}
         if self.model is not None:
             tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
@@ -275,14 +240,16 @@ class DeviceProfile:
         return tuple(scheme.name for scheme in self.schemes)
 
     def cost_model(self, scheme: str) -> CostModel:
-        """Return the costs of rounds under one of the schemes.
+        """Return the costs of rounds under a scheme; training is free where no model was measured.
 
-        Training costs nothing where no model was measured: the fleet file then has to state its cost.
         Raises ParameterError for a scheme that was not measured.
         """
+        measured = [one for one in self.schemes if one.name == scheme]
+        if not measured:
+            raise ParameterError(f"{scheme!r} was not measured: choose one of {', '.join(self.scheme_names)}")
         per_sample = {1: 0.0} if self.model is None else self.model.train_seconds_per_sample
         return CostModel(
-            scheme=self._scheme(scheme),
+            scheme=measured[0],
             train_seconds_per_sample=per_sample[1],
             score_seconds_per_value=self.score_seconds_per_value,
             select_seconds_per_value=self.select_seconds_per_value,
@@ -290,25 +257,15 @@ class DeviceProfile:
             train_serial_share=0.0 if self.model is None else serial_share(per_sample),
         )
 
-    def _scheme(self, name: str) -> SchemeProfile:
-        for scheme in self.schemes:
-            if scheme.name == name:
-                return scheme
-        raise ParameterError(f"{name!r} was not measured: choose one of {', '.join(self.scheme_names)}")
-
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **msgspec.json.decode(msgspec.json.encode(self))}
 
     def save(self, path: str | Path) -> None:
-        """Write the profile as JSON; OSError where that is not possible."""
         Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def from_json(cls, document: Any) -> DeviceProfile:
-        """Read what :meth:`to_json` returned, also after it went through a file.
-
-        Raises DataError for another format or version, and for keys that are missing, unknown or out of range.
-        """
+        """Read what :meth:`to_json` returned. Raises DataError."""
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise DataError("this is no device profile: make one with shieldfl profile calibrate")
         if document.get("version") != VERSION:
@@ -324,7 +281,6 @@ class DeviceProfile:
 
 
 def load_profile(path: str | Path) -> DeviceProfile:
-    """Read a profile's file; DataError where it cannot be read or is none."""
     text = read_text(path, "device profile")
     try:
         document = json.loads(text)

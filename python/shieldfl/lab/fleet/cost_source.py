@@ -23,8 +23,7 @@ _CIFAR_10 = MaskSettings(exposed_share=0.5, exposure_decay=2.0)
 PAPER_PARAMETERS = 124_534
 
 _TRAIN_SECONDS = 7.4
-_TRAIN_SAMPLES = 2500
-"""5 % of CIFAR-10 (section 4.1)."""
+_TRAIN_SAMPLES = 2500  # 5 % of CIFAR-10 (section 4.1)
 _SENSITIVITY_SECONDS = 0.1
 _SOLVE_SECONDS = 13.2
 _ENCRYPT_SECONDS = 87.3
@@ -36,10 +35,7 @@ ENCRYPT_CORE_SECONDS_BY_TABLE_2 = 3925.9769 / 10_000 * (2048 / 3072) ** 3
 
 
 def paper_costs(fleet: Fleet, plan: EncryptionPlan) -> CostModel:
-    """Return the paper's costs, given the fleet and SenseCrypt's plan that its table 3 is taken to be of.
-
-    Raises ParameterError for a plan that encrypts nothing.
-    """
+    """Return the paper's costs, given the fleet and SenseCrypt's plan that its table 3 is taken to be of."""
     speed = fleet.cores * fleet.core_rate
     union = plan.union_values[plan.groups]
     encrypted_per_cpu = float((plan.values / speed).mean())
@@ -92,10 +88,7 @@ def paper_fleet() -> Fleet:
 
 
 def paper_cost_model() -> CostModel:
-    """Return the paper's costs, of this fleet with masks of log-normal scores (C = 0.5 and B = 2, as for CIFAR-10).
-
-    ``paper_costs_for`` has the costs of one method.
-    """
+    """Return the paper's costs, of this fleet with masks of log-normal scores (C = 0.5 and B = 2, as for CIFAR-10)."""
     fleet = paper_fleet()
     # A plan needs to know only that a ciphertext holds one value and takes plain numbers; its costs are what follows.
     single = SchemeProfile("single values", "", 1, 1.0, {1: 0.0}, 0.0, 0.0, adds_clear_values=True)
@@ -128,10 +121,7 @@ class CostSource:
     def of_profile(
         cls, profile: DeviceProfile, schemes: Sequence[str], fleets: Sequence[Fleet]
     ) -> CostSource:
-        """Take the costs of some of a profile's schemes, and those of the profiles that clients name.
-
-        Raises DataError for a file that is no profile, ParameterError for fleets that these costs do not suit.
-        """
+        """Take the costs of some of a profile's schemes, and those of the profiles that clients name."""
         paths = dict.fromkeys(kind.profile for fleet in fleets for kind in fleet.kinds if kind.profile)
         own = {path: load_profile(path) for path in paths}
         source = cls({name: _with_clients(profile.cost_model(name), own) for name in schemes}, profile, own)
@@ -143,18 +133,15 @@ class CostSource:
         return paper_costs_for(method, model) if self.profile is None else model
 
     def check(self, fleets: Sequence[Fleet]) -> None:
-        """Refuse a fleet that trains another model than these costs are of, unless it states what training takes.
-
-        Raises ParameterError that names the choices.
-        """
+        """Refuse a fleet that trains another model than these costs are of, unless it states what training takes."""
         for fleet in fleets:
             name = fleet.model.name
             if name is None or fleet.model.train_core_seconds_per_sample is not None:
                 continue
-            if self.profile is None:
-                known: tuple[str, ...] = (_PAPER_MODEL,)
-            else:
-                known = MODELS if self.profile.model is None else (self.profile.model.name,)
+            measured = None if self.profile is None else self.profile.model
+            known = (
+                (_PAPER_MODEL,) if self.profile is None else MODELS if measured is None else (measured.name,)
+            )
             if name not in known:
                 raise ParameterError(
                     f"{fleet.name}: these costs have no training step of the model {name!r}, only of "
@@ -176,7 +163,6 @@ class CostSource:
         }
 
     def notes(self, fleets: Sequence[Fleet]) -> list[str]:
-        """Say what a reader has to know: about training that no fleet file states, and whose costs clients have."""
         if self.profile is None:
             return []
         measured = self.profile.model

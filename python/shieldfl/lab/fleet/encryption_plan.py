@@ -6,7 +6,6 @@ No model is trained here: a curve stands for its scores, and says what mask Sens
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import NormalDist
@@ -56,28 +55,25 @@ class SensitivityCurve:
 
     @classmethod
     def log_normal(cls, deviation: float = 2.0) -> SensitivityCurve:
-        """Return the curve of log-normal scores, for where no model is at hand.
+        """Return the curve of log-normal scores; ``deviation`` is that of the natural logarithm, 0 for equal scores.
 
-        ``deviation`` is that of the natural logarithm: 0 for equal scores, larger for more in few positions. The
-        share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
+        The share of the top q is Phi(deviation - z) with Phi(z) = 1 - q.
         """
-        normal = NormalDist()
-        at = _grid()
+        normal, fine = NormalDist(), np.geomspace(_SMALLEST_SHARE, 1.0, _POINTS - 1)
+        at = np.concatenate(([0.0], fine[:-1], [1.0]))
         inner = [normal.cdf(deviation - normal.inv_cdf(1.0 - share)) for share in at[1:-1].tolist()]
         return cls(tuple(at.tolist()), (0.0, *inner, 1.0))
 
     def least_ratio(self, sensitivity_share: ArrayLike) -> FloatVector:
         """Return the smallest share of positions that holds these shares of the sensitivity."""
+        # Each sensitivity share once, with the fewest positions that reach it.
+        held, first = np.unique(np.asarray(self.sensitivity_shares), return_index=True)
         wanted = np.asarray(sensitivity_share, dtype=np.float64)
-        ratios: FloatVector = np.interp(wanted, *self._rising())
+        ratios: FloatVector = np.interp(wanted, held, np.asarray(self.position_shares)[first])
         return ratios
 
     def best_ratio(self, cost_weight: float = 1.0) -> float:
-        """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses when nothing constrains it.
-
-        ``cost_weight`` is beta_1 / beta_2; infinite to encrypt as little as the constraints allow. At 1 those are the
-        positions whose score is above the mean.
-        """
+        """Return the share of positions whose gain exceeds their cost: what eq. 9 chooses without constraints."""
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum()) if math.isfinite(cost_weight) else 0.0
 
@@ -89,26 +85,14 @@ class SensitivityCurve:
         cost_weight: float = 1.0,
         leakage_ratio: float = 0.0,
     ) -> tuple[FloatVector, FloatVector]:
-        """Return the share of positions that each client encrypts, and by how much its budget falls short.
+        """Return the share of positions that each client encrypts, and by how much its budget, alpha, falls short.
 
-        The share is the best one (eq. 9), raised to what the constraints ask for: ``floor`` (eq. 7) and
-        ``leakage_ratio`` (eq. 8). It is at most the budget (eq. 6), alpha of each client, float64 of shape (K,).
+        The share is the best one (eq. 9), raised to ``floor`` (eq. 7) and ``leakage_ratio`` (eq. 8), up to the budget
+        (eq. 6).
         """
         needed = np.maximum(self.least_ratio(floor.shares(budgets)), leakage_ratio)
         wanted = np.maximum(needed, self.best_ratio(cost_weight))
         return np.minimum(wanted, budgets), np.maximum(needed - budgets, 0.0)
-
-    def _rising(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Both shares, each sensitivity share once, with the fewest positions that reach it."""
-        held, first = np.unique(np.asarray(self.sensitivity_shares), return_index=True)
-        return held.tolist(), np.asarray(self.position_shares)[first].tolist()
-
-
-def _grid() -> FloatVector:
-    fine = np.geomspace(_SMALLEST_SHARE, 1.0, _POINTS - 1)
-    grid: FloatVector = np.concatenate(([0.0], fine))
-    grid[-1] = 1.0
-    return grid
 
 
 @dataclass(frozen=True)
@@ -145,7 +129,6 @@ class MaskSettings(SecurityFloor):
         about("Share of the positions that sense-crypt's bound on mutual information asks for (eq. 8)."),
     ] = 0.0
     curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
-    """Of the scores."""
 
 
 @dataclass(frozen=True)
@@ -153,20 +136,15 @@ class EncryptionPlan:
     """What each client encrypts in a round, and which steps it takes for it."""
 
     method: str
-    values: IntVector
-    """Encrypted by each client, int64 of shape (K,)."""
+    values: IntVector  # encrypted by each client, (K,)
     fields: IntVector
-    """In the ciphertexts that each client sends, int64 of shape (K,): its values and, where several share a
-    ciphertext with positions that only others selected, zeros."""
-    groups: IntVector
-    """Which clients are summed together, from 0, int64 of shape (K,)."""
-    union_values: IntVector
-    """Positions in which a group's total is encrypted, int64, one for each group."""
+    """In the ciphertexts of each client, (K,): its values, and zeros in positions that only others selected."""
+    groups: IntVector  # which clients are summed together, from 0, (K,)
+    union_values: IntVector  # positions in which a group's total is encrypted, (G,)
     scores: bool
     selects: bool
     sends_mask: bool
-    budget_shortfall: FloatVector
-    """By how much each client's budget is below what its constraints ask for; 0 for most."""
+    budget_shortfall: FloatVector  # by how much each client's budget is below what its constraints ask for
 
 
 def simulated_method(name: str) -> NamedMethod:
@@ -185,12 +163,9 @@ def plan_encryption(
 ) -> EncryptionPlan:
     """Say what each client of a fleet encrypts under a method, by the ``masks`` that its class states.
 
-    - Nothing, or everything.
-    - Budgets: those of SenseCrypt (section 3.2) and masks (eqs. 6 to 9) of each cluster. Clients of a scheme whose
-      ciphertexts take no plain numbers encrypt their cluster's union instead.
-    - One share: for all, of a mask that they agree on, in each round or before the first one, which is not counted.
-
-    Raises ParameterError as :func:`simulated_method` does, and for settings that do not fit the fleet.
+    Budgets are those of SenseCrypt (section 3.2), with masks (eqs. 6 to 9) of each cluster; clients of a scheme whose
+    ciphertexts take no plain numbers encrypt their cluster's union instead. One share is for all, of a mask that they
+    agree on. Raises ParameterError as :func:`simulated_method` does.
     """
     stated = simulated_method(method)
     chosen = settings or MaskSettings()
@@ -220,7 +195,6 @@ def fleet_budgets(fleet: Fleet) -> FloatVector:
 
 
 def union_ratio(ratios: FloatVector, overlap: float) -> float:
-    """Return the union's share of masks with these ratios: between the largest and that of independent masks."""
     independent = 1.0 - float(np.prod(1.0 - ratios))
     return overlap * float(ratios.max()) + (1.0 - overlap) * independent
 
@@ -228,8 +202,7 @@ def union_ratio(ratios: FloatVector, overlap: float) -> float:
 def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, overlap: float) -> IntVector:
     """Estimate the fields of the ciphertexts that clients send when they pack in the order of their union.
 
-    Popular positions come first in that order: a share ``overlap`` of a client's is taken to be the first ones, the
-    others to lie at random in the rest of the union.
+    A share ``overlap`` of a client's is taken to be its first ones, the others to lie at random in the rest.
     """
     first = overlap * values
     rest = unions - first

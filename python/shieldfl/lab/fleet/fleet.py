@@ -36,11 +36,7 @@ __all__ = ["Aggregator", "ClientKind", "Fleet", "Model", "Training", "load_fleet
 
 FloatVector = NDArray[np.float64]
 IntVector = NDArray[np.int64]
-
-
-MOST_CLIENTS = 1_000_000
-"""Of a fleet: a hundred bytes of vectors for each."""
-
+MOST_CLIENTS = 1_000_000  # a hundred bytes of vectors for each
 
 _Size = Annotated[int, Meta(ge=1, le=2**40)]
 
@@ -132,10 +128,7 @@ def _of_clients(of_kind: Callable[[ClientKind], float]) -> cached_property[Float
 
 @dataclass(frozen=True)
 class Fleet:
-    """Clients, the model they train, and the aggregator. Vectors have one entry for each client, in file order.
-
-    Raises ParameterError for a fleet without clients.
-    """
+    """Clients, the model they train, and the aggregator. Vectors have one entry for each client, in file order."""
 
     name: str
     model: Model
@@ -151,7 +144,6 @@ class Fleet:
 
     @property
     def counts(self) -> list[int]:
-        """Of clients, for each kind."""
         return [kind.count for kind in self.kinds]
 
     @cached_property
@@ -160,7 +152,6 @@ class Fleet:
 
     @cached_property
     def client_names(self) -> tuple[str, ...]:
-        """A name for each client: that of its kind, numbered where there are several."""
         return tuple(
             kind.name if kind.count == 1 else f"{kind.name} {number}"
             for kind in self.kinds
@@ -173,12 +164,10 @@ class Fleet:
 
     @cached_property
     def clusters(self) -> IntVector:
-        """Index into ``cluster_names`` for each client."""
         return self._repeat([self.cluster_names.index(kind.cluster) for kind in self.kinds]).astype(np.int64)
 
     cores = _of_clients(lambda kind: kind.cores)
-    core_rate = _of_clients(lambda kind: kind.cpu_share * kind.core_speed)
-    """What one core does of the reference core's work: share times speed."""
+    core_rate = _of_clients(lambda kind: kind.cpu_share * kind.core_speed)  # of the reference core's work
     samples = _of_clients(lambda kind: kind.samples)
     idle_seconds = _of_clients(lambda kind: kind.idle_seconds)
     upload_bytes_per_second = _of_clients(lambda kind: kind.upload_bytes_per_second)
@@ -197,10 +186,7 @@ _LINKS = ("upload", "download")
 
 
 def load_fleet(path: str | Path) -> Fleet:
-    """Read a fleet file; the name of the file is the fleet's where it states none.
-
-    Raises DataError for a file that cannot be read, ParameterError as :func:`parse_fleet`.
-    """
+    """Read a fleet file; the name of the file is the fleet's where it states none. Raises as :func:`parse_fleet`."""
     return parse_fleet(read_text(path, "fleet file"), Path(path).stem, Path(path).parent)
 
 

@@ -30,7 +30,6 @@ __all__ = [
 
 _ROUNDS = "Rounds"
 _ROUNDS_AT_RANDOM = 100
-"""By default: enough for means of what is random."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,6 @@ class FleetSimulation:
         }
 
     def round_seconds(self, scheme: str) -> dict[str, list[float]]:
-        """Return each method's mean seconds of a round, one for each fleet."""
         seconds: dict[str, list[float]] = {}
         for one in self.fleets:
             for rounds in one.runs[scheme]:
@@ -136,23 +134,15 @@ def simulate_fleets(
     """Simulate every fleet under every scheme and method; see :mod:`shieldfl.lab.fleet.round_simulation`."""
     chosen = settings or SimulationSettings()
     costs.check(fleets)
+
+    def rounds(fleet: Fleet, scheme: str, method: str) -> FleetRounds:
+        many = chosen.rounds_of(fleet)
+        return simulate(method, fleet, costs.for_method(method, scheme), many, chosen.seed, chosen)
+
+    methods = tuple(dict.fromkeys(chosen.methods))
     simulated = (
         SimulatedFleet(
-            fleet,
-            {
-                scheme: [
-                    simulate(
-                        method,
-                        fleet,
-                        costs.for_method(method, scheme),
-                        chosen.rounds_of(fleet),
-                        chosen.seed,
-                        chosen,
-                    )
-                    for method in dict.fromkeys(chosen.methods)
-                ]
-                for scheme in costs.models
-            },
+            fleet, {one: [rounds(fleet, one, method) for method in methods] for one in costs.models}
         )
         for fleet in fleets
     )
@@ -170,24 +160,19 @@ class FleetSummary:
     rounds: int
     total_seconds: float
     round_seconds: float
-    slowest_client_seconds: float
-    """Until the last update has arrived."""
-    straggler_index: float | None
-    """None where nobody survived a round."""
+    slowest_client_seconds: float  # until the last update has arrived
+    straggler_index: float | None  # None where nobody survived a round
     straggler: str
     idle_share: float | None
-    bytes_up: float
-    """Of all clients in a round."""
+    bytes_up: float  # of all clients in a round
     bytes_down: float
     least_encrypted_share: float
     most_encrypted_share: float
-    union_share: float
-    """Of the largest cluster total."""
+    union_share: float  # of the largest cluster total
     clients_short_of_budget: int
     dropouts: int
     wasted_seconds: float
-    failed_rounds: int
-    """Rounds of clusters in which too few clients were left; the model stayed as it was."""
+    failed_rounds: int  # of clusters in which too few clients were left
 
 
 def summarise(rounds: FleetRounds) -> FleetSummary:

@@ -24,12 +24,9 @@ class Limit:
     """What would have to be faster."""
 
     step: str
-    """``train``, ``score``, ``select``, ``encrypt`` or ``upload`` of a client, ``aggregate``, ``open`` or
-    ``download``; ``nothing`` where everything is encrypted in time."""
-    client: str | None
-    """Whose step it is; None for the aggregator's and the key authority's."""
+    """One of ``STAGES``, ``aggregate``, ``open`` or ``download``; ``nothing`` where everything is encrypted in time."""
+    client: str | None  # None for the aggregator's and the key authority's
     seconds: float
-    """What the step takes."""
 
     def describe(self) -> str:
         if self.step == "nothing":
@@ -43,23 +40,17 @@ class SchemePlan:
     """The best that one scheme can do."""
 
     scheme: str
-    feasible: bool
-    """Whether every client encrypts the least ratio, and the round is over in time."""
-    mask_ratio: float
-    """The most that any client encrypts, as a share of the parameters: the size of the union."""
+    feasible: bool  # every client encrypts the least ratio, and the round is over in time
+    mask_ratio: float  # the most that any client encrypts: the size of the union
     budgets: tuple[float, ...]
-    longest_steps: tuple[Limit, ...]
-    """Of each client: what takes it longest before its update has arrived."""
-    update_seconds: tuple[float, ...]
-    """Of each client, from the start of the round until its update has arrived."""
+    longest_steps: tuple[Limit, ...]  # of each client, before its update has arrived
+    update_seconds: tuple[float, ...]  # of each client, until its update has arrived
     round_seconds: float
     least_round_seconds: float
-    """The shortest that was found, with every client at the least ratio or at all that it has; where a ciphertext has
-    fewer bytes than its values in the clear, the latter is."""
+    """The shortest that was found; with all values where a ciphertext has fewer bytes than they have in the clear."""
     limit: Limit
     bytes_up: float
-    pool_seconds: float = 0.0
-    """The longest that a client makes randomisers for a round; what it is not idle for is in the round."""
+    pool_seconds: float = 0.0  # the longest that a client makes randomisers for a round, idle or not
 
     @property
     def least_budget(self) -> float:
@@ -84,14 +75,9 @@ class Recommendation:
     best: SchemePlan
     others: tuple[SchemePlan, ...]
 
-    @property
-    def feasible(self) -> bool:
-        return self.best.feasible
-
     def describe(self) -> str:
-        """Say in a few lines what is recommended and what limits it."""
         best = self.best
-        if not self.feasible:
+        if not best.feasible:
             seconds, ratio = self.target.target_seconds, self.target.least_ratio
             return (
                 f"no scheme meets {seconds:g} s with {ratio:.2%} of the parameters encrypted: "
@@ -114,12 +100,9 @@ def plan_round(
     """Recommend a scheme and each client's budget for a target round time.
 
     For each scheme, every client gets the largest mask with which the whole round is over in time, under a cap that is
-    equal for all. Masks are taken to be nested, so that the largest one is the union; under a scheme whose ciphertexts
-    take no plain numbers all clients encrypt the union. Dropouts are left out: they only shorten a round.
-
-    The best scheme is the one whose slowest client encrypts most, then the one with the largest mask, then the one
-    with the shortest round. Where none meets the target it is the one that comes closest. ``costs`` are by the name of
-    scheme and packing. Raises ParameterError for no schemes and settings out of range.
+    equal for all. Masks are taken to be nested, so that the largest one is the union, and dropouts are left out. The
+    best scheme is the one whose slowest client encrypts most, then the one with the largest mask, then the one with the
+    shortest round; where none meets the target, the one that comes closest. Raises ParameterError for no schemes.
     """
     if not costs:
         raise ParameterError("a plan needs the costs of at least one scheme")

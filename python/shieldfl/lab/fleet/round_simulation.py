@@ -32,34 +32,26 @@ BoolArray = NDArray[np.bool_]
 class FleetRounds:
     """R rounds of K clients in G clusters. Times are seconds from the start of the client's round.
 
-    For every client of every round, ``stages`` and ``download`` and ``idle`` add up to the round of its cluster, up
-    to rounding; for one that drops out, ``stages`` add up to the time until then, which is wasted, and it neither
-    downloads nor counts as idle.
+    ``stages``, ``download`` and ``idle`` of a client add up to the round of its cluster; for one that drops out,
+    ``stages`` add up to the time until then, which is wasted.
     """
 
     fleet: Fleet
     plan: EncryptionPlan
     scheme: str
-    stages: dict[str, FloatArray]
-    """Seconds of each of ``STAGES``, shape (R, K)."""
+    stages: dict[str, FloatArray]  # each of STAGES, (R, K)
     dropped: BoolArray
-    aggregation: FloatArray
-    """From the last arrival (or loss) until the total is complete, shape (R, G)."""
-    opening: FloatArray
-    """Of the total by the key authority, shape (R, G)."""
+    aggregation: FloatArray  # from the last arrival, or loss, until the total is complete, (R, G)
+    opening: FloatArray  # by the key authority, (R, G)
     download: FloatArray
-    cluster_seconds: FloatArray
-    """From the start until the last client has the model or, where no total can be opened, until the last arrival or
-    loss; shape (R, G)."""
+    cluster_seconds: FloatArray  # until the last client has the model, or none is to come, (R, G)
     failed: BoolArray
-    """Fewer clients survived than the key authority opens totals of: the cluster's model stays; shape (R, G)."""
-    bytes_up: FloatArray
-    """Shape (R, K); of a client that drops out, the part that had left."""
+    """Fewer clients survived than the key authority opens totals of: the cluster's model stays; (R, G)."""
+    bytes_up: FloatArray  # (R, K); of a client that drops out, the part that had left
     bytes_down: FloatArray
 
     @property
     def round_seconds(self) -> FloatVector:
-        """The slowest cluster's time for each round, shape (R,)."""
         slowest: FloatVector = self.cluster_seconds.max(axis=1)
         return slowest
 
@@ -76,7 +68,6 @@ class FleetRounds:
 
     @property
     def idle(self) -> FloatArray:
-        """Seconds in which a client waits for others, shape (R, K)."""
         waiting = self.cluster_seconds[:, self.plan.groups] - self.client_seconds - self.download
         staying: FloatArray = np.where(self.dropped, 0.0, np.maximum(waiting, 0.0))
         return staying
@@ -91,7 +82,6 @@ class FleetRounds:
 
     @property
     def wasted_seconds(self) -> float:
-        """Client seconds of those who then dropped out, over all rounds."""
         return float(np.where(self.dropped, self.client_seconds, 0.0).sum())
 
     @property
@@ -106,7 +96,6 @@ class FleetRounds:
 
     @property
     def stragglers(self) -> list[str]:
-        """Names of the clients with the longest mean time in each cluster, slowest first."""
         mean = self.client_seconds.mean(axis=0)
         slowest = [
             max(np.flatnonzero(self.plan.groups == group), key=lambda client: float(mean[client]))

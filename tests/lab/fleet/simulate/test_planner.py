@@ -47,7 +47,7 @@ def test_time_enough_for_everything():
 def test_a_target_that_cannot_be_met():
     fleet = fleet_of(client("quick", **WIDE), client("slow", cpu_share=0.01, **WIDE))
     plan = plan_round(fleet, {"one": ENCRYPTION_ALONE}, 5.0, least_ratio=0.1)
-    assert not plan.feasible
+    assert not plan.best.feasible
     assert plan.best.least_round_seconds == pytest.approx(1000.0)
     assert plan.best.budgets == (0.1, 0.1)
     said = plan.describe()
