@@ -346,6 +346,55 @@ def test_a_clients_key_that_has_gone_on_does_not_come_back(tmp_path):
             of_client.opened(altered)
 
 
+def write_beside(store, path, statement):
+    """Change the file that a store holds, past its locks, and have SQLite read it again: its memory is no protection."""
+    copy = shutil.copy(path, path.with_name("copy"))
+    with closing(sqlite3.connect(copy, isolation_level=None)) as database:
+        database.execute(statement)
+    with path.open("r+b") as file:
+        file.write(copy.read_bytes())
+    store._connection.execute("PRAGMA shrink_memory")
+
+
+def test_an_answer_that_is_hidden_while_the_store_is_held_is_not_given_for_another_list(tmp_path):
+    """Put back after, it would leave a file in which all is as it was written: two lists were answered."""
+    path = tmp_path / "store"
+    with begun(path) as store:
+        answers = [ask(store, 1, clients=clients) for clients in (CLIENTS[:4], CLIENTS[4:7])]
+        before = path.read_bytes()
+        for hidden in ("kind = 'answer' AND client = 1", "kind = 'answer'"):
+            write_beside(store, path, f"DELETE FROM records WHERE {hidden}")
+            for clients in (CLIENTS[1:4], CLIENTS[:3]):
+                with pytest.raises(WireFormatError, match="answered 2 time"):
+                    ask(store, 1, never, clients=clients)
+            with path.open("r+b") as file:
+                file.write(before)
+            store._connection.execute("PRAGMA shrink_memory")
+        assert answers == [ask(store, 1, never, clients=clients) for clients in (CLIENTS[:4], CLIENTS[4:7])]
+        assert ask(store, 1, clients=CLIENTS[:4], purpose="another")
+        assert ask(store, 2)
+    opened(path).close()
+
+
+def test_a_frame_that_is_hidden_while_the_store_is_held_is_not_made_again_of_other_values(tmp_path):
+    """In the next round it would be put back, and be deleted as one that is over."""
+    path = tmp_path / "store"
+    with of_client.begun(path) as store:
+        of_client.encrypt(store, 1)
+        frame, _ = of_client.encrypt(store, 2), of_client.encrypt(store, 2, part=1)
+        before = path.read_bytes()
+        write_beside(store, path, "DELETE FROM records WHERE kind = 'frame' AND name = 'update/0'")
+        with pytest.raises(WireFormatError, match="the record 'frame' of round 2 at 'update/0' is missing"):
+            of_client.encrypt(store, 2, number=7)
+        with path.open("r+b") as file:
+            file.write(before)
+        store._connection.execute("PRAGMA shrink_memory")
+        assert of_client.kept(store, 2) == frame
+        assert of_client.encrypt(store, 2, number=7, part=2)
+        assert of_client.encrypt(store, 3)
+    of_client.opened(path).close()
+
+
 def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same(whole, whole_of_client, tmp_path):
     """Half a page that was never written, a file that ends too early, single bits."""
 

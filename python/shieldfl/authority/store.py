@@ -128,7 +128,8 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
     return value
 
 
-def _refuse_altered(what: str) -> NoReturn:
+def refuse_altered(what: str) -> NoReturn:
+    """Raise WireFormatError."""
     raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
 
 
@@ -169,7 +170,7 @@ class StoreKeys(Uncopied):
             nonce = number.to_bytes(_NONCE_BYTES, "big")
             return self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
         except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
-            _refuse_altered(f"{what} is not what was written")
+            refuse_altered(f"{what} is not what was written")
 
     def _cipher(self, token: bytes) -> AESGCM:
         # Of a random token of each transaction: so one that was cut off and is tried again has other nonces, and no key
@@ -345,9 +346,9 @@ class Transaction:
             (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self._sums))
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
-                _refuse_altered(f"of the records of kind {kind!r} there are {what}")
+                refuse_altered(f"of the records of kind {kind!r} there are {what}")
             if not hmac.compare_digest(*(one.to_bytes(_SUM_BYTES, "big") for one in (own, total))):
-                _refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
+                refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
 
 
 @contextlib.contextmanager
@@ -567,7 +568,7 @@ class Store(Uncopied):
         """Verify a file that was just opened: the first time, or again after an error of the disk."""
         heads = connection.execute("SELECT owner, salt, proof FROM head").fetchall()
         if len(heads) != 1 or not all(isinstance(value, bytes) for value in heads[0]):
-            _refuse_altered("its head is not what was written")
+            refuse_altered("its head is not what was written")
         owner, salt, proof = heads[0]
         if owner != self._owner_id:
             raise KeyMismatchError(
