@@ -250,6 +250,10 @@ def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool)
         change.put(Place("key", session, client=client), encoded((key.round, key.key)), taken=taken)
 
 
+def _has_ended(change: Transaction) -> bool:
+    return change.has_any(_ENROLMENT_END.kind)
+
+
 def _end_enrolment(change: Transaction) -> None:
     change.put(_ENROLMENT_END, b"")
     change.delete(AT_PLACE, *_ENROLMENT_KEY)
@@ -369,7 +373,7 @@ class AuthorityStore(Store):
         for session in sessions:
             placed("session", session)
         with self._transaction() as change:
-            if change.get(_ENROLMENT_END) is not None:
+            if _has_ended(change):
                 raise PolicyError(ENROLMENT_HAS_ENDED)
             for session in sessions:
                 _read_session(change, session)
@@ -393,8 +397,10 @@ class AuthorityStore(Store):
         if key is not None and not isinstance(key, bytes):
             raise ParameterError("an enrolment key must be bytes")
         with self._transaction() as change:
+            if _has_ended(change):
+                return None
             kept = change.get(_ENROLMENT_KEY)
-            if kept is None and key is not None and change.get(_ENROLMENT_END) is None:
+            if kept is None and key is not None:
                 change.put(_ENROLMENT_KEY, key)
                 return key
             return kept
@@ -402,7 +408,7 @@ class AuthorityStore(Store):
     def end_enrolment(self) -> None:
         """Erase what opens requests, and enrol nobody any more, in any session; a second time changes nothing."""
         with self._transaction() as change:
-            if change.get(_ENROLMENT_END) is None:
+            if not _has_ended(change):
                 _end_enrolment(change)
 
     def revoke(self, session: bytes, client: int) -> None:

@@ -67,6 +67,7 @@ _PRAGMAS = (
     "trusted_schema=OFF",
     "cell_size_check=ON",
     "mmap_size=0",
+    "cache_size=-2000",  # KiB; else the file says how much
 )
 _DAMAGED = (
     WireFormatError,
@@ -284,7 +285,11 @@ class Transaction:
 
     def number_at(self, place: Place) -> int:
         """Return the number of the record there; 0 for none."""
-        return next((number for _, number, _ in self._rows(AT_PLACE, place)), 0)
+        return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
+
+    def has_any(self, kind: str) -> bool:
+        """Say whether there are records of a kind, by the head: also where one is hidden."""
+        return self._sums.get(kind, (0, 0))[0] > 0
 
     def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, Any]]:
         select = f"SELECT * FROM records WHERE {condition}"
@@ -333,7 +338,7 @@ class Transaction:
 
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
-        written = {kind: one for kind, one in self._sums.items() if one[0]}
+        written = {kind: one for kind, one in self._sums.items() if any(one)}
         self._sums = {}
         for *values, number, sealed in self._execute("SELECT * FROM records"):
             place = Place(*values)
@@ -612,6 +617,8 @@ class Store(Uncopied):
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
+                if change.position < self._position:
+                    refuse_altered("while it was held here, it is as it was before")
                 yield change
                 change.finish()
                 if self._file is not None:
