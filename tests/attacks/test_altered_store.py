@@ -347,7 +347,7 @@ def test_a_clients_key_that_has_gone_on_does_not_come_back(tmp_path):
 
 
 def write_beside(store, path, statement):
-    """Change the file that a store holds, past its locks, and have SQLite read it again: its memory is no protection."""
+    """Change the file that a store holds, past its locks, and have SQLite read it again, which has much in memory."""
     copy = shutil.copy(path, path.with_name("copy"))
     with closing(sqlite3.connect(copy, isolation_level=None)) as database:
         database.execute(statement)
@@ -419,7 +419,9 @@ def test_the_end_of_enrolment_is_not_undone_while_the_store_is_held(tmp_path):
         store.end_enrolment()
         write_beside(store, path, "DELETE FROM records WHERE kind = 'enrolment end'")
         store._connection.execute("ATTACH ? AS old", (str(tmp_path / "before"),))
-        store._connection.execute("INSERT INTO records SELECT * FROM old.records WHERE kind = 'enrolment key'")
+        store._connection.execute(
+            "INSERT INTO records SELECT * FROM old.records WHERE kind = 'enrolment key'"
+        )
         assert store.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):
             store.enrol(SESSION, {9: ClientKey(0, key_of(9))})

@@ -282,7 +282,9 @@ def _stored_answer(
             )
     written = sorted(number for name, number in begun.answers if name == occasion.name)
     if occasion.round == begun.answered and sorted(numbers) != written:
-        refuse_altered(f"of round {occasion.round} it was answered {len(written)} time(s), which are not all there")
+        refuse_altered(
+            f"of round {occasion.round} it was answered {len(written)} time(s), which are not all there"
+        )
     return None
 
 
