@@ -346,6 +346,116 @@ def test_a_clients_key_that_has_gone_on_does_not_come_back(tmp_path):
             of_client.opened(altered)
 
 
+def write_beside(store, path, statement):
+    """Change the file that a store holds, past its locks, and have SQLite read it again, which has much in memory."""
+    copy = shutil.copy(path, path.with_name("copy"))
+    with closing(sqlite3.connect(copy, isolation_level=None)) as database:
+        database.execute(statement)
+    with path.open("r+b") as file:
+        file.write(copy.read_bytes())
+    store._connection.execute("PRAGMA shrink_memory")
+
+
+def test_an_answer_that_is_hidden_while_the_store_is_held_is_not_given_for_another_list(tmp_path):
+    """Put back after, it would leave a file in which all is as it was written: two lists were answered."""
+    path = tmp_path / "store"
+    with begun(path) as store:
+        answers = [ask(store, 1, clients=clients) for clients in (CLIENTS[:4], CLIENTS[4:7])]
+        before = path.read_bytes()
+        for hidden in ("kind = 'answer' AND client = 1", "kind = 'answer'"):
+            write_beside(store, path, f"DELETE FROM records WHERE {hidden}")
+            for clients in (CLIENTS[1:4], CLIENTS[:3]):
+                with pytest.raises(WireFormatError, match="answered 2 time"):
+                    ask(store, 1, never, clients=clients)
+            with path.open("r+b") as file:
+                file.write(before)
+            store._connection.execute("PRAGMA shrink_memory")
+        assert answers == [ask(store, 1, never, clients=clients) for clients in (CLIENTS[:4], CLIENTS[4:7])]
+        assert ask(store, 1, clients=CLIENTS[:4], purpose="another")
+        assert ask(store, 2)
+    opened(path).close()
+
+
+def test_a_frame_that_is_hidden_while_the_store_is_held_is_not_made_again_of_other_values(tmp_path):
+    """In the next round it would be put back, and be deleted as one that is over."""
+    path = tmp_path / "store"
+    with of_client.begun(path) as store:
+        of_client.encrypt(store, 1)
+        frame, _ = of_client.encrypt(store, 2), of_client.encrypt(store, 2, part=1)
+        before = path.read_bytes()
+        write_beside(store, path, "DELETE FROM records WHERE kind = 'frame' AND name = 'update/0'")
+        with pytest.raises(WireFormatError, match="the record 'frame' of round 2 at 'update/0' is missing"):
+            of_client.encrypt(store, 2, number=7)
+        with path.open("r+b") as file:
+            file.write(before)
+        store._connection.execute("PRAGMA shrink_memory")
+        assert of_client.kept(store, 2) == frame
+        assert of_client.encrypt(store, 2, number=7, part=2)
+        assert of_client.encrypt(store, 3)
+    of_client.opened(path).close()
+
+
+def test_an_old_copy_that_is_written_into_the_file_while_it_is_held_is_refused(tmp_path):
+    path = tmp_path / "store"
+    with begun(path) as store:
+        before = path.read_bytes()
+        answer = ask(store, 1, clients=CLIENTS[:5])
+        now = path.read_bytes()
+        path.write_bytes(before)
+        store._connection.execute("PRAGMA shrink_memory")
+        for _ in range(2):
+            with pytest.raises(WireFormatError, match="is as it was before"):
+                ask(store, 1, never, clients=CLIENTS[1:])
+        path.write_bytes(now)
+        store._connection.execute("PRAGMA shrink_memory")
+        assert ask(store, 1, never, clients=CLIENTS[:5]) == answer
+
+
+def test_the_end_of_enrolment_is_not_undone_while_the_store_is_held(tmp_path):
+    path = tmp_path / "store"
+    with begun(path) as store:
+        store.keep_enrolment_key(b"enrolment key")
+        shutil.copy(path, tmp_path / "before")
+        store.end_enrolment()
+        write_beside(store, path, "DELETE FROM records WHERE kind = 'enrolment end'")
+        store._connection.execute("ATTACH ? AS old", (str(tmp_path / "before"),))
+        store._connection.execute(
+            "INSERT INTO records SELECT * FROM old.records WHERE kind = 'enrolment key'"
+        )
+        assert store.keep_enrolment_key(b"another") is None
+        with pytest.raises(PolicyError, match="enrolment has ended"):
+            store.enrol(SESSION, {9: ClientKey(0, key_of(9))})
+
+
+def test_a_number_that_was_altered_while_the_store_is_held_is_found(tmp_path):
+    path, message = tmp_path / "store", KeptMessage(SESSION, 1, "update")
+    with begun(path) as store:
+        store.keep_message(message, bytes(32))
+        write_beside(store, path, "UPDATE records SET number = number + 9 WHERE kind = 'reply'")
+        with pytest.raises(WireFormatError, match="'reply' of round 1 at 'update' is not what was written"):
+            store.row_of_message(message)
+
+
+def test_a_row_that_was_altered_before_it_was_deleted_is_found(tmp_path):
+    """Also where it was the last one of its kind: the head has then no records of it, and a sum that is wrong."""
+    path = tmp_path / "store"
+    with begun(path) as store:
+        store.keep_enrolment_key(b"enrolment key")
+        write_beside(store, path, "UPDATE records SET sealed = zeroblob(80) WHERE kind = 'enrolment key'")
+        store.end_enrolment()
+    with pytest.raises(WireFormatError, match="record of kind 'enrolment key' is back as it was before"):
+        opened(path)
+
+
+def test_how_much_is_kept_in_memory_is_not_for_the_file_to_say(copied):
+    path = copied("UPDATE head SET salt = salt")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA default_cache_size=1")
+        database.commit()
+    with opened(path) as store:
+        assert store._connection.execute("PRAGMA cache_size").fetchone() == (-2000,)
+
+
 def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same(whole, whole_of_client, tmp_path):
     """Half a page that was never written, a file that ends too early, single bits."""
 

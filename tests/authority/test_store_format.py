@@ -90,7 +90,7 @@ def test_an_authoritys_store_is_what_the_page_says(tmp_path):
     found = Read(path)
     assert (found.owner, found.epoch, found.number) == (AUTHORITY, *position)
     # Each client was written, five and then seven again, and one to be revoked; the reply is the one before the last.
-    session = [0, list(RULES), 1, 2, position.rows - 1]
+    session = [0, list(RULES), 1, 2, position.rows - 1, [["update", len(CLIENTS) + 2]]]
     keys = {
         ("key", SESSION, client): encode(
             [3, bytes(reversed(key_of(client))) if client in (6, 7) else key_of(client)]
@@ -133,9 +133,9 @@ def test_a_clients_store_is_what_the_page_says(tmp_path):
     ]
     how = hashlib.sha256(mask.to_bytes() + struct.pack("<d", 0.5)).digest()
     stands = {of: decode(found.at.pop(("key", of))) for of in (session, other)}
-    assert {of: (client, at, len(key)) for of, (client, at, key) in stands.items()} == {
-        session: (of_client.CLIENT, 2, 32),
-        other: (client_number("clinic"), 7, 32),
+    assert {of: (client, at, len(key), made) for of, (client, at, key, made) in stands.items()} == {
+        session: (of_client.CLIENT, 2, 32, ["update/3"]),
+        other: (client_number("clinic"), 7, 32, []),
     }
     assert found.at == {
         ("session", session): b"",

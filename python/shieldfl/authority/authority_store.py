@@ -22,6 +22,7 @@ from shieldfl.authority.store import (
     decoded,
     encoded,
     placed,
+    refuse_altered,
 )
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.stateful import Uncopied
@@ -101,6 +102,11 @@ class _Session(NamedTuple):
     """The newest round that was ended."""
     replied: int = 0
     """The number of the newest reply."""
+    answers: tuple[tuple[str, int], ...] = ()
+    """Of the newest round that was answered: the purpose and the number of each answer's record.
+
+    So that none is hidden, while the store is held, from a request for another list, and put back after.
+    """
 
     @property
     def oldest_open(self) -> int:
@@ -244,21 +250,27 @@ def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool)
         change.put(Place("key", session, client=client), encoded((key.round, key.key)), taken=taken)
 
 
+def _has_ended(change: Transaction) -> bool:
+    return change.has_any(_ENROLMENT_END.kind)
+
+
 def _end_enrolment(change: Transaction) -> None:
     change.put(_ENROLMENT_END, b"")
     change.delete(AT_PLACE, *_ENROLMENT_KEY)
 
 
 def _stored_answer(
-    change: Transaction, occasion: Place, listed: Participants, total_digest: bytes
+    change: Transaction, begun: _Session, occasion: Place, listed: Participants, total_digest: bytes
 ) -> bytes | None:
     """Return the answer that this request got; None where none of its clients was answered for on this occasion.
 
-    Raises PolicyError where one was, for another list or total.
+    Raises PolicyError where one was, for another list or total; WireFormatError where there are other answers than were
+    written.
     """
-    clients = {client for client, _ in listed}
+    clients, numbers = {client for client, _ in listed}, []
     condition = "kind = 'answer' AND session = ? AND round = ? AND name = ?"
-    for _, _, content in change.find(condition, *occasion[1:4]):
+    for _, number, content in change.find(condition, *occasion[1:4]):
+        numbers.append(number)
         found = decoded(content, _Answer)
         if (found.total_digest, found.listed) == (total_digest, listed):
             return found.answer
@@ -268,6 +280,11 @@ def _stored_answer(
                 "difference of the two could be its update. Start a new round, with updates that were in no answered "
                 "list"
             )
+    written = sorted(number for name, number in begun.answers if name == occasion.name)
+    if occasion.round == begun.answered and sorted(numbers) != written:
+        refuse_altered(
+            f"of round {occasion.round} it was answered {len(written)} time(s), which are not all there"
+        )
     return None
 
 
@@ -358,7 +375,7 @@ class AuthorityStore(Store):
         for session in sessions:
             placed("session", session)
         with self._transaction() as change:
-            if change.get(_ENROLMENT_END) is not None:
+            if _has_ended(change):
                 raise PolicyError(ENROLMENT_HAS_ENDED)
             for session in sessions:
                 _read_session(change, session)
@@ -382,8 +399,10 @@ class AuthorityStore(Store):
         if key is not None and not isinstance(key, bytes):
             raise ParameterError("an enrolment key must be bytes")
         with self._transaction() as change:
+            if _has_ended(change):
+                return None
             kept = change.get(_ENROLMENT_KEY)
-            if kept is None and key is not None and change.get(_ENROLMENT_END) is None:
+            if kept is None and key is not None:
                 change.put(_ENROLMENT_KEY, key)
                 return key
             return kept
@@ -391,7 +410,7 @@ class AuthorityStore(Store):
     def end_enrolment(self) -> None:
         """Erase what opens requests, and enrol nobody any more, in any session; a second time changes nothing."""
         with self._transaction() as change:
-            if change.get(_ENROLMENT_END) is None:
+            if not _has_ended(change):
                 _end_enrolment(change)
 
     def revoke(self, session: bytes, client: int) -> None:
@@ -456,7 +475,7 @@ class AuthorityStore(Store):
         as_bytes(total_digest, DIGEST_BYTES, "total_digest")
         with self._transaction() as change:
             begun = _read_session(change, session)
-            stored = _stored_answer(change, occasion, listed, total_digest)
+            stored = _stored_answer(change, begun, occasion, listed, total_digest)
             if stored is not None:
                 return stored
             min_clients = begun.rules.min_clients
@@ -476,11 +495,12 @@ class AuthorityStore(Store):
             if any(not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()):
                 raise ParameterError(f"a key moves up alone, and at most to round {number + 1}")
             # No other list of this occasion has this client: so there is nothing at this place yet.
-            change.put(occasion._replace(client=listed[0][0]), encoded(_Answer(total_digest, listed, answer)))
+            place = occasion._replace(client=listed[0][0])
+            written = purpose, change.put(place, encoded(_Answer(total_digest, listed, answer)))
             _write_keys(change, session, ratcheted, taken=True)
-            if number > begun.answered:
-                begun = begun._replace(answered=number)
-                _write_session(change, session, begun)
+            others = begun.answers if number == begun.answered else ()
+            begun = begun._replace(answered=number, answers=(*others, written))
+            _write_session(change, session, begun)
             # Who was answered for in these rounds is below the floor from now on, whoever that was.
             change.delete("kind = 'answer' AND session = ? AND round <= ?", session, begun.newest_dropped)
         return answer

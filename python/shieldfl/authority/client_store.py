@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import secrets
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from shieldfl.authority.store import (
     decoded,
     encoded,
     placed,
+    refuse_altered,
 )
 from shieldfl.encryption.answers import Answers, open_answered
 from shieldfl.encryption.enrolment import SECRET_BYTES, EnrolmentRequest, Identity, grant_key, read_grant
@@ -77,8 +79,19 @@ def _was_enrolled(change: Transaction, session: bytes) -> bool:
     return change.get(Place("session", session)) is not None
 
 
-def _read_key(change: Transaction, session: bytes) -> tuple[int, int, bytes]:
-    """Return the client's number, the round that its key stands at, and the key. Raises PolicyError for none."""
+class _Key(NamedTuple):
+    """What the record of a key has."""
+
+    client: int
+    round: int
+    """That the key stands at."""
+    secret: bytes
+    made: list[str]
+    """The names of the round's frames: so that none is hidden, while the store is held, and another one made."""
+
+
+def _read_key(change: Transaction, session: bytes) -> _Key:
+    """Return the client's key. Raises PolicyError for none."""
     found = change.get(Place("key", session))
     if found is None:
         raise PolicyError(
@@ -86,18 +99,18 @@ def _read_key(change: Transaction, session: bytes) -> tuple[int, int, bytes]:
             if _was_enrolled(change, session)
             else "this store has no key of the session: enrol first"
         )
-    return decoded(found, tuple[int, int, bytes])
+    return decoded(found, _Key)
 
 
 def _scheme_key(change: Transaction, public_key: Any) -> Any:
-    client, round_number, secret = _read_key(change, public_key.id)
+    client, round_number, secret, _ = _read_key(change, public_key.id)
     return scheme_of(public_key).ClientKey(public_key, client, secret, round_number)
 
 
-def _write_key(change: Transaction, session: bytes, key: Any) -> None:
-    """Write a scheme's ``ClientKey``, in the place of the one that there was."""
+def _write_key(change: Transaction, session: bytes, key: Any, made: Iterable[str] = ()) -> None:
+    """Write a scheme's ``ClientKey``, in the place of the one that there was; ``made`` names its round's frames."""
     secret = key.export_secret()
-    change.put(Place("key", session), encoded((key.client, key.round, bytes(secret))))
+    change.put(Place("key", session), encoded(_Key(key.client, key.round, bytes(secret), list(made))))
     secret[:] = bytes(len(secret))
 
 
@@ -157,7 +170,7 @@ class ClientStore(Store):
         granted = [_Granted(grant_key(secret, session)) for secret in shared]
         with self._transaction() as change:
             if _was_enrolled(change, session):
-                number, *_ = _read_key(change, session)
+                number = _read_key(change, session).client
                 found = _read_enrolment(change, session)
                 if number == key.client and found.requests:
                     return found.requests
@@ -227,7 +240,7 @@ class ClientStore(Store):
     def round(self, public_key: Any) -> int:
         """Return the round that the session's key stands at: of earlier ones no frame is made any more."""
         with self._transaction() as change:
-            return _read_key(change, public_key.id)[1]
+            return _read_key(change, public_key.id).round
 
     def encrypt(
         self,
@@ -284,6 +297,10 @@ class ClientStore(Store):
                         "may have been sent: send that again, or begin a later round"
                     )
                 return found[_MADE_OF_BYTES:]
+            kept = _read_key(change, session)
+            made = kept.made if kept.round == place.round else []
+            if place.name in made:
+                refuse_altered(f"{place} is missing")
             # The first round that had them tells: no frame is made any more of one that is not the newest.
             values_at = Place("values", session, name=of_values.hex())
             first = change.get(values_at)
@@ -299,7 +316,7 @@ class ClientStore(Store):
             change.put(place, made_of + frame)
             if first is None:
                 change.put(values_at, encoded(place.round))
-            _write_key(change, session, key)
+            _write_key(change, session, key, [*made, place.name])
         return frame
 
     def frame(self, public_key: Any, *, round: int, purpose: str = "update", part: int = 0) -> bytes | None:

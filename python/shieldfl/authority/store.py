@@ -67,6 +67,7 @@ _PRAGMAS = (
     "trusted_schema=OFF",
     "cell_size_check=ON",
     "mmap_size=0",
+    "cache_size=-2000",  # KiB; else the file says how much
 )
 _DAMAGED = (
     WireFormatError,
@@ -128,7 +129,8 @@ def as_bytes(value: Any, length: int, what: str) -> bytes:
     return value
 
 
-def _refuse_altered(what: str) -> NoReturn:
+def refuse_altered(what: str) -> NoReturn:
+    """Raise WireFormatError."""
     raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
 
 
@@ -169,7 +171,7 @@ class StoreKeys(Uncopied):
             nonce = number.to_bytes(_NONCE_BYTES, "big")
             return self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
         except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
-            _refuse_altered(f"{what} is not what was written")
+            refuse_altered(f"{what} is not what was written")
 
     def _cipher(self, token: bytes) -> AESGCM:
         # Of a random token of each transaction: so one that was cut off and is tried again has other nonces, and no key
@@ -283,7 +285,11 @@ class Transaction:
 
     def number_at(self, place: Place) -> int:
         """Return the number of the record there; 0 for none."""
-        return next((number for _, number, _ in self._rows(AT_PLACE, place)), 0)
+        return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
+
+    def has_any(self, kind: str) -> bool:
+        """Say whether there are records of a kind, by the head: also where one is hidden."""
+        return self._sums.get(kind, (0, 0))[0] > 0
 
     def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, Any]]:
         select = f"SELECT * FROM records WHERE {condition}"
@@ -332,7 +338,7 @@ class Transaction:
 
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
-        written = {kind: one for kind, one in self._sums.items() if one[0]}
+        written = {kind: one for kind, one in self._sums.items() if any(one)}
         self._sums = {}
         for *values, number, sealed in self._execute("SELECT * FROM records"):
             place = Place(*values)
@@ -345,9 +351,9 @@ class Transaction:
             (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self._sums))
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
-                _refuse_altered(f"of the records of kind {kind!r} there are {what}")
+                refuse_altered(f"of the records of kind {kind!r} there are {what}")
             if not hmac.compare_digest(*(one.to_bytes(_SUM_BYTES, "big") for one in (own, total))):
-                _refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
+                refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
 
 
 @contextlib.contextmanager
@@ -567,7 +573,7 @@ class Store(Uncopied):
         """Verify a file that was just opened: the first time, or again after an error of the disk."""
         heads = connection.execute("SELECT owner, salt, proof FROM head").fetchall()
         if len(heads) != 1 or not all(isinstance(value, bytes) for value in heads[0]):
-            _refuse_altered("its head is not what was written")
+            refuse_altered("its head is not what was written")
         owner, salt, proof = heads[0]
         if owner != self._owner_id:
             raise KeyMismatchError(
@@ -612,6 +618,8 @@ class Store(Uncopied):
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
+                if change.position < self._position:
+                    refuse_altered("while it was held here, it is as it was before")
                 yield change
                 change.finish()
                 if self._file is not None:
