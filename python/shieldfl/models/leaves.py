@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -95,19 +94,11 @@ def dtype_of(leaf: Any) -> str:
     """Return the name of its dtype, as NumPy and torch both write it, without the byte order; else that of its type."""
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype.name)
-    return _name_of(leaf.dtype) if _is_array(leaf) else type(leaf).__name__
-
-
-@cache
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+    return str(leaf.dtype).removeprefix("torch.") if _is_array(leaf) else type(leaf).__name__
 
 
 def is_float(name: str, leaf: Any) -> bool:
-    """Say whether it is of floats that can be encrypted.
-
-    Raises ArrayTypeError, by its name, for every other dtype.
-    """
+    """Say whether it is of floats that can be encrypted; ArrayTypeError, by its name, for other dtypes."""
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
         return False
@@ -138,10 +129,7 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves have in common where they are the same numbers in the same memory.
-
-    None for no memory.
-    """
+    """Return what two leaves have in common where they are the same numbers in the same memory; None for none."""
     if not _is_array(leaf) or _obstacle(leaf):
         return None
     if isinstance(leaf, np.ndarray):
@@ -175,10 +163,10 @@ def check_contiguous(name: str, leaf: Any) -> None:
         raise ParameterError(f"{name!r} does not lie in memory in its order: pass a contiguous array")
 
 
-def piece_of(leaf: Any, start: int, stop: int) -> Any:
-    """Return some of an array's values (stop - start,), in their order: its own memory where it is contiguous."""
+def piece_of(leaf: Any, part: slice) -> Any:
+    """Return some of an array's values, in their order: its own memory where it is contiguous."""
     flat = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf.detach().reshape(-1)
-    return flat[start:stop]
+    return flat[part]
 
 
 def array_of(leaf: Any) -> NDArray[Any]:
@@ -210,27 +198,23 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
     They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
     RangeError, which names the array, where a finite number is infinite in that.
     """
+    numbers = array_of(leaf).reshape(-1)
+    before = None if since is None else array_of(since).reshape(-1)
     try:
-        _scale_into(out, leaf, since, exponent)
+        # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
+        with np.errstate(over="raise", under="ignore", invalid="ignore"):
+            if exponent:
+                change = numbers if before is None else numbers - before
+                np.multiply(change, 2.0**-exponent, out=out, casting="same_kind")
+            elif before is not None:
+                np.subtract(numbers, before, out=out, casting="same_kind")
+            else:
+                np.copyto(out, numbers, casting="same_kind")
     except FloatingPointError:
         raise RangeError(
             f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
             "it first, or leave the array out with exclude"
         ) from None
-
-
-def _scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
-    numbers = array_of(leaf).reshape(-1)
-    # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
-    with np.errstate(over="raise", under="ignore", invalid="ignore"):
-        if since is not None and exponent:
-            numbers = numbers - array_of(since).reshape(-1)
-        if exponent:
-            np.multiply(numbers, 2.0**-exponent, out=out, casting="same_kind")
-        elif since is not None:
-            np.subtract(numbers, array_of(since).reshape(-1), out=out, casting="same_kind")
-        else:
-            np.copyto(out, numbers, casting="same_kind")
 
 
 def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:

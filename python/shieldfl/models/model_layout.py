@@ -87,12 +87,6 @@ class Place:
         return math.prod(self.shape)
 
     @property
-    def is_possible(self) -> bool:
-        """Whether an array has such a shape and scale."""
-        sizes = len(self.shape) <= _MOST_DIMENSIONS and min(self.shape, default=0) >= 0
-        return sizes and 0 <= self.exponent <= _MOST_EXPONENT
-
-    @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
@@ -105,16 +99,18 @@ class _WrittenLayout:
 
 
 def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Return the least power of two that brings values of a range down to ``limit``, by name.
-
-    Raises ParameterError.
-    """
+    """Return, by name, the least power of two that brings values of a range down to ``limit``."""
     if not isinstance(ranges, Mapping):
         raise ParameterError("ranges is a dict: for each glob the largest magnitude")
-    most = _positive(limit, "limit")
+    most_part, most_power = math.frexp(_positive(limit, "limit"))
     listed, found = list(names), dict[str, int]()
     for pattern, largest in ranges.items():
-        found |= dict.fromkeys(_matching(listed, pattern), _exponent_for(pattern, largest, most))
+        # Logarithms would be rounded, and a value at the very end of its range be refused.
+        part, power = math.frexp(_positive(largest, f"the range of {pattern!r}"))
+        exponent = max(0, power - most_power + (part > most_part))
+        if exponent > _MOST_EXPONENT:
+            raise ParameterError(f"the range of {pattern!r} is too large")
+        found |= dict.fromkeys(_matching(listed, pattern), exponent)
     return found
 
 
@@ -126,16 +122,6 @@ def _positive(value: Any, what: str) -> float:
     if isinstance(value, str) or not (math.isfinite(number) and number > 0):
         raise ParameterError(f"{what} must be a number above 0")
     return number
-
-
-def _exponent_for(pattern: str, value: Any, limit: float) -> int:
-    largest = _positive(value, f"the range of {pattern!r}")
-    # Logarithms would be rounded, and a value at the very end of its range be refused.
-    (part, power), (most_part, most_power) = math.frexp(largest), math.frexp(limit)
-    exponent = max(0, power - most_power + (part > most_part))
-    if exponent > _MOST_EXPONENT:
-        raise ParameterError(f"the range of {pattern!r} is too large")
-    return exponent
 
 
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
@@ -238,10 +224,7 @@ class ModelLayout:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits.
-
-        Of names, shapes, dtypes and scales, and of no values.
-        """
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: of names, shapes, dtypes and scales, and of no values."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -261,7 +244,10 @@ class ModelLayout:
         if (
             len(names) != len(set(names))
             or not 0 < layout.size <= _MOST_POSITIONS
-            or not all(place.is_possible for place in layout.places)
+            or any(
+                len(one.shape) > _MOST_DIMENSIONS or min(one.shape, default=0) < 0 for one in layout.places
+            )
+            or not all(0 <= one.exponent <= _MOST_EXPONENT for one in layout.places)
         ):
             raise WireFormatError(
                 "this is no layout that a model has: names come twice, or there are no values, or too many"
@@ -271,15 +257,11 @@ class ModelLayout:
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
-        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises
-        ParameterError for other arrays, shapes or values under names of one tensor; ArrayTypeError for what
-        are no floats, or have no values; RangeError for a float64 that float32 cannot hold. Each names it.
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
+        for other arrays, shapes or values under names of one tensor; ArrayTypeError for what are no floats, or have no
+        values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
-        vector = np.empty(self.size, self.vector_dtype)
-        leaves = self.arrays_of(model)
-        for place, (name, part) in zip(self.places, self.slices(), strict=True):
-            scale_into(vector[part], name, leaves[name], None, place.exponent)
-        return vector
+        return np.concatenate(self._pieces(self.arrays_of(model), None))
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -377,10 +359,9 @@ class ModelLayout:
         check_apart((name, array) for name, array in arrays.items() if name in placed)
 
     def mask(self, *patterns: Pattern) -> Mask:
-        """Choose all positions of the arrays that are called so.
+        """Choose all positions of the arrays that names, globs or compiled regular expressions match.
 
-        Names, globs or compiled regular expressions. Masks by position mix with it: ``layout.mask("head.*") |
-        sf.Mask.from_bool(...)``. Raises ParameterError.
+        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError.
         """
         names = {name: place for place in self.places for name in place.names}
         chosen = {names[name] for name in _matching(names, patterns)}
@@ -403,20 +384,17 @@ class ModelLayout:
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
         """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`."""
         leaves = named_leaves(model)
-        _check_fit(self.places, self.apart, leaves, overwritten=overwritten)
+        _check_fit(self.places, self.apart, leaves)
+        for place in self.places:
+            _check_one_tensor(place, leaves, overwritten=overwritten)
         return leaves
 
 
 _MOST_SHOWN = 10
 
 
-def _check_fit(
-    places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any], *, overwritten: bool
-) -> None:
-    """Raise ParameterError, or ArrayTypeError, for arrays that are not those of a layout.
-
-    The message has all differences.
-    """
+def _check_fit(places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any]) -> None:
+    """Raise ParameterError, or ArrayTypeError, with all differences, for arrays that are not those of a layout."""
     known = {name for place in places for name in place.names} | set(apart)
     other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
     other += [f"{name!r} is not in the layout" for name in leaves if name not in known]
@@ -433,8 +411,6 @@ def _check_fit(
         every = [*other, *types]
         more = f"; and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else ""
         raise kind(f"this is not a model of the layout: {'; '.join(every[:_MOST_SHOWN])}{more}")
-    for place in places:
-        _check_one_tensor(place, leaves, overwritten=overwritten)
 
 
 def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:
