@@ -22,9 +22,8 @@ _EXTRA_STATE = "_extra_state"
 def named_leaves(model: Any) -> dict[str, Any]:
     """Return a model's arrays by name, in its order; names of a nested dict's are joined by dots.
 
-    Of a module they are what its state dict has, and each parameter knows whether it is frozen. Extra state of modules
-    is among them, whatever it is. Raises ParameterError for a name that comes twice or is no text; ArrayTypeError for
-    what else is no array, which it names.
+    Extra state of modules is among them, whatever it is. Raises ParameterError for a name that comes twice or is no
+    text; ArrayTypeError for what else is no array, which it names.
     """
     if is_module(model):
         # Under all names, of tensors that are shared too, as a state dict has them.
@@ -70,20 +69,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
 
 
-def is_frozen(leaf: Any) -> bool:
+def is_frozen(leaf: Any) -> bool | None:
+    """Say whether it is not trained; None where it does not say so."""
+    if getattr(leaf, "requires_grad", False) is True:
+        return False
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad
-
-
-def is_trained(leaf: Any) -> bool:
-    return getattr(leaf, "requires_grad", False) is True
+    return True if torch is not None and isinstance(leaf, torch.nn.Parameter) else None
 
 
 def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
-    torch = sys.modules.get("torch")
     for name, leaf in leaves.items():
-        says = torch is not None and isinstance(leaf, torch.nn.Parameter)
-        if dtype_of(leaf) in FLOATS and not says and not is_trained(leaf):
+        if dtype_of(leaf) in FLOATS and is_frozen(leaf) is None:
             raise ParameterError(
                 f"nothing says whether {name!r} is frozen, as a state dict does not: for trainable_only pass the "
                 "module, or dict(model.named_parameters())"
@@ -102,12 +98,11 @@ def is_float(name: str, leaf: Any) -> bool:
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
         return False
-    if obstacle := _obstacle(leaf):
+    obstacle = _obstacle(leaf)
+    if obstacle is None and dtype not in FLOATS:
+        obstacle = f"of {dtype}: convert it to one of {', '.join(FLOATS)}"
+    if obstacle:
         raise ArrayTypeError(f"{name!r} is {obstacle}, or leave it out")
-    if dtype not in FLOATS:
-        raise ArrayTypeError(
-            f"{name!r} is of {dtype}: convert it to one of {', '.join(FLOATS)}, or leave it out"
-        )
     return True
 
 
@@ -236,8 +231,7 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
             flat, where = made.reshape(-1), slice(None) if chosen is None else chosen
             flat[where] = flat[where].astype(np.float64) + numbers if adds else numbers
             return made
-        import torch
-
+        torch = sys.modules["torch"]
         copied = leaf.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
         places = copied.view(-1)
         which = slice(None) if chosen is None else torch.from_numpy(chosen).to(copied.device)
@@ -249,11 +243,8 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
 
 
 def copied(leaf: Any) -> Any:
-    if hasattr(leaf, "detach"):
-        import torch
-
-        if not torch.nn.parameter.is_lazy(leaf):
-            return leaf.detach().clone()
+    if hasattr(leaf, "detach") and not sys.modules["torch"].nn.parameter.is_lazy(leaf):
+        return leaf.detach().clone()
     return deepcopy(leaf)
 
 
@@ -263,10 +254,8 @@ def copy_into(target: Any, source: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             target[...] = source if isinstance(source, np.ndarray) else array_of(source)
         return
-    import torch
-
     if isinstance(source, np.ndarray):
-        source = torch.tensor(np.array(array_of(source), order="C"))
+        source = sys.modules["torch"].tensor(np.array(array_of(source), order="C"))
     target.data.copy_(source.detach())
 
 
@@ -308,11 +297,11 @@ def _span(leaf: Any) -> tuple[int, int, str] | None:
 
 
 def _meet(one: Any, other: Any) -> bool:
-    views = [_view(leaf) for leaf in (one, other)]
-    if views[0] is None or views[1] is None:
+    first, second = _view(one), _view(other)
+    if first is None or second is None:
         return True
     try:
-        return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)  # type: ignore[arg-type]
+        return np.shares_memory(first, second, max_work=_MOST_WORK)  # type: ignore[arg-type]
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
@@ -323,9 +312,9 @@ def _view(leaf: Any) -> NDArray[Any] | None:
         return leaf
     if leaf.device.type != "cpu" or leaf.is_neg():
         return None
-    import torch
-
-    # Of its bits: NumPy does not know the dtype.
     plain = leaf.detach()
-    found: NDArray[Any] = plain.view(torch.int16).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    # Of its bits: NumPy does not know the dtype.
+    found: NDArray[Any] = (
+        plain.view(sys.modules["torch"].int16) if dtype_of(leaf) == "bfloat16" else plain
+    ).numpy()
     return found

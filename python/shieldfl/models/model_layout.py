@@ -28,7 +28,6 @@ from shieldfl.models.leaves import (
     is_float,
     is_frozen,
     is_module,
-    is_trained,
     memory_of,
     named_leaves,
     same_values,
@@ -45,21 +44,22 @@ Pattern = str | re.Pattern[str]
 def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
     """Return the names that one of the patterns matches. Raises ParameterError for one that matches none."""
     given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
-    texts = isinstance(given, Iterable) and all(
+    if not isinstance(given, Iterable) or not all(
         isinstance(getattr(one, "pattern", one), str) for one in given
-    )
-    if not texts:
+    ):
         raise ParameterError("names, globs and regular expressions are texts, or a list of such")
     if not given:
         raise ParameterError("give at least one name, glob or regular expression")
     listed, found = list(names), set()
     for pattern in given:
         if isinstance(pattern, re.Pattern):
-            matched = {name for name in listed if pattern.fullmatch(name)}
+            shown, matched = pattern.pattern, {name for name in listed if pattern.fullmatch(name)}
         else:
-            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
+            shown, matched = (
+                pattern,
+                {name for name in listed if name == pattern or fnmatchcase(name, pattern)},
+            )
         if not matched:
-            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
             some = ", ".join(listed[:3])
             raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
         found |= matched
@@ -91,13 +91,6 @@ class Place:
         return (self.name, *self.aliases)
 
 
-@dataclass(frozen=True)
-class _WrittenLayout:
-    version: Literal[1]
-    places: tuple[Place, ...]
-    apart: tuple[str, ...]
-
-
 def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
     """Return, by name, the least power of two that brings values of a range down to ``limit``."""
     if not isinstance(ranges, Mapping):
@@ -127,7 +120,6 @@ def _positive(value: Any, what: str) -> float:
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
 """PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
 
-_VERSION = 1
 _MOST_POSITIONS = 2**31  # of a mask, and so of what is encrypted at a time
 _LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are by default
 
@@ -191,8 +183,8 @@ class ModelLayout:
             leaf, names = leaves[name], {name, *aliases}
             # One tensor is encrypted under all of its names, or apart under all.
             chosen = names & included and not names & excluded
-            if trainable_only and any(is_frozen(leaves[one]) for one in names):
-                chosen = chosen and any(is_trained(leaves[one]) for one in names)
+            if trainable_only and True in (frozen := {is_frozen(leaves[one]) for one in names}):
+                chosen = chosen and False in frozen
             if chosen and is_float(name, leaf):
                 shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
@@ -228,18 +220,18 @@ class ModelLayout:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        places = [asdict(place) for place in self.places]
-        return json.dumps({"version": _VERSION, "places": places, "apart": self.apart}, separators=(",", ":"))
+        return json.dumps({"version": 1, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> ModelLayout:
         import msgspec
 
         try:
-            read = msgspec.json.decode(text, type=_WrittenLayout)
+            if str(msgspec.json.decode(text, type=dict[str, Any]).get("version")) != "1":
+                raise ValueError("another version")
+            layout = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
-        layout = cls(read.places, read.apart)
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
         if (
             len(names) != len(set(names))
@@ -289,10 +281,9 @@ class ModelLayout:
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
 
-        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
-        mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
-        with it; what the mask did not choose stays bit for bit. ``module.load_state_dict`` takes them. Raises
-        as :meth:`flatten`, and ParameterError for another number of values.
+        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a mean. What
+        comes back is new, of the model's dtypes and devices, in its order, and shares no memory with it; what the mask
+        did not choose stays bit for bit. Raises as :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
