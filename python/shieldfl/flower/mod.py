@@ -20,18 +20,7 @@ from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import PROTECTS, App
-from shieldfl.flower.wire import (
-    ASK,
-    HELD,
-    Kind,
-    Number,
-    Position,
-    ask,
-    asked_of,
-    message_in,
-    said,
-    with_held,
-)
+from shieldfl.flower.wire import ASK, HELD, Kind, Number, Position, ask, asked_of, message_in, said, with_held
 from shieldfl.rounds.global_model import GlobalModel
 
 _UNTOLD = "the client failed: the node's log says why"

@@ -18,11 +18,12 @@ from shieldfl.errors import ParameterError, PolicyError, ShieldError, Unreachabl
 from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.run import Checkpoint, PlannedRun, Progress
-from shieldfl.flower.told_events import ToldEvents, in_words
+from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
+from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.account import AccountState
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.driver import RoundDriver, RoundTraffic
@@ -86,10 +87,8 @@ class ServerSession:
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
-        ``count_samples`` has those say how many samples they have that do not.
-
-        Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
-        clients that do not come.
+        ``count_samples`` has those say how many samples they have that do not. Raises PolicyError where a client or the
+        authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do not come.
         """
         settings = planned.settings
         checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
@@ -135,10 +134,7 @@ class ServerSession:
 
     @classmethod
     def resume(
-        cls,
-        exchange: Exchange,
-        planned: PlannedRun,
-        connection: AuthorityConnection | None,
+        cls, exchange: Exchange, planned: PlannedRun, connection: AuthorityConnection | None
     ) -> ServerSession:
         settings = planned.settings
         assert settings.checkpoint is not None
@@ -232,14 +228,8 @@ class ServerSession:
         self._told.keep()
 
     def _make_driver(self) -> None:
-        self.driver = RoundDriver(
-            self.method,
-            self._authority,
-            self.aggregator,
-            self.clients,
-            self._account,
-            leaves_on=ShieldError,
-        )
+        roles = self._authority, self.aggregator, self.clients
+        self.driver = RoundDriver(self.method, *roles, self._account, leaves_on=ShieldError)
 
     @property
     def weighted_by(self) -> str:
@@ -268,12 +258,8 @@ class ServerSession:
         chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
         late = len(nodes) - len(chosen) - len(self._idle)
         if late > 0:
-            log(
-                WARNING,
-                "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                late,
-                len(nodes),
-            )
+            left_out = "no clients of this run, since they came after it had begun: left out"
+            log(WARNING, "shieldfl: %s of %s nodes are %s", late, len(nodes), left_out)
         reason = ""
         try:
             check_sample(len(chosen), self.method.plan)
@@ -300,8 +286,7 @@ class ServerSession:
     def take_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with what an app hands over, where that is another model than the newest one.
 
-        Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
-        does.
+        Raises ParameterError where the server sees no model or the run has a checkpoint.
         """
         newest = self._newest() if self.sees_model else self._planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
@@ -338,10 +323,9 @@ class ServerSession:
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
         """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
-        message = None
         needs_model = kind == Kind.MODEL or self.participants.by_index[index].writes_model
-        if needs_model and not self.method.clients_open:
-            message = self.method.message_for(index, self.driver.model)
+        is_sent = needs_model and not self.method.clients_open
+        message = self.method.message_for(index, self.driver.model) if is_sent else None
         return self.clients.content(index, kind, message)
 
     @property
@@ -349,18 +333,27 @@ class ServerSession:
         """What noise has cost, by what clients say that they have sent; None for a method without a delta."""
         return self._told.spent() if self.method.states_epsilon else None
 
-    def privacy(self) -> str | None:
-        spent = self.privacy_spent
-        return None if spent is None else in_words(spent, self.method)
-
     def finish(self) -> None:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
-        exchange = self.participants.exchange
+        exchange, spent = self.participants.exchange, self.privacy_spent
         log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
-        whole = exchange.bytes_moved(since_asked=False)
+        whole = f"{exchange.bytes_up:,} bytes up, {exchange.bytes_down:,} bytes down"
         log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
+        if spent is not None:
+            reading, epsilon = self.method.privacy_reading, epsilon_text(spent.epsilon)
+            whom = f"for a {reading.unit} ({reading.neighbours}), against {self.method.adversary}"
+            why = spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}"
+            log(
+                INFO,
+                "shieldfl: ε = %s at δ = %g, %s; %s; %s",
+                epsilon,
+                spent.delta,
+                whom,
+                why,
+                reading.meaning,
+            )
 
 
 def server_sees_model(method: Method) -> bool:

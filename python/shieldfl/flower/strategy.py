@@ -125,8 +125,6 @@ class ShieldStrategy(Strategy):
             with self._inner.standing_in(self):
                 result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
             session.finish()
-            if privacy := session.privacy():
-                log(INFO, "shieldfl: %s", privacy)
         finally:
             if connection is not None and connection is not self._given_authority:
                 connection.close()
@@ -409,10 +407,7 @@ class MeanStrategy:
         return found
 
     def aggregated(
-        self,
-        round_number: int,
-        trained: Mapping[int, Mapping[str, MetricRecord]],
-        model: ArrayRecord | None,
+        self, round_number: int, trained: Mapping[int, Mapping[str, MetricRecord]], model: ArrayRecord | None
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the strategy makes of a round, given the mean model, or None where the server does not see it."""
         brought = ArrayRecord([np.zeros(1, np.float32)]) if model is None else model

@@ -22,9 +22,7 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
-from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.account import Account, AccountState
-from shieldfl.rounds.method import Method
 
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
@@ -87,7 +85,7 @@ class ToldEvents:
             self._silent = dict.fromkeys(clients, round_number)
 
     def asked(self, client: int, round_number: int) -> None:
-        """Note that a client was asked in a round: until it tells, it counts as if it had sent what others have."""
+        """Note that a client was asked: until it tells, it counts as if it had sent what others have."""
         self._silent[client] = round_number
 
     def take(self, client: int, told: Mapping[str, Any]) -> None:
@@ -141,13 +139,6 @@ class ToldEvents:
     def keep(self) -> None:
         """Take note that all of :attr:`taken` was written down: clients need not tell it again."""
         self._kept = dict(self.taken)
-
-
-def in_words(spent: PrivacySpent, method: Method) -> str:
-    reading, epsilon = method.privacy_reading, epsilon_text(spent.epsilon)
-    whom = f"for a {reading.unit} ({reading.neighbours}), against {method.adversary}"
-    why = spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}"
-    return f"ε = {epsilon} at δ = {spent.delta:g}, {whom}; {why}; {reading.meaning}"
 
 
 def _decoded(data: bytes) -> list[_Upload]:
