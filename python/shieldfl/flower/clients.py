@@ -207,7 +207,7 @@ class Participants:
         others, contents = next(iter(records.values()), RecordDict()), {}
         for index, one in silent.items():
             parts = dict(records.get(one.node, others).items())
-            values = {"index": index, "layout": layout, "arrays": arrays}
+            values: dict[str, Any] = {"index": index, "layout": layout, "arrays": arrays}
             contents[index] = self.content(index, Kind.COUNT, model, parts, **values)
 
         def read(index: int, reply: Message) -> None:
@@ -379,7 +379,11 @@ class GridClients:
     ) -> Iterator[tuple[int, bytes | RangeError]]:
         """Have each client make a phase's message; yield them by the clients' numbers, so that sums are repeatable."""
         if message_of is None:
-            values = {"phase": phase, "round": self._round, "participants": self._participants}
+            values: dict[str, Any] = {
+                "phase": phase,
+                "round": self._round,
+                "participants": self._participants,
+            }
             contents = {one: self.content(one, Kind.TRAIN, self._first.pop(one), **values) for one in clients}
         else:
             contents = {}

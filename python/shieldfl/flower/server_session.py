@@ -8,6 +8,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
@@ -103,12 +104,11 @@ class ServerSession:
             count_samples(participants)
         samples = [participants.by_index[index].samples for index in range(settings.clients)]
         weights, idle = planned.weights(samples)
-        said = [one for one in samples if one is not None]
-        method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
+        method = planned.method(weights, sum(one or 0 for one in samples) if all(samples) else None)
         authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
-            remote = connection.begin_session(SessionRequest(method, planned.initial))
-            setup, signed, authority = remote.setup, remote.signed_setup, remote
+            authority = connection.begin_session(SessionRequest(method, planned.initial))
+            setup, signed = authority.setup, authority.signed_setup
         else:
             authority, setup = method.authority_setup(planned.initial, threads=settings.threads)
             signed = Message({"setup": setup.to_bytes()})
@@ -157,9 +157,8 @@ class ServerSession:
             authority = connection.session(bytes(parts["authority"]))
         layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
         planned = replace(planned, layout=layout, initial=initial, apart=apart)
-        participants = Participants(
-            exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
-        )
+        reached = progress.nodes, progress.positions
+        participants = Participants(exchange, progress.session, checkpoint.nodes, *reached)
         participants.find(settings.clients)
         weights, idle = progress.weights, progress.idle
         session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
@@ -188,19 +187,14 @@ class ServerSession:
 
     def keep(self, state: Message | None = None) -> None:
         if self._checkpoint is not None:
-            key, planned, authority, ends = (
-                self._checkpoint.key(),
-                self._planned,
-                self._authority,
-                self.clients.ends,
-            )
-            by_index, is_served = self.participants.by_index, isinstance(authority, RemoteAuthority)
+            key, planned, authority = self._checkpoint.key(), self._planned, self._authority
+            by_index, ends = self.participants.by_index, self.clients.ends
             progress = Progress(
                 round=self.done,
                 session=self._setup.session,
                 weights=self._weights,
                 layout=self.layout.to_json(),
-                is_embedded=not is_served,
+                is_embedded=not isinstance(authority, RemoteAuthority),
                 identity=planned.identity,
                 idle=self._idle,
                 metrics=self.metrics,
@@ -224,7 +218,7 @@ class ServerSession:
                 parts["authority"] = authority.session_id
             elif authority is not None:
                 parts["authority"] = authority.state(key)
-            self._checkpoint.keep(progress, parts)
+            self._checkpoint.write(Message({"progress": msgspec.msgpack.encode(progress), **parts}))
         self._told.keep()
 
     def _make_driver(self) -> None:
@@ -312,10 +306,8 @@ class ServerSession:
         return server_sees_model(self.method)
 
     def model(self) -> ArrayRecord | None:
-        if not self.sees_model:
-            return None
         apart = self.layout.apart_from_message(self._planned.apart)
-        return self.layout.record_of(self._newest(), apart)
+        return self.layout.record_of(self._newest(), apart) if self.sees_model else None
 
     def _newest(self) -> GlobalModel:
         plan = self.method.plan

@@ -192,7 +192,6 @@ class NodeSettings(Settings):
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
-        """Read a node's configuration. Raises ParameterError as :meth:`FederationSettings.of` does."""
         own = {key: value for key, value in node_config.items() if key.startswith(_NODE_PREFIX)}
         return cls(**_read(cls, own, _NODE_PREFIX))
 
@@ -200,8 +199,7 @@ class NodeSettings(Settings):
         """Return a public set-up that this node takes part in.
 
         Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
-        outside of a simulation, and for a method that the node's operator does not allow; both before anything is made
-        of the set-up's numbers.
+        outside of a simulation, and for a method that the node's operator does not allow: before its numbers are used.
         """
         content, is_signed = bytes(message["setup"]), False
         if self.authority_key is not None and "signature" in message:
@@ -219,9 +217,7 @@ class NodeSettings(Settings):
         """
         method = self._allowed(PublicSetup.trusted(bytes(planned)), simulated=simulated, is_believed=True)
         if method.weighs_all_alike:
-            raise PolicyError(
-                f"the server asks how many samples there are, and all clients of {method.name} count alike"
-            )
+            raise PolicyError(f"the server asks for samples, and all clients of {method.name} count alike")
 
     def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
         """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
@@ -265,7 +261,6 @@ class NodeSettings(Settings):
                 )
 
     def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:
-        """Return an enrolment, signed where this node has a key that the authority's operator knows."""
         if self.client_key is None or not enrolment:
             return enrolment
         if self.client_name is None:

@@ -126,8 +126,8 @@ class ToldEvents:
 
     def _assumed(self, client: int, round_number: int) -> list[_Upload]:
         """Return what a silent client may have sent: all that any other one has told of the newest round before."""
-        others = [told for other, told in self._told.items() if other != client]
-        uploads = [one for told in others for one in told if one.round <= round_number]
+        told = [one for other, of_other in self._told.items() if other != client for one in of_other]
+        uploads = [one for one in told if one.round <= round_number]
         newest = max((one.round for one in uploads), default=0)
         alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}
         return sorted(alike, key=repr)
