@@ -100,7 +100,6 @@ class ClientSession:
     def begin(
         cls, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None
     ) -> ClientSession:
-        """Begin a session, or go on with it where the same was begun."""
         since, kept = memory.read(setup.session)
         begun = Message({**begun, "setup": setup.to_bytes()})
         if _BEGUN in kept and Message.from_bytes(kept[_BEGUN]) != begun:
@@ -228,7 +227,7 @@ class ClientSession:
         return None
 
     def _check_weight(self, content: RecordDict) -> None:
-        """Raise PolicyError where the app trained on another number of samples than the client counts by.
+        """Refuse another number of samples than the client counts by.
 
         Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
         """
@@ -288,7 +287,11 @@ class ClientSession:
 
     def _own_model(self) -> ArrayRecord:
         self._take_ends()
-        return self._arrays(self.steps.merged_model(self.steps.global_model(self._brought() or Message())))
+        return self.model(self._brought() or Message())
+
+    def model(self, message: Message) -> ArrayRecord:
+        """Return the client's own model as the app's arrays; ``message`` is the global one, where that travels."""
+        return self._arrays(self.steps.merged_model(self.steps.global_model(message)))
 
     def _arrays(self, start: StartingPoint) -> ArrayRecord:
         return self.layout.record_of(start, self.layout.apart_from_message(self._begun))

@@ -62,7 +62,7 @@ class Exchange:
     def ask(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
     ) -> Sequence[Message]:
-        """Send each node its content, and return the replies, errors among them, one for a node at most."""
+        """Return the replies, errors among them, one for a node at most."""
         messages = [
             Message(one, node, kind, ttl=self._timeout, group_id=group) for node, one in contents.items()
         ]
@@ -83,20 +83,16 @@ class Exchange:
         return list(replies.values())
 
     def bytes_moved(self) -> str:
-        """Say what Flower's messages have taken since this was asked last."""
         (up, down), self._told = self._told, (self.bytes_up, self.bytes_down)
         return f"{self.bytes_up - up:,} bytes up, {self.bytes_down - down:,} bytes down"
 
     def nodes(self, count: int) -> list[int]:
-        """Return the nodes that are there, once there are so many; until then, log what is missing."""
         began, told = time.monotonic(), 0
         while len(found := list(self._grid.get_node_ids())) < count:
             waited = time.monotonic() - began
             missing = f"{len(found)} of {count} nodes are there"
-            remedy = (
-                f'start the others, in a simulation by flwr run --federation-config "num-supernodes={count}", or set '
-                "shieldfl.clients to fewer"
-            )
+            start = f'in a simulation by flwr run --federation-config "num-supernodes={count}"'
+            remedy = f"start the others, {start}, or set shieldfl.clients to fewer"
             if waited > self._timeout:
                 raise TimeoutError(f"{missing} after {self._timeout:.0f} s: {remedy}")
             if waited >= told * _TELLS_EVERY_SECONDS:
@@ -121,9 +117,7 @@ def _bytes_of(message: Message) -> int:
 class Participant:
     node: int
     samples: int | None = None
-    """None until it says how many it has."""
     writes_model: bool = False
-    """Whether it has a folder, and writes the model there at the end."""
     position: Position = (0, 0)
     """How far its store is known to have come: an older copy of it is refused, by the node itself."""
     grant: RoleMessage | None = None
@@ -219,10 +213,9 @@ class Participants:
     def set_up(
         self, signed: RoleMessage, model: RoleMessage, layout: str, weights: list[int]
     ) -> dict[int, RoleMessage]:
-        """Have every client take the public set-up and the initial model; return what enrols each."""
         brought, contents, found = RoleMessage({**signed, **model}), {}, dict[int, RoleMessage]()
         for index in self.by_index:
-            values = {"index": index, "weight": weights[index], "layout": layout}
+            values: dict[str, Any] = {"index": index, "weight": weights[index], "layout": layout}
             contents[index] = self.content(index, Kind.SET_UP, brought, **values)
 
         def read(index: int, reply: Message) -> None:
@@ -354,13 +347,10 @@ class GridClients:
             told,
         )
         self.app_records: Mapping[int, RecordDict] = {}
-        """By client, what the app's own strategy sends beside arrays."""
         self.asked: dict[str, Any] = {}
         """What the round's first message says beside."""
         self.trained: dict[int, dict[str, MetricRecord]] = {}
-        """By client, what the app said of its training in the round that runs."""
         self.failures: dict[int, str] = {}
-        """By client, why it left that round."""
         self.ends: dict[int, tuple[int, RoleMessage]] = {}
         """By client, the last round that it went through and is not known to have the end of, and that."""
         self._unsure: set[int] = set()

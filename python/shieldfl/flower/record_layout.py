@@ -56,10 +56,8 @@ class RecordLayout:
             try:
                 kind = np.dtype(array.dtype)
             except TypeError:
-                raise ParameterError(
-                    f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert the model to "
-                    "float32"
-                ) from None
+                why = f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert it to float32"
+                raise ParameterError(why) from None
             if kind.kind == "f":
                 is_buffer = any(fnmatchcase(name, pattern) for pattern in patterns)
                 places[is_buffer].append(_Place(name, tuple(array.shape), kind.name))
@@ -78,7 +76,6 @@ class RecordLayout:
 
     @property
     def of_updates(self) -> ParameterLayout:
-        """Of the vector of an update: parameters, and buffers behind them."""
         return _laid_out(self.floats)
 
     def digest(self, apart: Message) -> str:
@@ -130,9 +127,7 @@ class RecordLayout:
 
     def scores_of(self, record: ArrayRecord) -> FloatVector:
         if set(record) != {one.name for one in self.parameters}:
-            raise ParameterError(
-                "scores are arrays under the names, and of the shapes, of the model's parameters"
-            )
+            raise ParameterError("scores are arrays under the names, of the shapes, of parameters")
         return self._vector(self.parameters, record)
 
     def _vector(self, places: Iterable[_Place], record: ArrayRecord) -> FloatVector:

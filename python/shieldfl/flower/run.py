@@ -43,7 +43,6 @@ class PlannedRun:
     layout: RecordLayout
     initial: GlobalModel
     apart: Message
-    """The arrays that stay as they are."""
 
     @classmethod
     def of(
@@ -84,7 +83,6 @@ class PlannedRun:
         return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})
 
     def weights(self, samples: Sequence[int | None]) -> tuple[list[int], list[int]]:
-        """Return how much clients count, of so many samples each, and which have none."""
         if not self.counts_samples:
             return [1] * self.settings.clients, []
         counted = [one for one in samples if one is not None]
@@ -94,7 +92,6 @@ class PlannedRun:
         return [max(one, 1) for one in counted], idle
 
     def method(self, weights: Sequence[int] | None = None, samples: int | None = None) -> Method:
-        """Return the method for clients that count so much, None for all alike, and have so many samples together."""
         settings, initial = self.settings, self.initial
         plan = FederationPlan.for_weights(
             weights,
@@ -125,10 +122,7 @@ class PlannedRun:
         return method
 
     def same_method(self, method: Method, progress: Progress) -> Method:
-        """Return a run's method as its settings make it: its set-up does not say what it has as a budget.
-
-        Raises PolicyError for settings by which another run would have begun, and names them.
-        """
+        """Return a run's method as its settings make it: its set-up does not say what it has as a budget."""
         other = [name for name, given in self.identity.items() if progress.identity.get(name) != given]
         if other:
             raise PolicyError(
@@ -147,7 +141,6 @@ class Progress:
     is_embedded: bool
     """Whether the key authority is in the server's process."""
     identity: dict[str, Any]
-    """Of what was planned."""
     idle: list[int]
     metrics: dict[int, dict[str, dict[str, Any]]]
     # By client: the round whose end it is not known to have, which node it was, how far its store had come, and how

@@ -72,11 +72,9 @@ class ServerSession:
         self.driver: RoundDriver
         """Runs rounds, once all have enrolled, or the aggregator has what it had."""
         self.strategy_state = Message()
-        """What the app's strategy had at the checkpoint."""
         self.done = 0
         """The last round that ended, or was given up."""
         self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
-        """By round and kind, what the app's strategy made of metrics."""
 
     @classmethod
     def begin(
@@ -151,9 +149,7 @@ class ServerSession:
             authority.restore(parts["authority"], checkpoint.key())
         elif method.purposes:
             if connection is None:
-                raise ParameterError(
-                    "the run began with a key authority that is served: set shieldfl.authority"
-                )
+                raise ParameterError("the run began with a served key authority: set shieldfl.authority")
             authority = connection.session(bytes(parts["authority"]))
         layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
         planned = replace(planned, layout=layout, initial=initial, apart=apart)
@@ -278,10 +274,7 @@ class ServerSession:
         return traffic
 
     def take_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with what an app hands over, where that is another model than the newest one.
-
-        Raises ParameterError where the server sees no model or the run has a checkpoint.
-        """
+        """Begin the next round with what an app hands over, where that is another model than the newest one."""
         newest = self._newest() if self.sees_model else self._planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
@@ -314,7 +307,6 @@ class ServerSession:
         return GlobalModel.from_message(self.driver.model, plan.parameters, plan.buffers)
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
         needs_model = kind == Kind.MODEL or self.participants.by_index[index].writes_model
         is_sent = needs_model and not self.method.clients_open
         message = self.method.message_for(index, self.driver.model) if is_sent else None

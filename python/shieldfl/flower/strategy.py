@@ -67,7 +67,6 @@ class ShieldStrategy(Strategy):
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
-        """The arrays that the app's strategy was given last."""
         self._first: tuple[dict[str, Any], dict[str, Any], dict[int, RecordDict]] | None = None
         """Where samples were counted by round 1's training: its settings before and after, and what it sends."""
 
@@ -179,7 +178,6 @@ class ShieldStrategy(Strategy):
         participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
         own, usual_start = (inspect.signature(one) for one in (self._inner.strategy.start, super().start))
         name = f"{type(self._inner.strategy).__name__}.start"
         try:
@@ -340,7 +338,6 @@ class MeanStrategy:
                 "single update: if it needs no more than that, say so by takes_mean=True"
             )
         self.arrays_key = str(getattr(strategy, "arrayrecord_key", "arrays"))
-        """The name of the record of arrays in messages to clients."""
 
     @property
     def weighted_by(self) -> str:
@@ -367,7 +364,6 @@ class MeanStrategy:
         config: ConfigRecord,
         grid: Grid,
     ) -> dict[int, RecordDict]:
-        """Return, by node that the strategy chooses, what it sends beside the model's arrays."""
         name, found = type(self.strategy).__name__, {}
         for message in self.hooks[f"configure_{kind}"](round_number, arrays, config, grid):
             node, type_ = message.metadata.dst_node_id, message.metadata.message_type
@@ -405,11 +401,9 @@ class MeanStrategy:
         arrays, metrics = self.hooks["aggregate_train"](round_number, replies)
         return (None if model is None else arrays if self.steps else model), metrics
 
-    def evaluated(
-        self, round_number: int, told: Mapping[int, Mapping[str, MetricRecord]]
-    ) -> MetricRecord | None:
+    def evaluated(self, number: int, told: Mapping[int, Mapping[str, MetricRecord]]) -> MetricRecord | None:
         replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
-        metrics: MetricRecord | None = self.hooks["aggregate_evaluate"](round_number, replies)
+        metrics: MetricRecord | None = self.hooks["aggregate_evaluate"](number, replies)
         return metrics
 
     def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
@@ -427,11 +421,9 @@ class MeanStrategy:
 
     def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
         weights = [record[self.weighted_by] for record in records.values() if self.weighted_by in record]
-        if self._is_flowers and (len(records) != 1 or not weights):
+        if self.arrays_key in records or (self._is_flowers and (len(records) != 1 or not weights)):
             return False  # Flower would end the run
-        return self.arrays_key not in records and all(
-            isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights
-        )
+        return all(isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights)
 
     def state(self) -> RoleMessage:
         """Return what an optimiser remembers: the arrays among the strategy's attributes."""
@@ -476,7 +468,6 @@ def _reply_of(client: int, content: Mapping[str, Any]) -> Message:
 
 
 def _form_of(records: Mapping[str, MetricRecord]) -> str:
-    """Return the names of metrics, and of each whether it is a number or a list of how many."""
     return str(
         sorted(
             (name, key, len(one) if isinstance(one, list) else -1)

@@ -43,7 +43,6 @@ class UntoldEvents:
     first: int = 0
     """How many came before these."""
     events: _Named = field(default_factory=list)
-    """Each after the name of its kind, in their order."""
 
     def and_(self, events: Iterable[PrivacyEvent]) -> UntoldEvents:
         return UntoldEvents(self.first, [*self.events, *AccountState.named(events)])
@@ -56,7 +55,6 @@ class UntoldEvents:
         return UntoldEvents(self.first + dropped, self.events[dropped:])
 
     def values(self) -> dict[str, Any]:
-        """Return what a reply's record says: the first of them, and how many there were before."""
         return {"events": msgspec.msgpack.encode(self.events[:_MOST_IN_A_REPLY]), "events_from": self.first}
 
 
@@ -69,7 +67,6 @@ class ToldEvents:
     def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
         self._account, self._unit, self._rounds = account, unit, rounds
         self.taken: dict[int, int] = {}
-        """By client, how many of its events the account has."""
         self._kept: dict[int, int] = {}
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
         self._silent: dict[int, int] = {}
@@ -126,7 +123,7 @@ class ToldEvents:
 
     def _assumed(self, client: int, round_number: int) -> list[_Upload]:
         """Return what a silent client may have sent: all that any other one has told of the newest round before."""
-        told = [one for other, of_other in self._told.items() if other != client for one in of_other]
+        told = [one for other in self._told.keys() - {client} for one in self._told[other]]
         uploads = [one for one in told if one.round <= round_number]
         newest = max((one.round for one in uploads), default=0)
         alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}

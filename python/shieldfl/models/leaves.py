@@ -146,9 +146,7 @@ def check_writable(name: str, leaf: Any) -> None:
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
     overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
     if overlaps and 0 not in leaf.shape:
-        raise ParameterError(
-            f"{name!r} cannot be written: several of its values are one in memory, pass a copy"
-        )
+        raise ParameterError(f"{name!r} cannot be written: values of it are one in memory, pass a copy")
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ParameterError(f"{name!r} cannot be written: the array is read-only, pass a copy")
 
@@ -219,7 +217,7 @@ def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
 
 
 def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:
-    """Return a copy of an array, contiguous, of its dtype and on its device, with other numbers at some places.
+    """Return a contiguous copy of an array, with other numbers at some places.
 
     ``numbers`` (count,) go to the places that ``chosen`` (size,) has, all for None, in their order; with ``adds``
     what is there is added first, in float64. All other places stay bit for bit.

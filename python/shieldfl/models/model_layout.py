@@ -385,7 +385,6 @@ _MOST_SHOWN = 10
 
 
 def _check_fit(places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any]) -> None:
-    """Raise ParameterError, or ArrayTypeError, with all differences, for arrays that are not those of a layout."""
     known = {name for place in places for name in place.names} | set(apart)
     other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
     other += [f"{name!r} is not in the layout" for name in leaves if name not in known]

@@ -21,7 +21,6 @@ Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
 def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean over the samples; of the cross-entropy for None."""
     return cross_entropy(outputs, targets) if loss is None else loss(outputs, targets)
 
 
@@ -34,7 +33,6 @@ def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tenso
 
 
 def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the samples; of the cross-entropy for None."""
     if loss is None:
         return cross_entropy(outputs, targets, reduction="sum")
     return loss(outputs, targets) * len(targets)

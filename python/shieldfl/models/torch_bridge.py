@@ -83,9 +83,7 @@ def _named_float_buffers(model: nn.Module) -> _Named:
 def _checked(named: _Named) -> _Named:
     for name, tensor in named:
         if tensor.dtype != torch.float32:
-            raise ArrayTypeError(
-                f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
-            )
+            raise ArrayTypeError(f"{name!r} is {tensor.dtype}, expected torch.float32: use .float()")
     return named
 
 
@@ -100,9 +98,7 @@ def _scatter(named: _Named, vector: FloatVector, what: str) -> None:
         kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
         raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
     if vector.ndim != 1 or not vector.flags.c_contiguous:
-        raise ArrayTypeError(
-            "expected a one-dimensional contiguous array: pass np.ascontiguousarray(a.ravel())"
-        )
+        raise ArrayTypeError("expected a one-dimensional array: pass np.ascontiguousarray(a.ravel())")
     layout = _layout_of(named)
     if vector.size != layout.size:
         raise ParameterError(f"the model holds {layout.size} {what}, the vector {vector.size}")
