@@ -220,7 +220,7 @@ def _settings_of(kind: type) -> Mapping[str, Setting]:
     for field in fields(kind):
         declared = hints[field.name]
         metadata = inspect.type_info(declared)
-        facts: dict[str, Any] = {"key": field.name}
+        facts: dict[str, Any] = {"key": field.name.replace("_", getattr(kind, "joins_words_by", "_"))}
         if isinstance(metadata, inspect.Metadata):
             facts |= metadata.extra or {}
             facts["meaning"] = (metadata.extra_json_schema or {}).get("description", "")

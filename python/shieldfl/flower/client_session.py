@@ -88,8 +88,7 @@ class ClientSession:
         self._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told) if self._is_begun else _Told()
         self.clear_metrics = False
         """Whether an app's metrics leave where the method states an epsilon."""
-        self._content, self._kind = RecordDict(), Kind.SET_UP
-        self._asked: Mapping[str, Any] = {}
+        self._content, self._kind, self._asked = RecordDict(), Kind.SET_UP, dict[str, Any]()
         with naming_own_method(self.method.name, type(self.method)):
             self.steps = self.method.client_steps(
                 setup, self.index, self.weight, self._initial, threads=threads, shared_secret=self._secret
@@ -101,7 +100,6 @@ class ClientSession:
     def begin(
         cls, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None
     ) -> ClientSession:
-        """Begin a session, or go on with it where the same was begun."""
         since, kept = memory.read(setup.session)
         begun = Message({**begun, "setup": setup.to_bytes()})
         if _BEGUN in kept and Message.from_bytes(kept[_BEGUN]) != begun:
@@ -130,8 +128,8 @@ class ClientSession:
         return cls(memory, Message.from_bytes(kept[_BEGUN]), threads, since, kept)
 
     @staticmethod
-    def index_in(kept: Mapping[str, bytes]) -> int | None:
-        return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else None
+    def index_in(kept: Mapping[str, bytes]) -> int:
+        return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else -1
 
     @property
     def _key(self) -> bytes | None:
@@ -161,14 +159,12 @@ class ClientSession:
 
     def replied(self, answer: Message | None = None, records: Mapping[str, Any] | None = None) -> RecordDict:
         told = ask(self._kind, position=list(self.keep()), **self._told.events.values())
-        content = {ASK: told, **(records or {})}
-        if answer is not None:
-            content[MESSAGE] = packed(answer)
-        return RecordDict(content)
+        own = {} if answer is None else {MESSAGE: packed(answer)}
+        return RecordDict({ASK: told, **(records or {}), **own})
 
     def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
         """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums."""
-        self._content, self._asked, self._kind = content, asked, Kind(asked["kind"])
+        self._content, self._asked, self._kind = content, dict(asked), Kind(asked["kind"])
         known = said(asked, "events-known", Number)
         self._told = replace(self._told, events=self._told.events.after(known))
         grant = message_in(content, "shieldfl.grant")
@@ -180,10 +176,7 @@ class ClientSession:
                 )
 
     def answered(self, app: App, store: str | None) -> RecordDict | Error:
-        """Do what the message asks for, and return the reply's content, or the app's error.
-
-        FINISH writes the model to ``store``, the node's folder, where it has one.
-        """
+        """Do what the message asks for; return the reply, or the app's error. ``store`` is the node's folder."""
         match self._kind:
             case Kind.MODEL:
                 reply = app.evaluated(self._own_model())
@@ -225,26 +218,16 @@ class ClientSession:
                 return reply.error
             update = update_of(reply.content, start, self.layout)
             self._check_weight(reply.content)
-            self._finish_training(start, update, reply.content.metric_records)
+            self.steps.finish_training(update)
+            metrics = self._leaving(reply.content.metric_records)
+            records = {name: dict(record) for name, record in metrics.items()}
+            self._told = replace(self._told, round=self._round, metrics=records)
+            self._update = _digest_of(start, update) if self.method.purposes else None
         app.forget_training()
         return None
 
-    def _finish_training(
-        self, start: StartingPoint, update: LocalUpdate, metrics: Mapping[str, MetricRecord]
-    ) -> None:
-        self.steps.finish_training(update)
-        records = {name: dict(record) for name, record in self._leaving(metrics).items()}
-        self._told = replace(self._told, round=self._round, metrics=records)
-        if self.method.purposes:
-            difference = hashlib.sha256()
-            with np.errstate(over="ignore"):
-                difference.update((update.parameters - start.parameters).data)
-                if start.buffers.size == update.buffers.size:
-                    difference.update((update.buffers - start.buffers).data)
-            self._update = difference.digest()
-
     def _check_weight(self, content: RecordDict) -> None:
-        """Raise PolicyError where the app trained on another number of samples than the client counts by.
+        """Refuse another number of samples than the client counts by.
 
         Not where an epsilon is stated: the server says which metric the number is, and would learn about any of them.
         """
@@ -312,3 +295,12 @@ class ClientSession:
 
     def _arrays(self, start: StartingPoint) -> ArrayRecord:
         return self.layout.record_of(start, self.layout.apart_from_message(self._begun))
+
+
+def _digest_of(start: StartingPoint, update: LocalUpdate) -> bytes:
+    difference = hashlib.sha256()
+    with np.errstate(over="ignore"):
+        difference.update((update.parameters - start.parameters).data)
+        if start.buffers.size == update.buffers.size:
+            difference.update((update.buffers - start.buffers).data)
+    return difference.digest()

@@ -62,10 +62,9 @@ class Exchange:
     def ask(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
     ) -> Sequence[Message]:
-        """Send each node its content, and return the replies, errors among them, one for a node at most."""
+        """Return the replies, errors among them, one for a node at most."""
         messages = [
-            Message(content, node, kind, ttl=self._timeout, group_id=group)
-            for node, content in contents.items()
+            Message(one, node, kind, ttl=self._timeout, group_id=group) for node, one in contents.items()
         ]
         self.bytes_down += sum(map(_bytes_of, messages))
         waiting = {one for one in self._grid.push_messages(messages) if one}
@@ -83,23 +82,17 @@ class Exchange:
                 pause = min(_LONGEST_PAUSE, 1.3 * pause)
         return list(replies.values())
 
-    def bytes_moved(self, *, since_asked: bool = True) -> str:
-        """Say what Flower's messages have taken, since this was asked last or in all."""
-        before = self._told if since_asked else (0, 0)
-        self._told = (self.bytes_up, self.bytes_down)
-        up, down = (now - then for now, then in zip(self._told, before, strict=True))
-        return f"{up:,} bytes up, {down:,} bytes down"
+    def bytes_moved(self) -> str:
+        (up, down), self._told = self._told, (self.bytes_up, self.bytes_down)
+        return f"{self.bytes_up - up:,} bytes up, {self.bytes_down - down:,} bytes down"
 
     def nodes(self, count: int) -> list[int]:
-        """Return the nodes that are there, once there are so many; until then, log what is missing."""
         began, told = time.monotonic(), 0
         while len(found := list(self._grid.get_node_ids())) < count:
             waited = time.monotonic() - began
             missing = f"{len(found)} of {count} nodes are there"
-            remedy = (
-                f'start the others, in a simulation by flwr run --federation-config "num-supernodes={count}", or set '
-                "shieldfl.clients to fewer"
-            )
+            start = f'in a simulation by flwr run --federation-config "num-supernodes={count}"'
+            remedy = f"start the others, {start}, or set shieldfl.clients to fewer"
             if waited > self._timeout:
                 raise TimeoutError(f"{missing} after {self._timeout:.0f} s: {remedy}")
             if waited >= told * _TELLS_EVERY_SECONDS:
@@ -124,9 +117,7 @@ def _bytes_of(message: Message) -> int:
 class Participant:
     node: int
     samples: int | None = None
-    """None until it says how many it has."""
     writes_model: bool = False
-    """Whether it has a folder, and writes the model there at the end."""
     position: Position = (0, 0)
     """How far its store is known to have come: an older copy of it is refused, by the node itself."""
     grant: RoleMessage | None = None
@@ -190,15 +181,9 @@ class Participants:
 
     def _numbered(self, told: Mapping[int, Mapping[str, Any]], clients: int) -> dict[int, int]:
         if self.session:
-            claimed: dict[int, list[int]] = {}
-            for node, one in told.items():
-                if 0 <= one["index"] < clients:
-                    claimed.setdefault(one["index"], []).append(node)
+            claimed = {(one["index"], node) for node, one in told.items() if 0 <= one["index"] < clients}
             # Of several that say they are one client, the node that it was: anybody can say so.
-            return {
-                index: self.nodes[index] if self.nodes.get(index) in nodes else min(nodes)
-                for index, nodes in claimed.items()
-            }
+            return dict(sorted(claimed, reverse=True)) | dict(self.nodes.items() & claimed)
         by_partition = {one["partition-id"]: node for node, one in told.items()}
         if len(by_partition) == len(told) and set(range(clients)) <= set(by_partition):
             return {index: by_partition[index] for index in range(clients)}
@@ -208,20 +193,16 @@ class Participants:
         """Have those that do not say how many samples they have train from the first model, and say it.
 
         ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy sends beside
-        it in round 1; a node that is not in that round gets what another one does. Raises PolicyError where one does
-        not say it.
+        it in round 1; a node that is not in that round gets what another one does.
         """
         silent = {index: one for index, one in self.by_index.items() if one.samples is None}
-        advice = "ShieldMod(samples=...) saves it"
-        log(INFO, "shieldfl: %s clients train to count their samples: %s", len(silent), advice)
-        others = next(iter(records.values()), RecordDict())
-        values = {"layout": layout, "arrays": arrays}
-        contents = {
-            index: self.content(
-                index, Kind.COUNT, model, dict(records.get(one.node, others).items()), index=index, **values
-            )
-            for index, one in silent.items()
-        }
+        told = "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it"
+        log(INFO, told, len(silent))
+        others, contents = next(iter(records.values()), RecordDict()), {}
+        for index, one in silent.items():
+            parts = dict(records.get(one.node, others).items())
+            values: dict[str, Any] = {"index": index, "layout": layout, "arrays": arrays}
+            contents[index] = self.content(index, Kind.COUNT, model, parts, **values)
 
         def read(index: int, reply: Message) -> None:
             silent[index].samples = said(asked_of(reply.content), "samples", Number)
@@ -232,15 +213,10 @@ class Participants:
     def set_up(
         self, signed: RoleMessage, model: RoleMessage, layout: str, weights: list[int]
     ) -> dict[int, RoleMessage]:
-        """Have every client take the public set-up and the initial model; return what enrols each."""
-        brought = RoleMessage({**signed, **model})
-        contents = {
-            index: self.content(
-                index, Kind.SET_UP, brought, index=index, weight=weights[index], layout=layout
-            )
-            for index in self.by_index
-        }
-        found: dict[int, RoleMessage] = {}
+        brought, contents, found = RoleMessage({**signed, **model}), {}, dict[int, RoleMessage]()
+        for index in self.by_index:
+            values: dict[str, Any] = {"index": index, "weight": weights[index], "layout": layout}
+            contents[index] = self.content(index, Kind.SET_UP, brought, **values)
 
         def read(index: int, reply: Message) -> None:
             self.note(index, reply)
@@ -337,7 +313,6 @@ def check_sample(nodes: int, plan: FederationPlan) -> None:
 
 
 def _checked_hello(reply: Message) -> dict[str, Any]:
-    """Return what a node says of itself. Raises WireFormatError for what none says, PolicyError for another version."""
     told = asked_of(reply.content)
     kinds = {"index": int, "partition-id": int, "samples": int, "position": Position, "writes-model": bool}
     found = {name: said(told, name, kind) for name, kind in kinds.items()}
@@ -354,8 +329,7 @@ class GridClients:
 
     Every exchange takes seconds in a deployment, so the first message has the client train and make the first phase's.
     ``missed`` returns the ends of rounds that a client was not sent; or, where it is told that a message may not have
-    come, all that the client is not known to have. Where clients open no sums, the next message with a model brings
-    what a round came to.
+    come, all that the client is not known to have.
     """
 
     def __init__(
@@ -366,22 +340,22 @@ class GridClients:
         *,
         clients_open: bool,
     ) -> None:
-        self._clients_open, self._missed = clients_open, missed
-        self.participants, self.told = participants, told
+        self._clients_open, self._missed, self.participants, self.told = (
+            clients_open,
+            missed,
+            participants,
+            told,
+        )
         self.app_records: Mapping[int, RecordDict] = {}
-        """By client, what the app's own strategy sends beside arrays."""
         self.asked: dict[str, Any] = {}
         """What the round's first message says beside."""
         self.trained: dict[int, dict[str, MetricRecord]] = {}
-        """By client, what the app said of its training in the round that runs."""
         self.failures: dict[int, str] = {}
-        """By client, why it left that round."""
         self.ends: dict[int, tuple[int, RoleMessage]] = {}
         """By client, the last round that it went through and is not known to have the end of, and that."""
         self._unsure: set[int] = set()
-        self._round = 0
+        self._round = self._participants = 0
         self._first: dict[int, RoleMessage] = {}
-        self._participants = 0
 
     def begin_round(
         self, clients: Sequence[int], round_number: int, participants: int, message_of: _MessageOf
@@ -395,23 +369,17 @@ class GridClients:
     ) -> Iterator[tuple[int, bytes | RangeError]]:
         """Have each client make a phase's message; yield them by the clients' numbers, so that sums are repeatable."""
         if message_of is None:
-            values = {"phase": phase, "round": self._round, "participants": self._participants}
-            contents = {
-                index: self.content(index, Kind.TRAIN, self._first[index], **values) for index in clients
+            values: dict[str, Any] = {
+                "phase": phase,
+                "round": self._round,
+                "participants": self._participants,
             }
-            self._first = {}
+            contents = {one: self.content(one, Kind.TRAIN, self._first.pop(one), **values) for one in clients}
         else:
-            contents = {
-                index: self.participants.content(
-                    index,
-                    Kind.PHASE,
-                    message_of(index),
-                    events_known=self.told.kept_of(index),
-                    round=self._round,
-                    phase=phase,
-                )
-                for index in clients
-            }
+            contents = {}
+            for index in clients:
+                values = {"events_known": self.told.kept_of(index), "round": self._round, "phase": phase}
+                contents[index] = self.participants.content(index, Kind.PHASE, message_of(index), **values)
         log(INFO, "shieldfl: round %s: %s clients are asked for phase %r", self._round, len(contents), phase)
         replies = self.asked_all(contents, f"round {self._round}")
         for index in sorted(clients):
@@ -439,13 +407,10 @@ class GridClients:
             parts["shieldfl.end"] = self.participants.record_of(end)
         is_unsure = index in self._unsure
         # A round's first message itself brings what the client was not sent.
-        if is_unsure or kind != Kind.TRAIN:
-            missed = self._missed(index, is_unsure)
-            if missed:
-                parts["shieldfl.missed"] = packed(missed)
-        known = self.told.kept_of(index)
-        values |= {"ended": ended, **self.asked}
-        return self.participants.content(index, kind, message, parts, events_known=known, **values)
+        if (is_unsure or kind != Kind.TRAIN) and (missed := self._missed(index, is_unsure)):
+            parts["shieldfl.missed"] = packed(missed)
+        values = {"events_known": self.told.kept_of(index), **values, "ended": ended, **self.asked}
+        return self.participants.content(index, kind, message, parts, **values)
 
     def hear_again(self) -> None:
         self._unsure = set(self.participants.by_index)
@@ -453,7 +418,6 @@ class GridClients:
     def asked_all(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
     ) -> dict[int, Message]:
-        """Send to clients; return their replies, and note who failed. Each failure is logged, with its reason."""
         kinds = {index: content[ASK]["kind"] for index, content in contents.items()}
         for index, one in kinds.items():
             if one in (Kind.TRAIN, Kind.PHASE):

@@ -20,18 +20,7 @@ from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import PROTECTS, App
-from shieldfl.flower.wire import (
-    ASK,
-    HELD,
-    Kind,
-    Number,
-    Position,
-    ask,
-    asked_of,
-    message_in,
-    said,
-    with_held,
-)
+from shieldfl.flower.wire import ASK, HELD, Kind, Number, Position, ask, asked_of, message_in, said, with_held
 from shieldfl.rounds.global_model import GlobalModel
 
 _UNTOLD = "the client failed: the node's log says why"
@@ -89,11 +78,11 @@ class ShieldMod:
         match asked["kind"]:
             case Kind.HELLO:
                 position, kept = memory.read(session_id)
-                index, samples = ClientSession.index_in(kept), self._own_samples(context)
+                samples = self._own_samples(context)
                 told = ask(
                     Kind.HELLO,
                     partition_id=int(context.node_config.get("partition-id", -1)),
-                    index=-1 if index is None else index,
+                    index=ClientSession.index_in(kept),
                     samples=-1 if samples is None else samples,
                     shieldfl=shieldfl.__version__,
                     position=list(position),
@@ -133,7 +122,7 @@ class ShieldMod:
 
 
 def _untold(reason: str, error: Exception | None = None) -> Error:
-    """Return a failure of which the log alone has text and kind: they may depend on the data, and have no noise.
+    """Return a failure of which the log alone has the text, which may depend on the data, and has no noise.
 
     That training gave what cannot be sent, which is charged, the server has to know.
     """
@@ -182,19 +171,12 @@ def _begun(
             "the server gives this client another weight than its number of samples, or has it count for itself alone: "
             "give the app ShieldMod(samples=...), or let its samples be counted"
         )
-    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
-    if not all(name in GlobalModel.parts or name.startswith("apart") for name in model):
-        # One called "weight" would take the place of that which was looked at.
+    begun = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
+    if not all(name in GlobalModel.parts or name.startswith("apart") for name in begun):
         raise WireFormatError("the server's message brings parts that no set-up has")
-    begun = RoleMessage(
-        {
-            "index": RoleMessage.from_number(index),
-            "weight": RoleMessage.from_number(weight),
-            "layout": said(asked, "layout", str).encode(),
-            **model,
-        }
-    )
-    session = ClientSession.begin(memory, setup, begun, settings.threads)
+    numbers = {"index": RoleMessage.from_number(index), "weight": RoleMessage.from_number(weight)}
+    begun |= {**numbers, "layout": said(asked, "layout", str).encode()}
+    session = ClientSession.begin(memory, setup, RoleMessage(begun), settings.threads)
     return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
 
 

@@ -41,11 +41,8 @@ class SimulatedMemory:
 
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
         head = f"{session.hex()} "
-        found = {
-            name.removeprefix(head): value
-            for name, value in self._record.items()
-            if name.startswith(head) and isinstance(value, bytes)
-        }
+        kept: dict[str, Any] = {name: one for name, one in self._record.items() if name.startswith(head)}
+        found = {name.removeprefix(head): one for name, one in kept.items() if isinstance(one, bytes)}
         return (0, int(str(self._record["rows"]))), found
 
     def keep(
@@ -53,19 +50,17 @@ class SimulatedMemory:
         session: bytes,
         contents: Mapping[str, bytes],
         *,
-        since: Position,
         round_number: int,
         update: bytes | None,
+        **_: Any,
     ) -> Position:
         if update is not None:
             at = f"{session.hex()} update {update.hex()}"
             if self._record.get(at, round_number) != round_number:
                 raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
             self._record[at] = round_number
-        for name, content in contents.items():
-            self._record[f"{session.hex()} {name}"] = content
-        rows = int(str(self._record["rows"])) + 1
-        self._record["rows"] = rows
+        self._record.update({f"{session.hex()} {name}": content for name, content in contents.items()})
+        self._record["rows"] = rows = int(str(self._record["rows"])) + 1
         return 0, rows
 
     def state_key(self, session: bytes) -> bytes:
@@ -92,7 +87,16 @@ class DiskMemory:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[StepStore]:
-        with self._held() as store:
+        """Open the store: a second process of the node, for a message that came twice, holds it for milliseconds."""
+        until, found = time.monotonic() + _WAITS_SECONDS, None
+        while found is None:
+            try:
+                found = (StepStore if self._path.exists() else StepStore.create)(self._path, self._key)
+            except PolicyError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+        with found as store:
             if store.position < self._at_least:
                 raise PolicyError(
                     f"the store {self._path} is an old copy: it ends at {tuple(store.position)}, and has been at "
@@ -101,40 +105,14 @@ class DiskMemory:
                 )
             yield store
 
-    def _held(self) -> StepStore:
-        """Open the store: a second process of the node, for a message that came twice, holds it for milliseconds."""
-        until = time.monotonic() + _WAITS_SECONDS
-        while True:
-            try:
-                is_new = not self._path.exists()
-                return (StepStore.create if is_new else StepStore)(self._path, self._key)
-            except PolicyError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.05)
-
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
         with self._opened() as store:
             return store.position, store.kept(session)
 
-    def keep(
-        self,
-        session: bytes,
-        contents: Mapping[str, bytes],
-        *,
-        since: Position,
-        round_number: int,
-        update: bytes | None,
-    ) -> Position:
+    def keep(self, session: bytes, contents: Mapping[str, bytes], **sent: Any) -> Position:
+        """Keep as :meth:`StepStore.keep` does, which says what ``since``, ``round_number`` and ``update`` are."""
         with self._opened() as store:
-            store.keep(
-                session,
-                contents,
-                since=since,
-                round_number=round_number,
-                update=update,
-                repeats=self._repeats,
-            )
+            store.keep(session, contents, **sent, repeats=self._repeats)
             return store.position
 
     def state_key(self, session: bytes) -> bytes:

@@ -51,19 +51,17 @@ class RecordLayout:
     @classmethod
     def of(cls, record: ArrayRecord, buffers: str = BUFFERS) -> RecordLayout:
         patterns = [one.strip() for one in buffers.split(",")]
-        places: dict[bool, list[_Place]] = {False: [], True: []}
+        places: tuple[list[_Place], list[_Place]] = [], []
         for name, array in record.items():
             try:
                 kind = np.dtype(array.dtype)
             except TypeError:
-                raise ParameterError(
-                    f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert the model to "
-                    "float32"
-                ) from None
+                why = f"the array {name!r} is of type {array.dtype}, which NumPy does not know: convert it to float32"
+                raise ParameterError(why) from None
             if kind.kind == "f":
                 is_buffer = any(fnmatchcase(name, pattern) for pattern in patterns)
                 places[is_buffer].append(_Place(name, tuple(array.shape), kind.name))
-        layout = cls(tuple(record), tuple(places[False]), tuple(places[True]))
+        layout = cls(tuple(record), *map(tuple, places))
         if not layout.layout.size:
             raise ParameterError("the model has no parameters: there is nothing to train or protect")
         return layout
@@ -73,15 +71,15 @@ class RecordLayout:
         return _laid_out(self.parameters)
 
     @property
+    def floats(self) -> tuple[_Place, ...]:
+        return *self.parameters, *self.buffers
+
+    @property
     def of_updates(self) -> ParameterLayout:
-        """Of the vector of an update: parameters, and buffers behind them."""
-        return _laid_out((*self.parameters, *self.buffers))
+        return _laid_out(self.floats)
 
     def digest(self, apart: Message) -> str:
-        """Return what all clients of a run have in common, 64 hexadecimal digits: this, and the arrays that stay apart.
-
-        Were they others, a sum would not be of the same positions for all.
-        """
+        """Return what all clients have in common, 64 hexadecimal digits: this, and the arrays that stay apart."""
         own = hashlib.sha256(b"shieldfl layout 1\0" + self.to_json().encode()).digest()
         return hashlib.sha256(own + apart.to_bytes()).hexdigest()
 
@@ -92,15 +90,14 @@ class RecordLayout:
     def from_json(cls, text: str) -> RecordLayout:
         try:
             read = msgspec.json.decode(text, type=cls)
-            places = (*read.parameters, *read.buffers)
-            kinds = {np.dtype(one.dtype).kind for one in places}
+            kinds = {np.dtype(one.dtype).kind for one in read.floats}
         except (ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
         if (
             not kinds <= {"f"}
             or len(set(read.order)) < len(read.order)
-            or not {one.name for one in places} <= set(read.order)
-            or not all(_has_arrays(one.dtype, one.shape) for one in places)
+            or not {one.name for one in read.floats} <= set(read.order)
+            or not all(_has_arrays(one.dtype, one.shape) for one in read.floats)
         ):
             raise WireFormatError(
                 "this is no layout of a model: its names are there once, its floats among them, its shapes NumPy's"
@@ -109,7 +106,7 @@ class RecordLayout:
 
     def check(self, parameters: int, buffers: int, apart: Mapping[str, Array]) -> None:
         sizes = [_laid_out(places).size for places in (self.parameters, self.buffers)]
-        names = [one.name for one in (*self.parameters, *self.buffers)]
+        names = [one.name for one in self.floats]
         if sizes != [parameters, buffers] or sorted([*names, *apart]) != sorted(self.order):
             raise WireFormatError(
                 "the layout is of another model than the set-up: its sizes or its names are not those that come along"
@@ -130,9 +127,7 @@ class RecordLayout:
 
     def scores_of(self, record: ArrayRecord) -> FloatVector:
         if set(record) != {one.name for one in self.parameters}:
-            raise ParameterError(
-                "scores are arrays under the names, and of the shapes, of the model's parameters"
-            )
+            raise ParameterError("scores are arrays under the names, of the shapes, of parameters")
         return self._vector(self.parameters, record)
 
     def _vector(self, places: Iterable[_Place], record: ArrayRecord) -> FloatVector:
@@ -156,7 +151,7 @@ class RecordLayout:
         return ArrayRecord({name: found[name] for name in self.order})
 
     def apart_of(self, record: ArrayRecord) -> dict[str, Array]:
-        known = {one.name for one in (*self.parameters, *self.buffers)}
+        known = {one.name for one in self.floats}
         return {name: array for name, array in record.items() if name not in known}
 
     @staticmethod
@@ -174,12 +169,10 @@ class RecordLayout:
             raise WireFormatError("this is no list of arrays that this version can read") from error
         if "f" in kinds:
             raise WireFormatError("floats stay apart from what is protected in no layout")
-        arrays = {
-            name: Array(dtype, shape, stype, bytes(message[f"{_APART}{number}"]))
-            for number, (name, (dtype, shape, stype)) in enumerate(heads.items())
-        }
-        for name, array in arrays.items():
-            if not _is_readable(array):
+        arrays = {}
+        for number, (name, head) in enumerate(heads.items()):
+            arrays[name] = Array(*head, bytes(message[f"{_APART}{number}"]))
+            if not _is_readable(arrays[name]):
                 raise WireFormatError(f"the bytes of the array {name!r} are not of its type and shape")
         return arrays
 
@@ -201,14 +194,13 @@ def _is_readable(array: Array) -> bool:
     """Say whether an array's bytes are what it says that they are, without making an array of them."""
     data = io.BytesIO(array.data)
     try:
-        if npy_format.read_magic(data) != (1, 0):
-            return False
+        version = npy_format.read_magic(data)
         shape, _, kind = npy_format.read_array_header_1_0(data)
     except Exception:  # NumPy has a tokenizer read the head, which raises errors of its own
         return False
     size = len(array.data) - data.tell()
     return (
-        array.stype == _NUMPY
+        (version, array.stype) == ((1, 0), _NUMPY)
         and (kind, shape) == (np.dtype(array.dtype), array.shape)
         and not kind.hasobject
         and kind.itemsize > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -31,16 +31,8 @@ _MOST_SKEW = 2.0
 each. A larger skew costs the mean precision instead. A ``most-weight`` above all weights costs further bits."""
 
 _VERY_MANY = 10**6
-_OF_ONE_PROCESS = (
-    "authority",
-    "authority-key",
-    "authority-tls",
-    "authority-name",
-    "checkpoint",
-    "resume",
-    "threads",
-)
-"""Settings that may be others where a run is gone on with."""
+_OF_ONE_PROCESS = ("checkpoint", "resume", "threads")
+"""Settings, and those of the authority, that may be others where a run is gone on with."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,6 @@ class PlannedRun:
     layout: RecordLayout
     initial: GlobalModel
     apart: Message
-    """The arrays that stay as they are."""
 
     @classmethod
     def of(
@@ -77,20 +68,21 @@ class PlannedRun:
     def identity(self) -> dict[str, Any]:
         """What a run stays with, in JSON's types: settings but those of where and how it runs, and the method's own."""
         settings = plain_settings(self.settings)
-        kept = {name: value for name, value in settings.items() if name not in _OF_ONE_PROCESS}
+        kept = {
+            name: value
+            for name, value in settings.items()
+            if not name.startswith(("authority", *_OF_ONE_PROCESS))
+        }
         own = plain_settings(self.method_settings.of(self.settings.method))
         return {**kept, "rounds": self.rounds, "the method's own settings": json.dumps(own, sort_keys=True)}
 
     def first_training(self) -> Message:
         """Return what a client needs to train from the first model, and to know what for, before anything is signed."""
-        method = self.method_of_equals
-        preview = PublicSetup(
-            method.name, method.own_settings, method.plan, self.initial.digest, bytes(SESSION_BYTES)
-        )
+        method, digest = self.method_of_equals, self.initial.digest
+        preview = PublicSetup(method.name, method.own_settings, method.plan, digest, bytes(SESSION_BYTES))
         return Message({"planned": preview.to_bytes(), **self.initial.to_message(), **self.apart})
 
     def weights(self, samples: Sequence[int | None]) -> tuple[list[int], list[int]]:
-        """Return how much clients count, of so many samples each, and which have none."""
         if not self.counts_samples:
             return [1] * self.settings.clients, []
         counted = [one for one in samples if one is not None]
@@ -100,7 +92,6 @@ class PlannedRun:
         return [max(one, 1) for one in counted], idle
 
     def method(self, weights: Sequence[int] | None = None, samples: int | None = None) -> Method:
-        """Return the method for clients that count so much, None for all alike, and have so many samples together."""
         settings, initial = self.settings, self.initial
         plan = FederationPlan.for_weights(
             weights,
@@ -131,10 +122,7 @@ class PlannedRun:
         return method
 
     def same_method(self, method: Method, progress: Progress) -> Method:
-        """Return a run's method as its settings make it: its set-up does not say what it has as a budget.
-
-        Raises PolicyError for settings by which another run would have begun, and names them.
-        """
+        """Return a run's method as its settings make it: its set-up does not say what it has as a budget."""
         other = [name for name, given in self.identity.items() if progress.identity.get(name) != given]
         if other:
             raise PolicyError(
@@ -153,7 +141,6 @@ class Progress:
     is_embedded: bool
     """Whether the key authority is in the server's process."""
     identity: dict[str, Any]
-    """Of what was planned."""
     idle: list[int]
     metrics: dict[int, dict[str, dict[str, Any]]]
     # By client: the round whose end it is not known to have, which node it was, how far its store had come, and how
@@ -169,9 +156,6 @@ class Checkpoint(RunFolder):
     @property
     def nodes(self) -> str:
         return str(self.folder.absolute() / "nodes")
-
-    def keep(self, progress: Progress, parts: Mapping[str, bytes]) -> None:
-        self.write(Message({"progress": msgspec.msgpack.encode(progress), **parts}))
 
     def kept(self) -> tuple[Progress, Message]:
         if not self.is_begun:

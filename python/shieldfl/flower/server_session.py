@@ -8,6 +8,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from flwr.app import ArrayRecord, RecordDict
 from flwr.supercore import log
 
@@ -18,11 +19,12 @@ from shieldfl.errors import ParameterError, PolicyError, ShieldError, Unreachabl
 from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.run import Checkpoint, PlannedRun, Progress
-from shieldfl.flower.told_events import ToldEvents, in_words
+from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.registry import method_of
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
+from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.account import AccountState
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.driver import RoundDriver, RoundTraffic
@@ -70,11 +72,9 @@ class ServerSession:
         self.driver: RoundDriver
         """Runs rounds, once all have enrolled, or the aggregator has what it had."""
         self.strategy_state = Message()
-        """What the app's strategy had at the checkpoint."""
         self.done = 0
         """The last round that ended, or was given up."""
         self.metrics: dict[int, dict[str, dict[str, Any]]] = {}
-        """By round and kind, what the app's strategy made of metrics."""
 
     @classmethod
     def begin(
@@ -86,10 +86,8 @@ class ServerSession:
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
-        ``count_samples`` has those say how many samples they have that do not.
-
-        Raises PolicyError where a client or the authority refuses, UnreachableError, ParameterError; TimeoutError for
-        clients that do not come.
+        ``count_samples`` has those say how many samples they have that do not. Raises PolicyError where a client or the
+        authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do not come.
         """
         settings = planned.settings
         checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
@@ -104,12 +102,11 @@ class ServerSession:
             count_samples(participants)
         samples = [participants.by_index[index].samples for index in range(settings.clients)]
         weights, idle = planned.weights(samples)
-        said = [one for one in samples if one is not None]
-        method = planned.method(weights, sum(said) if len(said) == len(samples) and all(said) else None)
+        method = planned.method(weights, sum(one or 0 for one in samples) if all(samples) else None)
         authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
-            remote = connection.begin_session(SessionRequest(method, planned.initial))
-            setup, signed, authority = remote.setup, remote.signed_setup, remote
+            authority = connection.begin_session(SessionRequest(method, planned.initial))
+            setup, signed = authority.setup, authority.signed_setup
         else:
             authority, setup = method.authority_setup(planned.initial, threads=settings.threads)
             signed = Message({"setup": setup.to_bytes()})
@@ -135,10 +132,7 @@ class ServerSession:
 
     @classmethod
     def resume(
-        cls,
-        exchange: Exchange,
-        planned: PlannedRun,
-        connection: AuthorityConnection | None,
+        cls, exchange: Exchange, planned: PlannedRun, connection: AuthorityConnection | None
     ) -> ServerSession:
         settings = planned.settings
         assert settings.checkpoint is not None
@@ -155,15 +149,12 @@ class ServerSession:
             authority.restore(parts["authority"], checkpoint.key())
         elif method.purposes:
             if connection is None:
-                raise ParameterError(
-                    "the run began with a key authority that is served: set shieldfl.authority"
-                )
+                raise ParameterError("the run began with a served key authority: set shieldfl.authority")
             authority = connection.session(bytes(parts["authority"]))
         layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
         planned = replace(planned, layout=layout, initial=initial, apart=apart)
-        participants = Participants(
-            exchange, progress.session, checkpoint.nodes, progress.nodes, progress.positions
-        )
+        reached = progress.nodes, progress.positions
+        participants = Participants(exchange, progress.session, checkpoint.nodes, *reached)
         participants.find(settings.clients)
         weights, idle = progress.weights, progress.idle
         session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
@@ -192,19 +183,14 @@ class ServerSession:
 
     def keep(self, state: Message | None = None) -> None:
         if self._checkpoint is not None:
-            key, planned, authority, ends = (
-                self._checkpoint.key(),
-                self._planned,
-                self._authority,
-                self.clients.ends,
-            )
-            by_index, is_served = self.participants.by_index, isinstance(authority, RemoteAuthority)
+            key, planned, authority = self._checkpoint.key(), self._planned, self._authority
+            by_index, ends = self.participants.by_index, self.clients.ends
             progress = Progress(
                 round=self.done,
                 session=self._setup.session,
                 weights=self._weights,
                 layout=self.layout.to_json(),
-                is_embedded=not is_served,
+                is_embedded=not isinstance(authority, RemoteAuthority),
                 identity=planned.identity,
                 idle=self._idle,
                 metrics=self.metrics,
@@ -228,18 +214,12 @@ class ServerSession:
                 parts["authority"] = authority.session_id
             elif authority is not None:
                 parts["authority"] = authority.state(key)
-            self._checkpoint.keep(progress, parts)
+            self._checkpoint.write(Message({"progress": msgspec.msgpack.encode(progress), **parts}))
         self._told.keep()
 
     def _make_driver(self) -> None:
-        self.driver = RoundDriver(
-            self.method,
-            self._authority,
-            self.aggregator,
-            self.clients,
-            self._account,
-            leaves_on=ShieldError,
-        )
+        roles = self._authority, self.aggregator, self.clients
+        self.driver = RoundDriver(self.method, *roles, self._account, leaves_on=ShieldError)
 
     @property
     def weighted_by(self) -> str:
@@ -268,12 +248,8 @@ class ServerSession:
         chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
         late = len(nodes) - len(chosen) - len(self._idle)
         if late > 0:
-            log(
-                WARNING,
-                "shieldfl: %s of %s nodes are no clients of this run, since they came after it had begun: left out",
-                late,
-                len(nodes),
-            )
+            left_out = "no clients of this run, since they came after it had begun: left out"
+            log(WARNING, "shieldfl: %s of %s nodes are %s", late, len(nodes), left_out)
         reason = ""
         try:
             check_sample(len(chosen), self.method.plan)
@@ -298,11 +274,7 @@ class ServerSession:
         return traffic
 
     def take_model(self, arrays: ArrayRecord) -> None:
-        """Begin the next round with what an app hands over, where that is another model than the newest one.
-
-        Raises ParameterError where the server sees no model or the run has a checkpoint, and as :meth:`replace_model`
-        does.
-        """
+        """Begin the next round with what an app hands over, where that is another model than the newest one."""
         newest = self._newest() if self.sees_model else self._planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
@@ -327,21 +299,17 @@ class ServerSession:
         return server_sees_model(self.method)
 
     def model(self) -> ArrayRecord | None:
-        if not self.sees_model:
-            return None
         apart = self.layout.apart_from_message(self._planned.apart)
-        return self.layout.record_of(self._newest(), apart)
+        return self.layout.record_of(self._newest(), apart) if self.sees_model else None
 
     def _newest(self) -> GlobalModel:
         plan = self.method.plan
         return GlobalModel.from_message(self.driver.model, plan.parameters, plan.buffers)
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        """Return what brings a client its newest model, to evaluate it, or to write it down at the end."""
-        message = None
         needs_model = kind == Kind.MODEL or self.participants.by_index[index].writes_model
-        if needs_model and not self.method.clients_open:
-            message = self.method.message_for(index, self.driver.model)
+        is_sent = needs_model and not self.method.clients_open
+        message = self.method.message_for(index, self.driver.model) if is_sent else None
         return self.clients.content(index, kind, message)
 
     @property
@@ -349,18 +317,27 @@ class ServerSession:
         """What noise has cost, by what clients say that they have sent; None for a method without a delta."""
         return self._told.spent() if self.method.states_epsilon else None
 
-    def privacy(self) -> str | None:
-        spent = self.privacy_spent
-        return None if spent is None else in_words(spent, self.method)
-
     def finish(self) -> None:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
         self.clients.asked_all(contents, "the end of the run")
-        exchange = self.participants.exchange
+        exchange, spent = self.participants.exchange, self.privacy_spent
         log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
-        whole = exchange.bytes_moved(since_asked=False)
+        whole = f"{exchange.bytes_up:,} bytes up, {exchange.bytes_down:,} bytes down"
         log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
+        if spent is not None:
+            reading, epsilon = self.method.privacy_reading, epsilon_text(spent.epsilon)
+            whom = f"for a {reading.unit} ({reading.neighbours}), against {self.method.adversary}"
+            why = spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}"
+            log(
+                INFO,
+                "shieldfl: ε = %s at δ = %g, %s; %s; %s",
+                epsilon,
+                spent.delta,
+                whom,
+                why,
+                reading.meaning,
+            )
 
 
 def server_sees_model(method: Method) -> bool:

@@ -31,17 +31,14 @@ _PREFIX, _NODE_PREFIX = "shieldfl.", "shieldfl-"
 class FederationSettings(Settings):
     """The settings of a protected run: ``[tool.flwr.app.config.shieldfl]`` of an app's pyproject.toml."""
 
+    joins_words_by = "-"
     clients: Annotated[Count, about("How many nodes take part; the run waits until so many are there.")]
     method: Annotated[Text, about("How updates are protected.")] = "full-he"
     min_clients: Annotated[
-        Count,
-        about("Of a round: with fewer it is given up, and no smaller sum is opened.", key="min-clients"),
+        Count, about("Of a round: with fewer it is given up, and no smaller sum is opened.")
     ] = 3
     max_clients: Annotated[
-        Count | None,
-        about(
-            "Of a round, for which sums have room: fewer take fewer bytes. Left out, all.", key="max-clients"
-        ),
+        Count | None, about("Of a round, for which sums have room: fewer take fewer bytes. Left out, all.")
     ] = None
     opener: Annotated[
         Literal["aggregator", "clients", "authority"] | None,
@@ -58,11 +55,10 @@ class FederationSettings(Settings):
         Annotated[int, Meta(ge=1, lt=2**32)] | None,
         about(
             "The largest number of samples of a client; left out, the largest that any says. Each doubling beyond that "
-            "takes another bit for each value.",
-            key="most-weight",
+            "takes another bit for each value."
         ),
     ] = None
-    server_learning_rate: Annotated[Positive, about("1 is FedAvg.", key="server-learning-rate")] = 1.0
+    server_learning_rate: Annotated[Positive, about("1 is FedAvg.")] = 1.0
     buffers: Annotated[
         Text,
         about("Arrays that are statistics and no parameters: patterns of names, with commas between them."),
@@ -78,20 +74,16 @@ class FederationSettings(Settings):
         ),
     ] = None
     authority_key: Annotated[
-        Text | None,
-        about("Its public key, 64 hexadecimal digits; of several all, in their order.", key="authority-key"),
+        Text | None, about("Its public key, 64 hexadecimal digits; of several all, in their order.")
     ] = None
     authority_tls: Annotated[
         Text | None,
         about(
             "The folder with the certificate that the authority knows the server by, and its CA's; of several one "
-            "each, with commas.",
-            key="authority-tls",
+            "each, with commas."
         ),
     ] = None
-    authority_name: Annotated[Text, about("The name of that certificate.", key="authority-name")] = (
-        "aggregator"
-    )
+    authority_name: Annotated[Text, about("The name of that certificate.")] = "aggregator"
     checkpoint: Annotated[
         Text | None,
         about("A folder of the server, of this run alone, for what it takes to go on after each round."),
@@ -134,22 +126,17 @@ class FederationSettings(Settings):
         from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 
         settings = (self.authority, self.authority_key, self.authority_tls)
-        listed = [[one.strip() for one in setting.split(",")] for setting in settings]
+        listed = [_listed(setting) for setting in settings]
         if len({len(each) for each in listed}) > 1:
             raise ParameterError(
                 "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
                 "shieldfl.authority-key and shieldfl.authority-tls as many, in one order"
             )
-        clients = [
+        clients = []
+        for address, key, folder in zip(*listed, strict=True):
+            files = CertificateFiles.in_folder(Path(folder), self.authority_name)
             # A service that is started again takes seconds, and a round waits for it.
-            AuthorityClient(
-                address,
-                client_tls(CertificateFiles.in_folder(Path(folder), self.authority_name)),
-                key,
-                attempts=10,
-            )
-            for address, key, folder in zip(*listed, strict=True)
-        ]
+            clients.append(AuthorityClient(address, client_tls(files), key, attempts=10))
         return clients[0] if len(clients) == 1 else SeveralAuthorities(clients)
 
 
@@ -157,6 +144,7 @@ class FederationSettings(Settings):
 class NodeSettings(Settings):
     """The settings of a SuperNode, each with ``shieldfl-`` before its name in ``--node-config``."""
 
+    joins_words_by = "-"
     store: Annotated[
         Text | None, about("The folder, of this node alone, with its secrets and what it has sent.")
     ] = None
@@ -164,16 +152,14 @@ class NodeSettings(Settings):
         Text | None,
         about(
             "The public key of the key authority that this node believes, 64 hexadecimal digits. Of several all, with "
-            "commas between them: a run has to have these, each of which protects the node on its own.",
-            key="authority-key",
+            "commas between them: a run has to have these, each of which protects the node on its own."
         ),
     ] = None
     client_key: Annotated[
-        Text | None,
-        about("The private key by which the authority knows this node, a file.", key="client-key"),
+        Text | None, about("The private key by which the authority knows this node, a file.")
     ] = None
     client_name: Annotated[
-        Text | None, about("The name under which the authority has enrolled that key.", key="client-name")
+        Text | None, about("The name under which the authority has enrolled that key.")
     ] = None
     methods: Annotated[
         Text | None,
@@ -185,8 +171,7 @@ class NodeSettings(Settings):
     method_settings: Annotated[
         Text | None,
         about(
-            "Settings of the method that this node insists on, a table in JSON; all others are the server's choice.",
-            key="method-settings",
+            "Settings of the method that this node insists on, a table in JSON; all others are the server's choice."
         ),
     ] = None
     openers: Annotated[
@@ -207,7 +192,6 @@ class NodeSettings(Settings):
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
-        """Read a node's configuration. Raises ParameterError as :meth:`FederationSettings.of` does."""
         own = {key: value for key, value in node_config.items() if key.startswith(_NODE_PREFIX)}
         return cls(**_read(cls, own, _NODE_PREFIX))
 
@@ -215,8 +199,7 @@ class NodeSettings(Settings):
         """Return a public set-up that this node takes part in.
 
         Raises KeyMismatchError for one that the pinned authority has not signed, PolicyError where none is pinned
-        outside of a simulation, and for a method that the node's operator does not allow; both before anything is made
-        of the set-up's numbers.
+        outside of a simulation, and for a method that the node's operator does not allow: before its numbers are used.
         """
         content, is_signed = bytes(message["setup"]), False
         if self.authority_key is not None and "signature" in message:
@@ -234,18 +217,16 @@ class NodeSettings(Settings):
         """
         method = self._allowed(PublicSetup.trusted(bytes(planned)), simulated=simulated, is_believed=True)
         if method.weighs_all_alike:
-            raise PolicyError(
-                f"the server asks how many samples there are, and all clients of {method.name} count alike"
-            )
+            raise PolicyError(f"the server asks for samples, and all clients of {method.name} count alike")
 
     def _allowed(self, setup: PublicSetup, *, simulated: bool, is_believed: bool) -> Method:
         """Return a set-up's method. Raises PolicyError for what the operator does not allow, and for nobody's keys."""
         # An operator has set it up for protected runs.
         is_restricted = self.authority_key is not None or self.store is not None or not simulated
-        listed = None if self.methods is None else _listed(self.methods)
-        if is_restricted and listed is not None and setup.method not in listed:
+        listed = sorted(_listed(self.methods or setup.method))
+        if is_restricted and setup.method not in listed:
             raise PolicyError(
-                f"this node takes part in {', '.join(sorted(listed))}, and not in {setup.method}: ask its operator"
+                f"this node takes part in {', '.join(listed)}, and not in {setup.method}: ask its operator"
             )
         if method_class(setup.method).schemes and not is_believed:
             raise PolicyError(
@@ -280,7 +261,6 @@ class NodeSettings(Settings):
                 )
 
     def signed(self, setup: PublicSetup, index: int, enrolment: Message) -> Message:
-        """Return an enrolment, signed where this node has a key that the authority's operator knows."""
         if self.client_key is None or not enrolment:
             return enrolment
         if self.client_name is None:
@@ -289,8 +269,8 @@ class NodeSettings(Settings):
         return identity.signed_enrolment(self.client_name, setup.digest, index, enrolment)
 
 
-def _listed(text: str) -> set[str]:
-    return {one.strip() for one in text.split(",")}
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",")]
 
 
 def _read(kind: type[Settings], given: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from logging import INFO, WARNING
 from types import MethodType, ModuleType
 from typing import Any, Literal
@@ -66,7 +67,6 @@ class ShieldStrategy(Strategy):
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
-        """The arrays that the app's strategy was given last."""
         self._first: tuple[dict[str, Any], dict[str, Any], dict[int, RecordDict]] | None = None
         """Where samples were counted by round 1's training: its settings before and after, and what it sends."""
 
@@ -107,15 +107,13 @@ class ShieldStrategy(Strategy):
             self._check_fits(planned.method_of_equals, evaluates)
         connection = self._given_authority or settings.authority_connection()
 
-        def count_samples(participants: Participants) -> None:
-            self._count_samples(participants, planned, initial_arrays, given["train_config"], grid)
-
         try:
             if settings.resume:
                 session = ServerSession.resume(exchange, planned, connection)
                 self._inner.restore(session.strategy_state)
             else:
-                session = ServerSession.begin(exchange, planned, connection, count_samples)
+                count = partial(self._count_samples, planned, initial_arrays, given["train_config"], grid)
+                session = ServerSession.begin(exchange, planned, connection, count)
             self._session = session
             self._check_fits(session.method, evaluates)
             # Not every method lets a server step: that is to be known before training.
@@ -125,8 +123,6 @@ class ShieldStrategy(Strategy):
             with self._inner.standing_in(self):
                 result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
             session.finish()
-            if privacy := session.privacy():
-                log(INFO, "shieldfl: %s", privacy)
         finally:
             if connection is not None and connection is not self._given_authority:
                 connection.close()
@@ -144,12 +140,9 @@ class ShieldStrategy(Strategy):
             needs = "evaluate_fn needs a model"
         else:
             return
-        remedy = (
-            'Set shieldfl.opener = "aggregator"'
-            if method.aggregator_can_open
-            else "Take a method whose sums the server can open: "
-            'shieldfl.method = "full-he", under its default encryption'
-        )
+        remedy = "Take a method whose sums the server can open, as of full-he under its default encryption"
+        if method.aggregator_can_open:
+            remedy = 'Set shieldfl.opener = "aggregator"'
         raise ParameterError(
             f"{needs} on the server, which does not see it: sums of {method.name} are opened by {method.opened_by}. "
             f"{remedy}"
@@ -157,11 +150,11 @@ class ShieldStrategy(Strategy):
 
     def _count_samples(
         self,
-        participants: Participants,
         planned: PlannedRun,
         arrays: ArrayRecord,
         config: ConfigRecord | None,
         grid: Grid,
+        participants: Participants,
     ) -> None:
         if self._inner.weighted_by != COUNTED_METRIC:
             raise ParameterError(
@@ -185,7 +178,6 @@ class ShieldStrategy(Strategy):
         participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """Return, by name, what the app's strategy's ``start`` is called with, its own defaults among it."""
         own, usual_start = (inspect.signature(one) for one in (self._inner.strategy.start, super().start))
         name = f"{type(self._inner.strategy).__name__}.start"
         try:
@@ -217,9 +209,7 @@ class ShieldStrategy(Strategy):
             config.update(first[1])
             records = first[2]
         else:
-            model = session.model()
-            given = arrays if model is None else model
-            records = self._inner.configured("train", server_round, given, config, grid)
+            records = self._inner.configured("train", server_round, session.model() or arrays, config, grid)
         if not self._ended_rounds:
             check_sample(len(session.participants.by_node.keys() & set(records)), session.method.plan)
         self._take_records(records)
@@ -236,7 +226,8 @@ class ShieldStrategy(Strategy):
         """Return the mean model, where the server sees it, and what the app's strategy makes of metrics."""
         session = self.session
         if server_round <= session.done:
-            return self._seen(session.model()), self._before(server_round, "train")
+            told = session.metrics.get(server_round, {}).get("train")
+            return self._seen(session.model()), None if told is None else MetricRecord(told)
         arrays, metrics = None, None
         if self._finished:
             trained = {index: session.clients.trained.get(index, {}) for index in self._finished}
@@ -260,15 +251,9 @@ class ShieldStrategy(Strategy):
             self.session.take_model(arrays)
             self._newest = arrays
 
-    def _before(self, server_round: int, kind: str) -> MetricRecord | None:
-        told = self.session.metrics.get(server_round, {}).get(kind)
-        return None if told is None else MetricRecord(told)
-
     def _take_records(self, by_node: Mapping[int, RecordDict]) -> None:
         clients, index_of = self.session.clients, self.session.participants.by_node
-        clients.app_records = {
-            index_of[node]: records for node, records in by_node.items() if node in index_of
-        }
+        clients.app_records = {index_of[node]: one for node, one in by_node.items() if node in index_of}
         clients.asked = {"arrays": self._inner.arrays_key}
 
     def configure_evaluate(
@@ -279,21 +264,19 @@ class ShieldStrategy(Strategy):
             return []
         self._take_model(arrays)
         self._take_records(self._inner.configured("evaluate", server_round, arrays, config, grid))
-        contents = {
-            index: session.model_content(index, Kind.MODEL) for index in sorted(session.clients.app_records)
-        }
+        chosen = sorted(session.clients.app_records)
+        contents = {index: session.model_content(index, Kind.MODEL) for index in chosen}
         self._evaluated = session.clients.asked_all(contents, f"evaluation {server_round}", kind="evaluate")
         log(INFO, "shieldfl: evaluation %s: %s", server_round, session.participants.exchange.bytes_moved())
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         session = self.session
-        if "evaluate" in session.metrics.get(server_round, {}):
-            return self._before(server_round, "evaluate")
-        told = {
-            index: dict(reply.content.metric_records.items())
-            for index, reply in sorted(self._evaluated.items())
-        }
+        before = session.metrics.get(server_round, {})
+        if "evaluate" in before:
+            return MetricRecord(before["evaluate"])
+        given = sorted(self._evaluated.items())
+        told = {index: dict(reply.content.metric_records.items()) for index, reply in given}
         metrics = self._inner.evaluated(server_round, told)
         if metrics is not None:
             session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
@@ -338,11 +321,11 @@ class MeanStrategy:
                 "take the one of the same name there"
             )
         self.strategy = strategy
+        refused = [(name, reason) for reason, names in _REFUSED.items() for name in names.split()]
         for one in _strategies_in(strategy):
-            for reason, names in _REFUSED.items():
-                for name in names.split():
-                    if isinstance(one, getattr(flowers, name)):
-                        raise ParameterError(f"{name} {reason}")
+            for name, reason in refused:
+                if isinstance(one, getattr(flowers, name)):
+                    raise ParameterError(f"{name} {reason}")
         self.hooks = {name: getattr(strategy, name) for name in _HOOKS}
         aggregates = getattr(strategy.aggregate_train, "__func__", None)
         self._is_flowers = getattr(aggregates, "__module__", "").startswith("flwr.")
@@ -355,7 +338,6 @@ class MeanStrategy:
                 "single update: if it needs no more than that, say so by takes_mean=True"
             )
         self.arrays_key = str(getattr(strategy, "arrayrecord_key", "arrays"))
-        """The name of the record of arrays in messages to clients."""
 
     @property
     def weighted_by(self) -> str:
@@ -382,7 +364,6 @@ class MeanStrategy:
         config: ConfigRecord,
         grid: Grid,
     ) -> dict[int, RecordDict]:
-        """Return, by node that the strategy chooses, what it sends beside the model's arrays."""
         name, found = type(self.strategy).__name__, {}
         for message in self.hooks[f"configure_{kind}"](round_number, arrays, config, grid):
             node, type_ = message.metadata.dst_node_id, message.metadata.message_type
@@ -409,27 +390,20 @@ class MeanStrategy:
         return found
 
     def aggregated(
-        self,
-        round_number: int,
-        trained: Mapping[int, Mapping[str, MetricRecord]],
-        model: ArrayRecord | None,
+        self, round_number: int, trained: Mapping[int, Mapping[str, MetricRecord]], model: ArrayRecord | None
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return what the strategy makes of a round, given the mean model, or None where the server does not see it."""
-        brought = ArrayRecord([np.zeros(1, np.float32)]) if model is None else model
+        brought = {self.arrays_key: model or ArrayRecord([np.zeros(1, np.float32)])}
         joined = self._alike(trained)
         if not joined and self.steps:
             joined = {0: {"metrics": MetricRecord({self.weighted_by: 1})}}
-        replies = [
-            _reply_of(client, {self.arrays_key: brought, **records}) for client, records in joined.items()
-        ]
+        replies = [_reply_of(client, {**brought, **records}) for client, records in joined.items()]
         arrays, metrics = self.hooks["aggregate_train"](round_number, replies)
         return (None if model is None else arrays if self.steps else model), metrics
 
-    def evaluated(
-        self, round_number: int, told: Mapping[int, Mapping[str, MetricRecord]]
-    ) -> MetricRecord | None:
+    def evaluated(self, number: int, told: Mapping[int, Mapping[str, MetricRecord]]) -> MetricRecord | None:
         replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
-        metrics: MetricRecord | None = self.hooks["aggregate_evaluate"](round_number, replies)
+        metrics: MetricRecord | None = self.hooks["aggregate_evaluate"](number, replies)
         return metrics
 
     def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
@@ -447,11 +421,9 @@ class MeanStrategy:
 
     def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
         weights = [record[self.weighted_by] for record in records.values() if self.weighted_by in record]
-        if self._is_flowers and (len(records) != 1 or not weights):
+        if self.arrays_key in records or (self._is_flowers and (len(records) != 1 or not weights)):
             return False  # Flower would end the run
-        return self.arrays_key not in records and all(
-            isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights
-        )
+        return all(isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights)
 
     def state(self) -> RoleMessage:
         """Return what an optimiser remembers: the arrays among the strategy's attributes."""
@@ -496,11 +468,11 @@ def _reply_of(client: int, content: Mapping[str, Any]) -> Message:
 
 
 def _form_of(records: Mapping[str, MetricRecord]) -> str:
-    """Return the names of metrics, and of each whether it is a number or a list of how many."""
     return str(
         sorted(
-            (name, sorted((key, len(one) if isinstance(one, list) else -1) for key, one in record.items()))
+            (name, key, len(one) if isinstance(one, list) else -1)
             for name, record in records.items()
+            for key, one in (*record.items(), ("", 0))
         )
     )
 
@@ -512,8 +484,7 @@ class ResultWithoutModel(Result):
 
     def __init__(self, result: Result, opened_by: str) -> None:
         self._opened_by = opened_by
-        for name in self._METRICS:
-            setattr(self, name, getattr(result, name))
+        vars(self).update({name: getattr(result, name) for name in self._METRICS})
 
     @property
     def arrays(self) -> ArrayRecord:  # type: ignore[override]

@@ -22,9 +22,7 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
-from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.account import Account, AccountState
-from shieldfl.rounds.method import Method
 
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
@@ -45,7 +43,6 @@ class UntoldEvents:
     first: int = 0
     """How many came before these."""
     events: _Named = field(default_factory=list)
-    """Each after the name of its kind, in their order."""
 
     def and_(self, events: Iterable[PrivacyEvent]) -> UntoldEvents:
         return UntoldEvents(self.first, [*self.events, *AccountState.named(events)])
@@ -58,7 +55,6 @@ class UntoldEvents:
         return UntoldEvents(self.first + dropped, self.events[dropped:])
 
     def values(self) -> dict[str, Any]:
-        """Return what a reply's record says: the first of them, and how many there were before."""
         return {"events": msgspec.msgpack.encode(self.events[:_MOST_IN_A_REPLY]), "events_from": self.first}
 
 
@@ -71,7 +67,6 @@ class ToldEvents:
     def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
         self._account, self._unit, self._rounds = account, unit, rounds
         self.taken: dict[int, int] = {}
-        """By client, how many of its events the account has."""
         self._kept: dict[int, int] = {}
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
         self._silent: dict[int, int] = {}
@@ -87,7 +82,7 @@ class ToldEvents:
             self._silent = dict.fromkeys(clients, round_number)
 
     def asked(self, client: int, round_number: int) -> None:
-        """Note that a client was asked in a round: until it tells, it counts as if it had sent what others have."""
+        """Note that a client was asked: until it tells, it counts as if it had sent what others have."""
         self._silent[client] = round_number
 
     def take(self, client: int, told: Mapping[str, Any]) -> None:
@@ -128,8 +123,8 @@ class ToldEvents:
 
     def _assumed(self, client: int, round_number: int) -> list[_Upload]:
         """Return what a silent client may have sent: all that any other one has told of the newest round before."""
-        others = [told for other, told in self._told.items() if other != client]
-        uploads = [one for told in others for one in told if one.round <= round_number]
+        told = [one for other in self._told.keys() - {client} for one in self._told[other]]
+        uploads = [one for one in told if one.round <= round_number]
         newest = max((one.round for one in uploads), default=0)
         alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}
         return sorted(alike, key=repr)
@@ -141,13 +136,6 @@ class ToldEvents:
     def keep(self) -> None:
         """Take note that all of :attr:`taken` was written down: clients need not tell it again."""
         self._kept = dict(self.taken)
-
-
-def in_words(spent: PrivacySpent, method: Method) -> str:
-    reading, epsilon = method.privacy_reading, epsilon_text(spent.epsilon)
-    whom = f"for a {reading.unit} ({reading.neighbours}), against {method.adversary}"
-    why = spent.reason or f"the noise alone was charged {epsilon_text(spent.of_noise)}"
-    return f"ε = {epsilon} at δ = {spent.delta:g}, {whom}; {why}; {reading.meaning}"
 
 
 def _decoded(data: bytes) -> list[_Upload]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
 from shieldfl.flower.training_records import SCORES, done_training
@@ -42,7 +41,10 @@ def train_as_asked(
         TRAINING: done_training(update, synthetic=start.synthetic),
     }
     if update.scores is not None:
-        content[SCORES] = _as_record(update.scores, model)
+        layout = parameter_layout(model)
+        parts = zip(layout.slices(), layout.shapes, strict=True)
+        scores = {name: Array(update.scores[place].reshape(shape)) for (name, place), shape in parts}
+        content[SCORES] = ArrayRecord(scores)
     return RecordDict(content)
 
 
@@ -59,9 +61,3 @@ def _starting_point(model: nn.Module, asked: Mapping[str, Any]) -> StartingPoint
         synthetic_share=float(asked.get("synthetic-share", 0.0)),
         round=int(asked.get("round", 0)),
     )
-
-
-def _as_record(vector: np.ndarray, model: nn.Module) -> ArrayRecord:
-    layout = parameter_layout(model)
-    shapes = dict(zip(layout.names, layout.shapes, strict=True))
-    return ArrayRecord({name: Array(vector[place].reshape(shapes[name])) for name, place in layout.slices()})

@@ -40,18 +40,12 @@ def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRe
     noise = start.noise
     if start.scores is None and noise is None and not start.synthetic and not start.synthetic_share:
         return MetricRecord(numbers)
-    scores: dict[str, Any] = {} if start.scores is None else {"scores": start.scores}
-    return ConfigRecord(
-        {
-            **numbers,
-            **scores,
-            "synthetic": start.synthetic,
-            "synthetic-share": start.synthetic_share,
-            "private": noise is not None,
-            "noise-multiplier": 0.0 if noise is None else noise.noise_multiplier,
-            "max-grad-norm": 0.0 if noise is None else noise.max_grad_norm,
-        }
-    )
+    if start.scores is not None:
+        numbers["scores"] = start.scores
+    multiplier, norm = (0.0, 0.0) if noise is None else (noise.noise_multiplier, noise.max_grad_norm)
+    synthetic = {"synthetic": start.synthetic, "synthetic-share": start.synthetic_share}
+    private = {"private": noise is not None, "noise-multiplier": multiplier, "max-grad-norm": norm}
+    return ConfigRecord({**numbers, **synthetic, **private})
 
 
 class App:
@@ -76,15 +70,13 @@ class App:
         return Message(RecordDict(self._under(_REPLY)), reply_to=self._message)
 
     def evaluated(self, arrays: ArrayRecord) -> Message:
-        """Have the app evaluate.
-
-        Raises PolicyError for a message that brings arrays of the server's own, or puts a record in the model's place:
-        no signature says what they are, and training would begin from them, by another model for each client.
-        """
         return self._called(self._content(arrays, None))
 
     def _content(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None) -> RecordDict:
-        """Return what an unprotected server would send the app: arrays, and the records of its own beside."""
+        """Return what an unprotected server would send the app: arrays, and the records of its own beside.
+
+        Arrays of the server's own are refused: no signature says what they are, or that all clients get the same.
+        """
         content = RecordDict({said(self._asked, "arrays", str): arrays})
         for name, record in self._message.content.items():
             if name.startswith(ASK):
@@ -138,17 +130,15 @@ class App:
                 raise DataError(reply.error.reason)
         except Exception as error:
             log(WARNING, "shieldfl: the training that counts samples: %s", error, exc_info=error)
-            raise PolicyError(
-                "the app's training failed, by which its samples are counted: the node's log says why"
-            ) from None
+            why = "the app's training failed, by which its samples are counted: the node's log says why"
+            raise PolicyError(why) from None
         finally:
             after = self._of_app
             self._give_app(before)
         samples = _samples_in(reply.content.metric_records)
         self.forget_training()
-        self._state[_KEPT] = ConfigRecord(
-            {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
-        )
+        kept: dict[str, Any] = {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
+        self._state[_KEPT] = ConfigRecord(kept)
         for head, records in ((_REPLY, reply.content), (_STATE, after)):
             for name, record in records.items():
                 self._state[f"{head}{name}"] = record
@@ -193,13 +183,8 @@ def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
 
 def done_training(update: LocalUpdate, *, synthetic: bool) -> ConfigRecord:
     private = update.private_steps
-    return ConfigRecord(
-        {
-            "synthetic": synthetic,
-            "steps": 0 if private is None else private.steps,
-            "sample-rate": 0.0 if private is None else private.sample_rate,
-        }
-    )
+    steps, rate = (0, 0.0) if private is None else (private.steps, private.sample_rate)
+    return ConfigRecord({"synthetic": synthetic, "steps": steps, "sample-rate": rate})
 
 
 def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -> LocalUpdate:
@@ -213,14 +198,14 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
         raise ParameterError(
             f"the app's reply has {len(models)} records of arrays: return the trained model in one, and nothing else"
         )
-    model, told = layout.model_of(models[0]), dict(content.config_records.get(TRAINING, {}))
+    told: dict[str, Any] = dict(content.config_records.get(TRAINING, {}))
+    model = layout.model_of(models[0])
     if start.synthetic and told.get("synthetic") is not True:
         raise PolicyError(
             "this round trains on synthetic data, and sends what it trains in the clear: the app has to say that it "
             f"did so, in the record {TRAINING!r}"
         )
-    steps: Any = told.get("steps")
-    rate: Any = told.get("sample-rate", 0.0)
+    steps, rate = told.get("steps"), told.get("sample-rate", 0.0)
     private = PrivateSteps(int(steps), float(rate)) if steps else None
     if start.noise is not None and private is None:
         raise PolicyError(

@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 
 def packed(message: Message) -> ArrayRecord:
-    """Return a role's message as a record: Flower divides an array that is too large for one of its own messages."""
+    """Return a role's message as an array, which Flower divides where it is too large for one of its messages."""
     data = message.to_bytes()
     return ArrayRecord({"message": Array("uint8", (len(data),), _STYPE, data)})
 
@@ -66,16 +66,12 @@ def bytes_in(content: RecordDict, name: str = MESSAGE) -> bytes | None:
 
 
 def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
-    """Return the role's message under a name; None where there is none. Raises WireFormatError for what is none."""
     found = bytes_in(content, name)
     return None if found is None else Message.from_bytes(found)
 
 
 def ask(kind: Kind, **values: Any) -> ConfigRecord:
-    """Return the record that asks for something; underscores of names become hyphens.
-
-    What is empty is left out: Flower's message_size_mod counts no empty value.
-    """
+    """Return the record that asks for something, without what is empty: message_size_mod counts no empty value."""
     named = {name.replace("_", "-"): value for name, value in values.items() if value not in ("", b"", [])}
     return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
 

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ _EXTRA_STATE = "_extra_state"
 def named_leaves(model: Any) -> dict[str, Any]:
     """Return a model's arrays by name, in its order; names of a nested dict's are joined by dots.
 
-    Of a module they are what its state dict has, and each parameter knows whether it is frozen. Extra state of modules
-    is among them, whatever it is. Raises ParameterError for a name that comes twice or is no text; ArrayTypeError for
-    what else is no array, which it names.
+    Extra state of modules is among them, whatever it is. Raises ParameterError for a name that comes twice or is no
+    text; ArrayTypeError for what else is no array, which it names.
     """
     if is_module(model):
         # Under all names, of tensors that are shared too, as a state dict has them.
@@ -71,20 +69,17 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
 
 
-def is_frozen(leaf: Any) -> bool:
+def is_frozen(leaf: Any) -> bool | None:
+    """Say whether it is not trained; None where it does not say so."""
+    if getattr(leaf, "requires_grad", False) is True:
+        return False
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad
-
-
-def is_trained(leaf: Any) -> bool:
-    return getattr(leaf, "requires_grad", False) is True
+    return True if torch is not None and isinstance(leaf, torch.nn.Parameter) else None
 
 
 def check_frozen_are_known(leaves: Mapping[str, Any]) -> None:
-    torch = sys.modules.get("torch")
     for name, leaf in leaves.items():
-        says = torch is not None and isinstance(leaf, torch.nn.Parameter)
-        if dtype_of(leaf) in FLOATS and not says and not is_trained(leaf):
+        if dtype_of(leaf) in FLOATS and is_frozen(leaf) is None:
             raise ParameterError(
                 f"nothing says whether {name!r} is frozen, as a state dict does not: for trainable_only pass the "
                 "module, or dict(model.named_parameters())"
@@ -95,28 +90,19 @@ def dtype_of(leaf: Any) -> str:
     """Return the name of its dtype, as NumPy and torch both write it, without the byte order; else that of its type."""
     if isinstance(leaf, np.ndarray):
         return str(leaf.dtype.name)
-    return _name_of(leaf.dtype) if _is_array(leaf) else type(leaf).__name__
-
-
-@cache
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+    return str(leaf.dtype).removeprefix("torch.") if _is_array(leaf) else type(leaf).__name__
 
 
 def is_float(name: str, leaf: Any) -> bool:
-    """Say whether it is of floats that can be encrypted.
-
-    Raises ArrayTypeError, by its name, for every other dtype.
-    """
+    """Say whether it is of floats that can be encrypted; ArrayTypeError, by its name, for other dtypes."""
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
         return False
-    if obstacle := _obstacle(leaf):
+    obstacle = _obstacle(leaf)
+    if obstacle is None and dtype not in FLOATS:
+        obstacle = f"of {dtype}: convert it to one of {', '.join(FLOATS)}"
+    if obstacle:
         raise ArrayTypeError(f"{name!r} is {obstacle}, or leave it out")
-    if dtype not in FLOATS:
-        raise ArrayTypeError(
-            f"{name!r} is of {dtype}: convert it to one of {', '.join(FLOATS)}, or leave it out"
-        )
     return True
 
 
@@ -138,10 +124,7 @@ def _obstacle(leaf: Any) -> str | None:
 
 
 def memory_of(leaf: Any) -> Hashable:
-    """Return what two leaves have in common where they are the same numbers in the same memory.
-
-    None for no memory.
-    """
+    """Return what two leaves have in common where they are the same numbers in the same memory; None for none."""
     if not _is_array(leaf) or _obstacle(leaf):
         return None
     if isinstance(leaf, np.ndarray):
@@ -163,9 +146,7 @@ def check_writable(name: str, leaf: Any) -> None:
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
     overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
     if overlaps and 0 not in leaf.shape:
-        raise ParameterError(
-            f"{name!r} cannot be written: several of its values are one in memory, pass a copy"
-        )
+        raise ParameterError(f"{name!r} cannot be written: values of it are one in memory, pass a copy")
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ParameterError(f"{name!r} cannot be written: the array is read-only, pass a copy")
 
@@ -175,10 +156,10 @@ def check_contiguous(name: str, leaf: Any) -> None:
         raise ParameterError(f"{name!r} does not lie in memory in its order: pass a contiguous array")
 
 
-def piece_of(leaf: Any, start: int, stop: int) -> Any:
-    """Return some of an array's values (stop - start,), in their order: its own memory where it is contiguous."""
+def piece_of(leaf: Any, part: slice) -> Any:
+    """Return some of an array's values, in their order: its own memory where it is contiguous."""
     flat = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf.detach().reshape(-1)
-    return flat[start:stop]
+    return flat[part]
 
 
 def array_of(leaf: Any) -> NDArray[Any]:
@@ -210,27 +191,23 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
     They are subtracted in float64 where one of both is float64, and rounded to the vector's dtype afterwards. Raises
     RangeError, which names the array, where a finite number is infinite in that.
     """
+    numbers = array_of(leaf).reshape(-1)
+    before = None if since is None else array_of(since).reshape(-1)
     try:
-        _scale_into(out, leaf, since, exponent)
+        # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
+        with np.errstate(over="raise", under="ignore", invalid="ignore"):
+            if exponent:
+                change = numbers if before is None else numbers - before
+                np.multiply(change, 2.0**-exponent, out=out, casting="same_kind")
+            elif before is not None:
+                np.subtract(numbers, before, out=out, casting="same_kind")
+            else:
+                np.copyto(out, numbers, casting="same_kind")
     except FloatingPointError:
         raise RangeError(
             f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
             "it first, or leave the array out with exclude"
         ) from None
-
-
-def _scale_into(out: NDArray[Any], leaf: Any, since: Any, exponent: int) -> None:
-    numbers = array_of(leaf).reshape(-1)
-    # NaN and infinity pass: whether they are to be encrypted, and so to be refused, is for a mask to say.
-    with np.errstate(over="raise", under="ignore", invalid="ignore"):
-        if since is not None and exponent:
-            numbers = numbers - array_of(since).reshape(-1)
-        if exponent:
-            np.multiply(numbers, 2.0**-exponent, out=out, casting="same_kind")
-        elif since is not None:
-            np.subtract(numbers, array_of(since).reshape(-1), out=out, casting="same_kind")
-        else:
-            np.copyto(out, numbers, casting="same_kind")
 
 
 def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
@@ -240,7 +217,7 @@ def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
 
 
 def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:
-    """Return a copy of an array, contiguous, of its dtype and on its device, with other numbers at some places.
+    """Return a contiguous copy of an array, with other numbers at some places.
 
     ``numbers`` (count,) go to the places that ``chosen`` (size,) has, all for None, in their order; with ``adds``
     what is there is added first, in float64. All other places stay bit for bit.
@@ -252,8 +229,7 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
             flat, where = made.reshape(-1), slice(None) if chosen is None else chosen
             flat[where] = flat[where].astype(np.float64) + numbers if adds else numbers
             return made
-        import torch
-
+        torch = sys.modules["torch"]
         copied = leaf.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
         places = copied.view(-1)
         which = slice(None) if chosen is None else torch.from_numpy(chosen).to(copied.device)
@@ -265,11 +241,8 @@ def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool
 
 
 def copied(leaf: Any) -> Any:
-    if hasattr(leaf, "detach"):
-        import torch
-
-        if not torch.nn.parameter.is_lazy(leaf):
-            return leaf.detach().clone()
+    if hasattr(leaf, "detach") and not sys.modules["torch"].nn.parameter.is_lazy(leaf):
+        return leaf.detach().clone()
     return deepcopy(leaf)
 
 
@@ -279,10 +252,8 @@ def copy_into(target: Any, source: Any) -> None:
         with np.errstate(over="ignore", invalid="ignore"):
             target[...] = source if isinstance(source, np.ndarray) else array_of(source)
         return
-    import torch
-
     if isinstance(source, np.ndarray):
-        source = torch.tensor(np.array(array_of(source), order="C"))
+        source = sys.modules["torch"].tensor(np.array(array_of(source), order="C"))
     target.data.copy_(source.detach())
 
 
@@ -324,11 +295,11 @@ def _span(leaf: Any) -> tuple[int, int, str] | None:
 
 
 def _meet(one: Any, other: Any) -> bool:
-    views = [_view(leaf) for leaf in (one, other)]
-    if views[0] is None or views[1] is None:
+    first, second = _view(one), _view(other)
+    if first is None or second is None:
         return True
     try:
-        return np.shares_memory(views[0], views[1], max_work=_MOST_WORK)  # type: ignore[arg-type]
+        return np.shares_memory(first, second, max_work=_MOST_WORK)  # type: ignore[arg-type]
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
@@ -339,9 +310,9 @@ def _view(leaf: Any) -> NDArray[Any] | None:
         return leaf
     if leaf.device.type != "cpu" or leaf.is_neg():
         return None
-    import torch
-
-    # Of its bits: NumPy does not know the dtype.
     plain = leaf.detach()
-    found: NDArray[Any] = plain.view(torch.int16).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    # Of its bits: NumPy does not know the dtype.
+    found: NDArray[Any] = (
+        plain.view(sys.modules["torch"].int16) if dtype_of(leaf) == "bfloat16" else plain
+    ).numpy()
     return found

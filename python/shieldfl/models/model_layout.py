@@ -28,7 +28,6 @@ from shieldfl.models.leaves import (
     is_float,
     is_frozen,
     is_module,
-    is_trained,
     memory_of,
     named_leaves,
     same_values,
@@ -45,21 +44,22 @@ Pattern = str | re.Pattern[str]
 def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
     """Return the names that one of the patterns matches. Raises ParameterError for one that matches none."""
     given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
-    texts = isinstance(given, Iterable) and all(
+    if not isinstance(given, Iterable) or not all(
         isinstance(getattr(one, "pattern", one), str) for one in given
-    )
-    if not texts:
+    ):
         raise ParameterError("names, globs and regular expressions are texts, or a list of such")
     if not given:
         raise ParameterError("give at least one name, glob or regular expression")
     listed, found = list(names), set()
     for pattern in given:
         if isinstance(pattern, re.Pattern):
-            matched = {name for name in listed if pattern.fullmatch(name)}
+            shown, matched = pattern.pattern, {name for name in listed if pattern.fullmatch(name)}
         else:
-            matched = {name for name in listed if name == pattern or fnmatchcase(name, pattern)}
+            shown, matched = (
+                pattern,
+                {name for name in listed if name == pattern or fnmatchcase(name, pattern)},
+            )
         if not matched:
-            shown = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
             some = ", ".join(listed[:3])
             raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
         found |= matched
@@ -87,34 +87,23 @@ class Place:
         return math.prod(self.shape)
 
     @property
-    def is_possible(self) -> bool:
-        """Whether an array has such a shape and scale."""
-        sizes = len(self.shape) <= _MOST_DIMENSIONS and min(self.shape, default=0) >= 0
-        return sizes and 0 <= self.exponent <= _MOST_EXPONENT
-
-    @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
 
-@dataclass(frozen=True)
-class _WrittenLayout:
-    version: Literal[1]
-    places: tuple[Place, ...]
-    apart: tuple[str, ...]
-
-
 def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
-    """Return the least power of two that brings values of a range down to ``limit``, by name.
-
-    Raises ParameterError.
-    """
+    """Return, by name, the least power of two that brings values of a range down to ``limit``."""
     if not isinstance(ranges, Mapping):
         raise ParameterError("ranges is a dict: for each glob the largest magnitude")
-    most = _positive(limit, "limit")
+    most_part, most_power = math.frexp(_positive(limit, "limit"))
     listed, found = list(names), dict[str, int]()
     for pattern, largest in ranges.items():
-        found |= dict.fromkeys(_matching(listed, pattern), _exponent_for(pattern, largest, most))
+        # Logarithms would be rounded, and a value at the very end of its range be refused.
+        part, power = math.frexp(_positive(largest, f"the range of {pattern!r}"))
+        exponent = max(0, power - most_power + (part > most_part))
+        if exponent > _MOST_EXPONENT:
+            raise ParameterError(f"the range of {pattern!r} is too large")
+        found |= dict.fromkeys(_matching(listed, pattern), exponent)
     return found
 
 
@@ -128,20 +117,9 @@ def _positive(value: Any, what: str) -> float:
     return number
 
 
-def _exponent_for(pattern: str, value: Any, limit: float) -> int:
-    largest = _positive(value, f"the range of {pattern!r}")
-    # Logarithms would be rounded, and a value at the very end of its range be refused.
-    (part, power), (most_part, most_power) = math.frexp(largest), math.frexp(limit)
-    exponent = max(0, power - most_power + (part > most_part))
-    if exponent > _MOST_EXPONENT:
-        raise ParameterError(f"the range of {pattern!r} is too large")
-    return exponent
-
-
 BATCH_NORM_STATISTICS = ("*running_mean", "*running_var")
 """PyTorch's names for what BatchNorm keeps of the data: of raw pixels they are far larger than parameters."""
 
-_VERSION = 1
 _MOST_POSITIONS = 2**31  # of a mask, and so of what is encrypted at a time
 _LIMIT = 8.0 - 2.0**-20  # value_limit of every scheme's parameters, as they are by default
 
@@ -205,8 +183,8 @@ class ModelLayout:
             leaf, names = leaves[name], {name, *aliases}
             # One tensor is encrypted under all of its names, or apart under all.
             chosen = names & included and not names & excluded
-            if trainable_only and any(is_frozen(leaves[one]) for one in names):
-                chosen = chosen and any(is_trained(leaves[one]) for one in names)
+            if trainable_only and True in (frozen := {is_frozen(leaves[one]) for one in names}):
+                chosen = chosen and False in frozen
             if chosen and is_float(name, leaf):
                 shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
@@ -238,30 +216,30 @@ class ModelLayout:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits.
-
-        Of names, shapes, dtypes and scales, and of no values.
-        """
+        """SHA-256 of :meth:`to_json`, 64 hexadecimal digits: of names, shapes, dtypes and scales, and of no values."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        places = [asdict(place) for place in self.places]
-        return json.dumps({"version": _VERSION, "places": places, "apart": self.apart}, separators=(",", ":"))
+        return json.dumps({"version": 1, **asdict(self)}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> ModelLayout:
         import msgspec
 
         try:
-            read = msgspec.json.decode(text, type=_WrittenLayout)
+            if str(msgspec.json.decode(text, type=dict[str, Any]).get("version")) != "1":
+                raise ValueError("another version")
+            layout = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
-        layout = cls(read.places, read.apart)
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
         if (
             len(names) != len(set(names))
             or not 0 < layout.size <= _MOST_POSITIONS
-            or not all(place.is_possible for place in layout.places)
+            or any(
+                len(one.shape) > _MOST_DIMENSIONS or min(one.shape, default=0) < 0 for one in layout.places
+            )
+            or not all(0 <= one.exponent <= _MOST_EXPONENT for one in layout.places)
         ):
             raise WireFormatError(
                 "this is no layout that a model has: names come twice, or there are no values, or too many"
@@ -271,15 +249,11 @@ class ModelLayout:
     def flatten(self, model: Any) -> NDArray[Any]:
         """Copy a model of this layout into one vector (P,): float32, or float64 where one of its arrays is.
 
-        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises
-        ParameterError for other arrays, shapes or values under names of one tensor; ArrayTypeError for what
-        are no floats, or have no values; RangeError for a float64 that float32 cannot hold. Each names it.
+        Arrays that stay apart may be missing, and floats be of other widths than the layout's. Raises ParameterError
+        for other arrays, shapes or values under names of one tensor; ArrayTypeError for what are no floats, or have no
+        values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
-        vector = np.empty(self.size, self.vector_dtype)
-        leaves = self.arrays_of(model)
-        for place, (name, part) in zip(self.places, self.slices(), strict=True):
-            scale_into(vector[part], name, leaves[name], None, place.exponent)
-        return vector
+        return np.concatenate(self._pieces(self.arrays_of(model), None))
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -307,10 +281,9 @@ class ModelLayout:
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
 
-        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a
-        mean. What comes back is new, of the model's dtypes and devices, in its order, and shares no memory
-        with it; what the mask did not choose stays bit for bit. ``module.load_state_dict`` takes them. Raises
-        as :meth:`flatten`, and ParameterError for another number of values.
+        ``values`` are (P,), or one for each position of the mask, divided already where they are to be a mean. What
+        comes back is new, of the model's dtypes and devices, in its order, and shares no memory with it; what the mask
+        did not choose stays bit for bit. Raises as :meth:`flatten`, and ParameterError for another number of values.
         """
         return self._changed(model, values, mask, adds=False)
 
@@ -377,10 +350,9 @@ class ModelLayout:
         check_apart((name, array) for name, array in arrays.items() if name in placed)
 
     def mask(self, *patterns: Pattern) -> Mask:
-        """Choose all positions of the arrays that are called so.
+        """Choose all positions of the arrays that names, globs or compiled regular expressions match.
 
-        Names, globs or compiled regular expressions. Masks by position mix with it: ``layout.mask("head.*") |
-        sf.Mask.from_bool(...)``. Raises ParameterError.
+        Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError.
         """
         names = {name: place for place in self.places for name in place.names}
         chosen = {names[name] for name in _matching(names, patterns)}
@@ -403,20 +375,16 @@ class ModelLayout:
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
         """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`."""
         leaves = named_leaves(model)
-        _check_fit(self.places, self.apart, leaves, overwritten=overwritten)
+        _check_fit(self.places, self.apart, leaves)
+        for place in self.places:
+            _check_one_tensor(place, leaves, overwritten=overwritten)
         return leaves
 
 
 _MOST_SHOWN = 10
 
 
-def _check_fit(
-    places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any], *, overwritten: bool
-) -> None:
-    """Raise ParameterError, or ArrayTypeError, for arrays that are not those of a layout.
-
-    The message has all differences.
-    """
+def _check_fit(places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any]) -> None:
     known = {name for place in places for name in place.names} | set(apart)
     other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
     other += [f"{name!r} is not in the layout" for name in leaves if name not in known]
@@ -433,8 +401,6 @@ def _check_fit(
         every = [*other, *types]
         more = f"; and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else ""
         raise kind(f"this is not a model of the layout: {'; '.join(every[:_MOST_SHOWN])}{more}")
-    for place in places:
-        _check_one_tensor(place, leaves, overwritten=overwritten)
 
 
 def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:

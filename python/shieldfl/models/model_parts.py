@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,20 +23,6 @@ from shieldfl.models.leaves import (
 )
 from shieldfl.models.model_layout import ModelLayout, Place
 from shieldfl.models.parameter_layout import ParameterLayout
-
-
-@dataclass(frozen=True)
-class _Piece:
-    place: Place
-    start: int
-    """Where in the array it begins; ``stop`` is behind its end."""
-    stop: int
-    at: int
-    """Where in the part it begins."""
-
-    @property
-    def within(self) -> slice:
-        return slice(self.at, self.at + self.stop - self.start)
 
 
 class ModelParts:
@@ -70,16 +55,12 @@ class ModelParts:
 
     def positions(self, number: int, mask: Mask | None = None) -> Mask:
         """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,)."""
-        if mask is None:
-            return Mask.full(self.size(number))
-        return Mask.from_bool(self._chosen(mask)[self._slice(number)])
+        chosen = self._chosen(mask)
+        return Mask.full(self.size(number)) if chosen is None else Mask.from_bool(chosen[self._slice(number)])
 
     def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
-        """Yield each part that has something to encrypt, ascending, with its :meth:`positions`.
-
-        The mask is unpacked once.
-        """
-        chosen = None if mask is None else self._chosen(mask)
+        """Yield each part that has something to encrypt, ascending, with its :meth:`positions`."""
+        chosen = self._chosen(mask)
         for number in self._numbers(chosen):
             yield (
                 number,
@@ -87,7 +68,7 @@ class ModelParts:
             )
 
     def numbers(self, mask: Mask | None = None) -> list[int]:
-        return self._numbers(None if mask is None else self._chosen(mask))
+        return self._numbers(self._chosen(mask))
 
     def _numbers(self, chosen: NDArray[np.bool_] | None) -> list[int]:
         every = range(len(self))
@@ -117,11 +98,12 @@ class ModelParts:
         """
         arrays = self.layout.arrays_of(model)
         before = None if since is None else self.layout.arrays_of(since)
-        chosen = None if mask is None else self._chosen(mask)
+        chosen = self._chosen(mask)
         for number in self._numbers(chosen):
             vector = self._vector(number, arrays, before)
             positions = None if chosen is None else Mask.from_bool(chosen[self._slice(number)])
-            with self._parameters(number).naming_tensors():
+            pieces = ((place.name, (own.stop - own.start,)) for place, own, _ in self._pieces(number))
+            with ParameterLayout.of(pieces).naming_tensors():
                 batch = encryptor_of(number).encrypt(vector, positions, **options)
             yield number, batch
 
@@ -141,8 +123,7 @@ class ModelParts:
         Raises ParameterError for a part that there is not, comes twice, or has another number of values; and at the
         end where parts are missing: what came before is then in the model, which is none of any round.
         """
-        targets = self._writable(model)
-        chosen = None if mask is None else self._chosen(mask)
+        targets, chosen = self._writable(model), self._chosen(mask)
         left = set(self._numbers(chosen))
         for number, values in opened:
             if number not in left:
@@ -169,13 +150,13 @@ class ModelParts:
         adds: bool,
     ) -> None:
         taken = 0
-        for piece in self._pieces(number):
-            chosen = None if where is None else where[piece.within]
-            count = piece.stop - piece.start if chosen is None else int(np.count_nonzero(chosen))
-            numbers = unscaled(values[taken : taken + count], piece.place.exponent)
+        for place, own, within in self._pieces(number):
+            chosen = None if where is None else where[within]
+            count = own.stop - own.start if chosen is None else int(np.count_nonzero(chosen))
+            numbers = unscaled(values[taken : taken + count], place.exponent)
             taken += count
-            for target in targets[piece.place.name]:
-                there = piece_of(target, piece.start, piece.stop)
+            for target in targets[place.name]:
+                there = piece_of(target, own)
                 copy_into(there, with_values(there, numbers, chosen, adds))
 
     def _writable(self, model: Any) -> dict[str, list[Any]]:
@@ -196,31 +177,27 @@ class ModelParts:
         start = number * self.most_values
         return slice(start, start + self.size(number))
 
-    def _pieces(self, number: int) -> Iterator[_Piece]:
+    def _pieces(self, number: int) -> Iterator[tuple[Place, slice, slice]]:
+        """Yield each array of which a part has something, with where that lies in the array and in the part."""
         part = self._slice(number)
         for place, (_, whole) in zip(self.layout.places, self.layout.slices(), strict=True):
             start, stop = max(whole.start, part.start), min(whole.stop, part.stop)
             if start < stop:
-                yield _Piece(place, start - whole.start, stop - whole.start, start - part.start)
+                own, within = (slice(start - one.start, stop - one.start) for one in (whole, part))
+                yield place, own, within
 
     def _vector(
         self, number: int, arrays: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> NDArray[Any]:
         vector = np.empty(self.size(number), self.layout.vector_dtype)
-        for piece in self._pieces(number):
-            name = piece.place.name
-            since = None if before is None else piece_of(before[name], piece.start, piece.stop)
-            array = piece_of(arrays[name], piece.start, piece.stop)
-            scale_into(vector[piece.within], name, array, since, piece.place.exponent)
+        for place, own, within in self._pieces(number):
+            since = None if before is None else piece_of(before[place.name], own)
+            scale_into(vector[within], place.name, piece_of(arrays[place.name], own), since, place.exponent)
         return vector
 
-    def _parameters(self, number: int) -> ParameterLayout:
-        """Return the names of what is in a part, so that its errors name the tensor."""
-        return ParameterLayout.of(
-            (piece.place.name, (piece.stop - piece.start,)) for piece in self._pieces(number)
-        )
-
-    def _chosen(self, mask: Mask) -> NDArray[np.bool_]:
+    def _chosen(self, mask: Mask | None) -> NDArray[np.bool_] | None:
+        if mask is None:
+            return None
         if bits_of(mask).size != self.layout.size:
             raise ParameterError(
                 f"the mask is one of {mask.size:,} positions, the model has {self.layout.size:,}"

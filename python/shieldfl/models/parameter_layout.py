@@ -48,8 +48,7 @@ class ParameterLayout:
     def naming_tensors(self) -> Iterator[None]:
         """Let a RangeError of an update of this layout name the tensor: encrypt inside of this block.
 
-        An update may leave out the last tensors, as one without buffers does. One that ends elsewhere is not of this
-        layout, and its errors pass as they are.
+        An update may leave out the last tensors, as one without buffers does. Errors of others pass as they are.
         """
         try:
             yield

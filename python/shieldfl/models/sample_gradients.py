@@ -21,7 +21,6 @@ Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
 def mean_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean over the samples; of the cross-entropy for None."""
     return cross_entropy(outputs, targets) if loss is None else loss(outputs, targets)
 
 
@@ -34,7 +33,6 @@ def separate_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tenso
 
 
 def summed_loss(loss: Loss | None, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the sum over the samples; of the cross-entropy for None."""
     if loss is None:
         return cross_entropy(outputs, targets, reduction="sum")
     return loss(outputs, targets) * len(targets)
@@ -47,36 +45,29 @@ _TOLERANCE = 1e-3
 _LEAST = 1e-5
 """The same for a gradient that is nothing but rounding, relative to the norm of all gradients."""
 
-SampleGradients = Callable[
-    [torch.Tensor, torch.Tensor], tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]
-]
+_Gradients = tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]
+SampleGradients = Callable[[torch.Tensor, torch.Tensor], _Gradients]
 
 
 def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGradients:
     """Return what differentiates the loss of each sample alone, by torch.func.
 
-    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient
-    depends on another sample, and a gradient counts all uses of a parameter. What draws at random draws for
-    each sample anew. A ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does
-    with them is not bounded.
+    The model sees each sample as a batch of one, in the mode that it is in. Whatever it computes, no gradient depends
+    on another sample, and a gradient counts all uses of a parameter. What draws at random draws for each sample anew. A
+    ``torch.autograd.Function`` with a ``vmap`` of its own sees all samples: what it does with them is not bounded.
 
-    It takes features and targets (B, ...), B at least 1. It returns gradients (B, ...) by the name of each
-    trained parameter, losses (B,) and outputs (B, ...). Raises ParameterError, which names the layer, where
-    torch.func cannot differentiate the model or its loss.
+    It takes features and targets (B, ...), B at least 1. It returns gradients (B, ...) by the name of each trained
+    parameter, losses (B,) and outputs (B, ...). Raises ParameterError, which names the layer, where torch.func cannot
+    differentiate the model or its loss.
     """
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     trained = {name: parameter.detach() for parameter, name in names.items()}
     # Each place of each layer once, whatever stands there: of a layer with two names torch would lose the first value.
     places = [(f"{name}." if name else "", layer) for name, layer in model.named_modules()]
-    tied = {
-        head + own: names[one]
-        for head, layer in places
-        for own, one in layer._parameters.items()
-        if one in names
-    }
-    fixed = {
-        head + own: one for head, layer in places for own, one in layer._buffers.items() if one is not None
-    }
+    parameters = [(head + own, one) for head, layer in places for own, one in layer._parameters.items()]
+    buffers = [(head + own, one) for head, layer in places for own, one in layer._buffers.items()]
+    tied = {place: names[one] for place, one in parameters if one in names}
+    fixed = {place: one for place, one in buffers if one is not None}
 
     def loss_of(
         parameters: dict[str, torch.Tensor], sample: torch.Tensor, target: torch.Tensor
@@ -87,9 +78,7 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 
     differentiate = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
 
-    def gradients(
-        features: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    def gradients(features: torch.Tensor, targets: torch.Tensor) -> _Gradients:
         # vmap has no rule for fused attention: it warns, and goes through the samples one by one.
         with named_failures(model, features, targets, loss), sdpa_kernel(SDPBackend.MATH):
             found, (losses, outputs) = differentiate(trained, features, targets)
@@ -101,10 +90,7 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
 def batch_gradients(
     model: nn.Module, features: torch.Tensor, targets: torch.Tensor, loss: Loss | None = None
 ) -> tuple[dict[str, torch.Tensor | None], torch.Tensor]:
-    """Return the gradients of the mean of the samples' own losses by trained parameter, None for unused.
-
-    The outputs.
-    """
+    """Return gradients of the mean of the samples' own losses by trained parameter, None for unused; and outputs."""
     outputs = model(features)
     mean = separate_loss(loss, outputs, targets)
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -133,11 +119,10 @@ def check_samples_apart(
 ) -> None:
     """Raise ParameterError unless a model treats two and three samples together as it treats each alone.
 
-    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what
-    draws at random. Of a model that draws in another order for a batch, they are compared in evaluation mode,
-    and each sample's outputs beside different others in the model's own. With ``need_all`` each trained
-    parameter must have a gradient. The message names the parameter, buffer or layer that fails; neither the
-    model nor torch's generator is changed.
+    Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what draws at
+    random. Of a model that draws in another order for a batch, they are compared in evaluation mode, and each sample's
+    outputs beside different others in the model's own. With ``need_all`` each trained parameter must have a gradient.
+    The message names the parameter, buffer or layer that fails; neither the model nor torch's generator is changed.
     """
     on = features.device
     devices = [on.index or 0] if on.type == "cuda" else []
@@ -198,44 +183,34 @@ def _compare(
         alone, _, outputs_alone = gradients_of_samples(model, loss)(*batch)
         if not _is_close(outputs_alone, outputs):
             raise _mixes(_first_to_mix(model, batch[0]))
-        _check_beside(model, batch, loss, alone)
-        means = {name: gradients.mean(dim=0) for name, gradients in alone.items()}
-        least = _least_of(means)
-        for name, gradient in together.items():
-            if not _is_close(
-                means[name], torch.zeros_like(means[name]) if gradient is None else gradient, least
+        for place in range(len(batch[0])):
+            same = [place] * len(batch[0])
+            torch.manual_seed(0)
+            beside, _, _ = gradients_of_samples(model, loss)(features[same], targets[same])
+            if name := _first_other(
+                {name: gradients[place] for name, gradients in beside.items()},
+                {name: gradients[place] for name, gradients in alone.items()},
             ):
-                raise ParameterError(
-                    f"the gradients of {name!r} of each sample alone do not add up to that of the batch: let its layer "
-                    "treat samples on their own"
-                )
-
-
-def _check_beside(
-    model: nn.Module,
-    batch: tuple[torch.Tensor, torch.Tensor],
-    loss: Loss | None,
-    alone: Mapping[str, torch.Tensor],
-) -> None:
-    features, targets = batch
-    for place in range(len(features)):
-        same = [place] * len(features)
-        torch.manual_seed(0)
-        found, _, _ = gradients_of_samples(model, loss)(features[same], targets[same])
-        own = {name: gradients[place] for name, gradients in alone.items()}
-        least = _least_of(own)
-        for name, gradients in found.items():
-            if not _is_close(gradients[place], own[name], least):
                 raise ParameterError(
                     f"the gradient of {name!r} of a sample depends on the others of its batch: take a function without "
                     "a vmap rule of its own"
                 )
+        means = {name: gradients.mean(dim=0) for name, gradients in alone.items()}
+        whole = {
+            name: torch.zeros_like(means[name]) if one is None else one for name, one in together.items()
+        }
+        if name := _first_other(means, whole):
+            raise ParameterError(
+                f"the gradients of {name!r} of each sample alone do not add up to that of the batch: let its layer "
+                "treat samples on their own"
+            )
 
 
-def _least_of(gradients: Mapping[str, torch.Tensor]) -> float:
-    return (
-        _LEAST * float(torch.stack([one.norm() for one in gradients.values()]).norm()) if gradients else 0.0
-    )
+def _first_other(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str | None:
+    norms = [one.norm() for one in expected.values()]
+    least = _LEAST * float(torch.stack(norms).norm()) if norms else 0.0
+    others = (name for name, one in expected.items() if not _is_close(found[name], one, least))
+    return next(others, None)
 
 
 def _seeded_outputs(model: nn.Module, features: torch.Tensor, seed: int) -> torch.Tensor:

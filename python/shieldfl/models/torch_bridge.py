@@ -1,8 +1,4 @@
-"""One flat float32 vector out of a torch module, and back.
-
-The rest of the project sees a model as a vector of P numbers in the order of
-``model.named_parameters()``; dtype and device are dealt with here only.
-"""
+"""One flat float32 vector (P,) out of a torch module, in the order of ``named_parameters()``, and back."""
 
 from __future__ import annotations
 
@@ -32,10 +28,7 @@ _Named = Sequence[tuple[str, torch.Tensor]]
 
 
 def parameter_layout(model: nn.Module) -> ParameterLayout:
-    """Describe the flat vector of a model's parameters.
-
-    Raises ParameterError for none, ArrayTypeError unless float32.
-    """
+    """Describe the vector of a model's parameters. ParameterError for none, ArrayTypeError unless float32."""
     return _layout_of(_named_parameters(model))
 
 
@@ -50,17 +43,13 @@ def exact_dtype(device: torch.device) -> torch.dtype:
 
 
 def flatten(model: nn.Module) -> FloatVector:
-    """Copy all parameters into one new vector, float32 (P,), wherever the model lives.
-
-    Errors as :func:`parameter_layout`.
-    """
+    """Copy all parameters into one new vector, float32 (P,); errors as :func:`parameter_layout`."""
     return _gather(_named_parameters(model))
 
 
 def load_flat(model: nn.Module, vector: FloatVector) -> None:
-    """Copy a vector, contiguous float32 (P,), into the parameters, in place.
+    """Copy a vector, contiguous float32 (P,), into the parameters, in place; it is checked before any changes.
 
-    Everything is checked before the first parameter changes. Whether the values are finite is not checked.
     Raises ArrayTypeError for another dtype, rank or memory layout, ParameterError for another size.
     """
     _scatter(_named_parameters(model), vector, "parameters")
@@ -94,17 +83,13 @@ def _named_float_buffers(model: nn.Module) -> _Named:
 def _checked(named: _Named) -> _Named:
     for name, tensor in named:
         if tensor.dtype != torch.float32:
-            raise ArrayTypeError(
-                f"{name!r} is {tensor.dtype}, expected torch.float32: convert the model with .float()"
-            )
+            raise ArrayTypeError(f"{name!r} is {tensor.dtype}, expected torch.float32: use .float()")
     return named
 
 
 def _gather(named: _Named) -> FloatVector:
-    if not named:
-        return np.empty(0, dtype=np.float32)
-    flat = torch.cat([tensor.detach().reshape(-1) for _, tensor in named])
-    vector: FloatVector = flat.cpu().numpy()
+    parts = [tensor.detach().reshape(-1) for _, tensor in named] or [torch.empty(0)]
+    vector: FloatVector = torch.cat(parts).cpu().numpy()
     return vector
 
 
@@ -113,20 +98,15 @@ def _scatter(named: _Named, vector: FloatVector, what: str) -> None:
         kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
         raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
     if vector.ndim != 1 or not vector.flags.c_contiguous:
-        raise ArrayTypeError(
-            "expected a one-dimensional contiguous array: pass np.ascontiguousarray(a.ravel())"
-        )
-    size = sum(tensor.numel() for _, tensor in named)
-    if vector.size != size:
-        raise ParameterError(f"the model holds {size} {what}, the vector {vector.size}")
-    start = 0
+        raise ArrayTypeError("expected a one-dimensional array: pass np.ascontiguousarray(a.ravel())")
+    layout = _layout_of(named)
+    if vector.size != layout.size:
+        raise ParameterError(f"the model holds {layout.size} {what}, the vector {vector.size}")
     with torch.no_grad():
-        for _, tensor in named:
-            stop = start + tensor.numel()
-            piece = vector[start:stop].reshape(tuple(tensor.shape))
+        for (_, tensor), (_, place) in zip(named, layout.slices(), strict=True):
+            piece = vector[place].reshape(tuple(tensor.shape))
             if tensor.device.type == "cpu":
                 np.copyto(tensor.detach().numpy(), piece)
             else:
                 # torch warns about read-only memory, which it cannot represent.
                 tensor.copy_(torch.from_numpy(piece if piece.flags.writeable else piece.copy()))
-            start = stop
