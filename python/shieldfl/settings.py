@@ -165,8 +165,9 @@ class Setting:
 
     def read(self, value: Any, where: str = "") -> Any:
         """Return what a file writes, in the declared type; one value may stand for a list."""
-        if isinstance(value, str) and value.lower() in (self.words or {}):
-            return (self.words or {})[value.lower()]
+        words = self.words or {}
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
         if self.units is None:
             plain = _plain(value)
             is_alone = isinstance(self.kind, inspect.VarTupleType) and not isinstance(plain, list | tuple)

@@ -23,7 +23,6 @@ from shieldfl.learning.scores import (
     per_sample_fisher,
     taylor_sensitivity,
 )
-from shieldfl.learning.sensitive_positions import sensitive_positions
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.torch_bridge import flatten, load_flat, parameter_layout
 
@@ -283,13 +282,3 @@ def test_normalisation_is_linear_and_refuses_bad_input() -> None:
     scores[6] = np.nan
     with pytest.raises(RangeError, match="'layer2'"):
         normalise_per_layer(scores, layout)
-
-
-def test_positions_are_chosen_strictly_above_a_threshold_in_the_unit_interval() -> None:
-    normalised = np.array([0.0, 0.05, np.nextafter(np.float32(0.05), np.float32(1)), 1.0], dtype=np.float32)
-    assert sensitive_positions(normalised, 0.05).tolist() == [False, False, True, True]
-    assert sensitive_positions(normalised, 0.0).tolist() == [False, True, True, True]
-    assert not sensitive_positions(normalised, 1.0).any()
-    for threshold in (-0.01, 1.01, float("nan"), float("inf")):
-        with pytest.raises(ParameterError, match="threshold"):
-            sensitive_positions(normalised, threshold)

@@ -115,10 +115,8 @@ def render_page(
 
 
 def _setting_text(value: Any) -> str:
-    if value is None:
-        return "default"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+    if value is None or isinstance(value, bool):
+        return {None: "default", True: "yes", False: "no"}[value]
     if isinstance(value, float):
         return MISSING if math.isnan(value) else "∞" if math.isinf(value) else f"{value:g}"
     if isinstance(value, (list, tuple)):

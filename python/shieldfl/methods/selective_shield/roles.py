@@ -14,7 +14,6 @@ from shieldfl.encryption.encryption import SchemeTotal, UnionMask
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
-from shieldfl.learning.sensitive_positions import sensitive_positions
 from shieldfl.masks import Mask, Votes, Zones, split_zones
 from shieldfl.methods.encrypted_update import (
     are_summable,
@@ -85,8 +84,8 @@ class SelectiveShieldClient(TrainingClient):
             if self._threshold < 0.0:
                 self._mask = Mask.full(self._size)
             else:
-                chosen = sensitive_positions(update.checked_scores(), self._threshold)
-                self._mask = Mask.from_bool(chosen)
+                # Strictly above (SelectiveShield, eq. 14).
+                self._mask = Mask.from_bool(update.checked_scores() > np.float32(self._threshold))
             self.update = GlobalModel(update.parameters, update.buffers)
             self._delta = self._difference()
 
