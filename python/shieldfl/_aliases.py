@@ -45,7 +45,6 @@ _MOVED = {
 
 
 def _place_of(name: str) -> str | None:
-    """Return the new name of a module, None for one that is where it was."""
     package, _, path = name.partition(".")
     if package != __package__:
         return None

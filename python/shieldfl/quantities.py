@@ -43,7 +43,6 @@ def share_text(share: float) -> str:
 
 
 def accuracy_text(accuracy: float) -> str:
-    """Format an accuracy in percent."""
     return f"{accuracy * 100:.2f} %" if math.isfinite(accuracy) else MISSING
 
 

@@ -36,7 +36,6 @@ def is_stateful(kind: Any) -> bool:
 
 
 def changes_of(kind: type) -> dict[str, Any]:
-    """Return the changes of a class and its bases, by name."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         found |= vars(base).get("changes", {})
@@ -136,7 +135,6 @@ def _struct_of(kind: type, parts: tuple[tuple[str, Shape], ...] = ()) -> Any:
 
 
 def _wire_type(kind: Any, shape: Shape | None = None) -> Any:
-    """Return a type in which stateful classes are their records."""
     if is_stateful(kind):
         return _struct_of(*(shape or (kind,)))
     origin, args = get_origin(kind), get_args(kind)

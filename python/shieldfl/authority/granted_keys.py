@@ -287,7 +287,6 @@ class GrantedKeys(Uncopied):
         raise PolicyError(f"there is no answer for {purpose!r} of round {round_number}")
 
     def wipe(self, round_number: int, purpose: str = "update") -> None:
-        """Forget the answer, which was used."""
         opener = self._openers.pop(purpose, None)
         if opener is not None:
             self.newest_request = opener.request

@@ -111,7 +111,6 @@ class HeldFile(Uncopied):
             )
 
     def close(self) -> None:
-        """Let others have it."""
         self._close()
 
 

@@ -139,7 +139,6 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether there is something to go on from."""
         return self._file.exists()
 
     def key(self) -> bytes:

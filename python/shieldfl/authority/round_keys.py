@@ -285,7 +285,6 @@ class RoundKeys(RoundSigner):
         return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
     def opener(self, round_number: int, purpose: str = "update") -> KeyPairAuthority:
-        """Return the pair of a purpose."""
         with self._lock:
             authority = self._authorities.get(purpose)
             if round_number == self._round and authority is not None:
@@ -542,7 +541,6 @@ class SessionKeys(RoundSigner):
         return self.check.session_key("update").id
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        """See :class:`RoundSigner`."""
         self._held_store().keep_message(KeptMessage(self._session_id, round_number), digest)
 
     @contextmanager
@@ -555,7 +553,6 @@ class SessionKeys(RoundSigner):
         self._known = max(self._known, store.row_of_message(reply))
 
     def opener(self, round_number: int, purpose: str = "update") -> SumKeyAuthority[Any]:
-        """Return what opens the purpose's totals."""
         with self._lock:
             if round_number == self._round and purpose in self._begun:
                 return self._authorities[purpose]
@@ -565,7 +562,6 @@ class SessionKeys(RoundSigner):
         )
 
     def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
-        """See :class:`RoundSigner`."""
         return self.opener(round_number, purpose).sum_key_for(round_number, purpose, request)
 
     def close(self) -> None:

@@ -109,7 +109,6 @@ def encoded(value: Any) -> bytes:
 
 
 def decoded(data: bytes, form: type[T]) -> T:
-    """Return what :func:`encoded` got."""
     value: T = _msgpack().decode(data, type=form)
     return value
 

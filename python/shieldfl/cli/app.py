@@ -75,7 +75,6 @@ class _HelpWithMethods(TyperCommand):
 
 
 def _group(commands: str, module: str = "") -> type[TyperGroup]:
-    """Return a group of commands, functions of one module or else each of its own."""
     places = {name: f"{module or name}:{name.replace('-', '_')}" for name in commands.split()}
     return type("_Commands", (_CommandsOnDemand,), {"places": places})
 

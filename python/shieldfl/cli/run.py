@@ -198,7 +198,6 @@ def _settings_of_methods(
 def apply_assignments(
     settings: MethodSettings, assignments: Sequence[str] | None, methods: Sequence[str]
 ) -> MethodSettings:
-    """Return the settings with what ``--set`` says, one by one."""
     for assignment in assignments or ():
         target, equals, text = assignment.partition("=")
         name, dot, field = target.strip().partition(".")

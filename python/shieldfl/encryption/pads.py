@@ -135,7 +135,6 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 
 
 def _about(count: int) -> int:
-    """Return two digits of it."""
     step = int(10 ** max(math.floor(math.log10(count)) - 1, 0))
     return round(count / step) * step
 

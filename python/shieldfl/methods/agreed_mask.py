@@ -169,7 +169,6 @@ class AgreedMaskAggregator(MaskedAverageAggregator):
             self._scores.add_total(total)
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
-        """Return what a round of its kind encrypts."""
         return self._share.zone(round_number, self._agreed)
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:

@@ -122,7 +122,6 @@ class _Interleaved:
 
 
 def rounds_of(name: str, settings: AltFlSettings) -> KindsOfRounds:
-    """Return the kinds of rounds of one of the four."""
     return KindsOfRounds(*_KINDS[name], settings.interleaving_ratio)
 
 
@@ -294,7 +293,6 @@ class AltFlWithoutEncryption(FedAvg):
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
-        """Say why there is none."""
         return f"encrypts nothing, {_NO_SUM}"
 
     @classmethod

@@ -78,7 +78,6 @@ class Quantisation:
 
     @property
     def layers(self) -> list[slice]:
-        """Where each layer's values are."""
         return [slice(start, stop) for start, stop in itertools.pairwise(self.offsets)]
 
     @property

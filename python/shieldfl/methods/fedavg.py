@@ -49,7 +49,6 @@ class FedAvgClient(TrainingClient):
             )
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        """Return what is sent; state it."""
         self._disclose()
         return update
 

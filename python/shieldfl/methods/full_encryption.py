@@ -110,7 +110,6 @@ class DdpFedAvgSettings(DpFedAvgSettings):
 
     @property
     def asked_noise(self) -> AskedNoise:
-        """What noise sums are to have."""
         return AskedNoise(
             self.noise_multiplier,
             self.target_epsilon,
@@ -126,7 +125,6 @@ class DdpFedAvgSettings(DpFedAvgSettings):
         return _OF_ADAPTIVE_CLIPPING if self.clipping == "fixed" else frozenset()
 
     def with_multiplier(self, multiplier: float) -> Self:
-        """Return settings that ask for this noise, and have no target."""
         return replace(self, noise_multiplier=multiplier, target_epsilon=None)
 
 

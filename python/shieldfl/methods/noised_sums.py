@@ -129,7 +129,6 @@ class SumNoiseOption(FixedPoint):
         return self.of_noise_alone if self.asked_noise is None else _OF_FIXED_POINT
 
     def with_multiplier(self, multiplier: float) -> Self:
-        """Return settings that ask for this noise, and have no target."""
         return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
 
 
@@ -198,7 +197,6 @@ class NoisySums:
         )
 
     def stated(self) -> dict[str, Any]:
-        """Return what the noise comes to, for reports."""
         noise = self.noise
         alone = noise.epsilon_of_single_uploads(self.rounds, self.delta)
         too_large = noise.log2_chance_of_too_large_sum

@@ -46,7 +46,6 @@ class MethodSettings:
                 self._entries[name] = entry
 
     def __eq__(self, other: object) -> bool:
-        """Say whether every method has the same settings."""
         return isinstance(other, MethodSettings) and self._entries == other._entries
 
     def __hash__(self) -> int:

@@ -170,7 +170,6 @@ class SumNoise:
 
     @cached_property
     def table(self) -> NoiseTable:
-        """What one client draws from."""
         make = NoiseTable.skellam if self.distribution == "skellam" else NoiseTable.discrete_gaussian
         table = make(self.share_variance)
         if table.log2_distance > LOG2_LEFT_OUT:

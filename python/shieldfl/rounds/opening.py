@@ -375,7 +375,6 @@ class OpenedTogether:
         self._count(history, self._known.setdefault(history, opened))
 
     def _count(self, history: bytes, known: _Opened) -> None:
-        """Count a client that has opened a total; drop what all have."""
         known.clients += 1
         if known.clients == self._clients:
             del self._known[history]

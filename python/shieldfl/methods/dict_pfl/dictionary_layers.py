@@ -121,7 +121,6 @@ class _ComputedLayer(nn.Module):
 
 
 def _computed_class(layer: nn.Module, attribute: str) -> type[_ComputedLayer]:
-    """Return the layer's class with one more attribute computed."""
     if isinstance(layer, _ComputedLayer):
         return _make_class(layer.plain_class, (*layer.computed, attribute))
     return _make_class(type(layer), (attribute,))

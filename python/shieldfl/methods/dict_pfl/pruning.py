@@ -356,7 +356,6 @@ class HeldBack:
             self._uploaded[:] = 0.0
 
     def forget(self) -> None:
-        """Forget everything."""
         for part in (self._unsent, self._update, self._uploaded):
             part[:] = 0.0
 

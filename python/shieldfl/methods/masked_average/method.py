@@ -318,7 +318,6 @@ class MaskedAverageClient(TrainingClient):
 
     @property
     def _shares_noise(self) -> bool:
-        """Whether what it encrypts in the round that runs has a share of noise."""
         return self.noise_shares is not None
 
     @property
@@ -355,7 +354,6 @@ class MaskedAverageClient(TrainingClient):
         return self._shares.mean(share, 1, self.round, self._shares.noise.steps_per_unit_at(self._clip_norm))
 
     def _disclose(self, zone: Mask) -> None:
-        """State what an update with this zone shows."""
         rest: Literal["clear", "local"] = "clear" if self._sends_rest else "local"
         self._state(Disclosure.of_zone(zone, self._size, rest=rest, parts=self.clear_parts))
 
@@ -399,7 +397,6 @@ class MaskedAverageRule(OpeningRule):
         return model == self._beside(self.model, self._clip_exponent, with_zone="zone" in model)
 
     def _beside(self, model: GlobalModel, exponent: int, *, with_zone: bool = False) -> Message:
-        """Return a model as rounds start from it, with what it has beside it."""
         parts = {**model.to_message()}
         if self._method.clip_rule is not None:
             parts[CLIP_EXPONENT] = np.int64(exponent).astype("<i8").tobytes()

@@ -67,7 +67,6 @@ class SelectiveShield(Method):
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
-        """Say why its sums cannot have noise."""
         return (
             "has no noise on sums: who encrypts a position follows from masks of the data, so that a sum may have the "
             "shares of few clients, for whom none is sized, and masks tell of the data without noise: ε would stay "

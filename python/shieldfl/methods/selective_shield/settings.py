@@ -120,5 +120,4 @@ class SelectiveShieldSettings(FixedPoint):
         return self.noise_distribution == "discrete-gaussian" and self.noise_multiplier > 0.0
 
     def threshold_of(self, client: int) -> float:
-        """Return the client's threshold."""
         return self.threshold[client] if isinstance(self.threshold, tuple) else self.threshold

@@ -238,7 +238,6 @@ class ClusterRegistry:
         return all(one.shape[-1] == size for one in (*vectors, self._centres) if one is not None)
 
     def knows(self, client: int) -> bool:
-        """Say whether the client is in a cluster."""
         return bool(self.clusters[client] >= 0)
 
     def cluster_of(self, client: int) -> int:

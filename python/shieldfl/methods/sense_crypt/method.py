@@ -235,7 +235,6 @@ class SenseCrypt(Method):
         return Message({**cluster_model(message, cluster), **round_key_parts(message), **signed})
 
     def has_model(self, client: int, message: Message) -> bool:
-        """Say whether the client is in a cluster."""
         if "clusters" not in message:
             return True
         return self._cluster_of(client, message) >= 0

@@ -94,7 +94,6 @@ class SenseCryptSettings(EncryptionSettings):
     ] = SelectionLimits.cost_weight
 
     def limits(self, budget: float) -> SelectionLimits:
-        """Return what a client with this budget has to keep to."""
         return SelectionLimits(
             budget=budget,
             exposed_share=self.exposed_share,
