@@ -456,6 +456,34 @@ def test_how_much_is_kept_in_memory_is_not_for_the_file_to_say(copied):
         assert store._connection.execute("PRAGMA cache_size").fetchone() == (-2000,)
 
 
+def test_a_key_that_was_written_over_is_nowhere_in_the_file_sealed_as_it_was(folder):  # noqa: F811
+    """SQLite overwrites what it deletes, and not always what it has moved to another page."""
+    path, draw, clients = folder / "store", random.Random(8), range(20, 320)
+    with begun(path) as store:
+        store.enrol(SESSION, {client: ClientKey(0, key_of(client % 256)) for client in clients})
+        with store._transaction() as change:
+            change.number = 2**15 - 1200  # the numbers get longer on the way
+
+        def sealed_keys():
+            return {
+                row[0] for row in store._connection.execute("SELECT sealed FROM records WHERE kind = 'key'")
+            }
+
+        before, over = sealed_keys(), set()
+        for number in range(1, 25):
+            ask(store, number, moved_on(number), clients=draw.sample(clients, 100))
+            now = sealed_keys()
+            over |= before - now
+            before = now
+            content = path.read_bytes()
+            assert not any(sealed[-32:] in content for sealed in over)
+    assert len(over) == 24 * 100
+
+
+def moved_on(number):
+    return lambda keys: (bytes(3000), moved_to(number)(keys))
+
+
 def test_bytes_that_were_lost_or_overwritten_give_an_error_or_the_same(whole, whole_of_client, tmp_path):
     """Half a page that was never written, a file that ends too early, single bits."""
 

@@ -299,12 +299,16 @@ class Transaction:
 
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over the one that there was; return its number, above those of all before."""
-        if not taken:
-            self._count_out(AT_PLACE, place)
+        is_there = taken or self._count_out(AT_PLACE, place)
         self.number += 1
         bound = encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
-        self._execute("REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
+        if is_there:
+            # Over the one before, where that is as long; REPLACE would delete it first, and move others for that.
+            update = f"UPDATE records SET number = ?, sealed = ? WHERE {AT_PLACE}"
+            self._execute(update, (self.number, sealed, *place))
+        else:
+            self._execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
         self._count(place.kind, 1, self.keys.summand(bound, sealed))
         return self.number
 
