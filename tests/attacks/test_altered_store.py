@@ -15,7 +15,10 @@ from authority import client_store_cases as of_client
 from authority.conftest import folder  # noqa: F401
 from authority.enrolled_session import PARAMETERS
 from authority.store_cases import (
+    AUTHORITY,
     CLIENTS,
+    DIGEST,
+    KEY,
     RULES,
     SESSION,
     ask,
@@ -26,7 +29,7 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.authority.authority_store import ClientKey, Grant, KeptMessage
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant, KeptMessage
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
 KINDS = {
@@ -579,3 +582,39 @@ def test_rules_are_those_of_the_session(whole):
     with opened(shutil.copy(whole[0], whole[0].with_name("right"))) as store:
         for round_number, answer in whole[1].items():
             assert ask(store, round_number, never, clients=CLIENTS[:5]) == answer
+
+
+def test_nothing_that_was_overwritten_is_left_once_the_store_was_closed(tmp_path):
+    """Enrolments and revocations between rounds make SQLite move rows; what it moved stays where it was."""
+    draw, path, written = random.Random(9), tmp_path / "store", set()
+    sessions = {draw.randbytes(16): list(range(37)) for _ in range(5)}
+
+    def tags(store):
+        return {sealed[-16:] for (sealed,) in store._held().execute("SELECT sealed FROM records")}
+
+    def moved(keys):
+        answer = draw.randbytes(draw.randint(20, 3000))
+        return answer, {one: ClientKey(key.round + 1, draw.randbytes(32)) for one, key in keys.items()}
+
+    with AuthorityStore.create(path, KEY, AUTHORITY) as store:
+        for session, clients in sessions.items():
+            store.add_session(session, RULES)
+            store.enrol(session, {client: ClientKey(0, draw.randbytes(32)) for client in clients})
+        for round_number in range(1, 60):
+            for session, clients in sessions.items():
+                named = sorted(draw.sample(clients, draw.randint(3, len(clients))))
+                participants = [(client, draw.randbytes(16)) for client in named]
+                store.answer(session, round_number, "update", participants, DIGEST, moved)
+                written |= tags(store)
+                if draw.random() < 0.4:
+                    clients.append(max(clients) + 1)
+                    key = ClientKey(0, draw.randbytes(32))
+                    grant = Grant(draw.randbytes(draw.randint(30, 3000)), DIGEST)
+                    store.enrol(session, {clients[-1]: key}, {clients[-1]: grant})
+                    written |= tags(store)
+                if draw.random() < 0.2:
+                    store.revoke(session, clients.pop(draw.randrange(len(clients) - 1)))
+        overwritten = written - tags(store)
+    content = path.read_bytes()
+    assert len(overwritten) > 5_000
+    assert not [tag for tag in overwritten if tag in content]

@@ -219,9 +219,9 @@ def test_a_page_that_goes_bad_while_the_store_is_open_is_an_error_and_no_answer(
     def ask_for_all(store):
         return [ask(store, number, never) for number in rounds]
 
-    right = path.read_bytes()
     # The second descriptor is closed last: to close it earlier would give up the store's lock.
     with path.open("r+b") as file, opened(path) as store:
+        right = file.read()  # as it was written anew when it was opened
         for content in (b"\xff" * (len(right) - 4096), right[4096:]):
             file.seek(4096)
             file.write(content)

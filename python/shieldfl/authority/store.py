@@ -69,6 +69,8 @@ _PRAGMAS = (
     "mmap_size=0",
     "cache_size=-2000",  # KiB; else the file says how much
 )
+_WRITTEN_ANEW = "VACUUM"
+"""What clears a file of copies: where SQLite has moved a row, its old place may hold what was overwritten since."""
 _DAMAGED = (
     WireFormatError,
     "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
@@ -567,6 +569,8 @@ class Store(Uncopied):
                 raise sqlite3.DataError
             self._check(connection, restored)
             connection.execute("COMMIT")
+            if self._path is not MEMORY:
+                connection.execute(_WRITTEN_ANEW)
         except BaseException:
             connection.close()
             raise
@@ -678,6 +682,9 @@ class Store(Uncopied):
             if self._connection is not None and self._connection.in_transaction:
                 raise PolicyError(_ASKED_WITHIN)
             self._closed = True
+            if self._connection is not None and self._file is not None:
+                with contextlib.suppress(sqlite3.Error):  # it is written anew when it is opened, too
+                    self._connection.execute(_WRITTEN_ANEW)
             self._give_up()
             self._keys, self._key = None, b""
 
