@@ -117,12 +117,12 @@ Shape = tuple[type, tuple[tuple[str, Any], ...]]
 
 def _shape(own: object) -> Shape:
     declared = changes_of(type(own)).items()
-    held = [(name, getattr(own, name)) for name, kind in declared if _may_be_part(kind)]
+    held = [
+        (name, getattr(own, name))
+        for name, kind in declared
+        if any(map(is_stateful, get_args(kind) if get_origin(kind) is UnionType else (kind,)))
+    ]
     return type(own), tuple((name, _shape(part)) for name, part in held if part is not None)
-
-
-def _may_be_part(kind: Any) -> bool:
-    return any(map(is_stateful, get_args(kind) if get_origin(kind) is UnionType else (kind,)))
 
 
 @functools.cache

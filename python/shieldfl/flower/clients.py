@@ -353,7 +353,7 @@ class GridClients:
         self.failures: dict[int, str] = {}
         self.ends: dict[int, tuple[int, RoleMessage]] = {}
         """By client, the last round that it went through and is not known to have the end of, and that."""
-        self._unsure: set[int] = set()
+        self.unsure: set[int] = set()
         self._round = self._participants = 0
         self._first: dict[int, RoleMessage] = {}
 
@@ -405,15 +405,12 @@ class GridClients:
         ended, end = self.ends.get(index, (0, None))
         if end is not None:
             parts["shieldfl.end"] = self.participants.record_of(end)
-        is_unsure = index in self._unsure
+        is_unsure = index in self.unsure
         # A round's first message itself brings what the client was not sent.
         if (is_unsure or kind != Kind.TRAIN) and (missed := self._missed(index, is_unsure)):
             parts["shieldfl.missed"] = packed(missed)
         values = {"events_known": self.told.kept_of(index), **values, "ended": ended, **self.asked}
         return self.participants.content(index, kind, message, parts, **values)
-
-    def hear_again(self) -> None:
-        self._unsure = set(self.participants.by_index)
 
     def asked_all(
         self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
@@ -437,11 +434,11 @@ class GridClients:
                 if "KeyError" in reason and repr(self.asked.get("arrays")) in reason:
                     reason = f"{reason}. {NO_SHIELD}"
                 self.failures[index] = reason
-                self._unsure.add(index)
+                self.unsure.add(index)
                 client.held = b""
                 log(WARNING, "shieldfl: client %s left %s: %s", index, group, reason)
             elif kinds[index] != Kind.PHASE:
-                self._unsure.discard(index)
+                self.unsure.discard(index)
                 self.ends.pop(index, None)
                 if kinds[index] == Kind.MODEL:
                     client.held = client.sent

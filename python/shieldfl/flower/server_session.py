@@ -179,7 +179,7 @@ class ServerSession:
             index: (ended, Message.from_bytes(ends[str(index)])) for index, ended in progress.ended.items()
         }
         self.strategy_state = Message.from_bytes(parts["strategy"])
-        self.clients.hear_again()
+        self.clients.unsure = set(self.participants.by_index)
 
     def keep(self, state: Message | None = None) -> None:
         if self._checkpoint is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.data import Dataset, check_alike
 from shieldfl.methods.discovery import BUILT_IN, named_method
@@ -37,12 +38,12 @@ def dirichlet_partition(labels: npt.ArrayLike, clients: int, alpha: float, seed:
     Returns one ascending int64 array of positions for each client; together they hold each of 0..N-1 once. Raises
     ParameterError for more clients than samples.
     """
-    classes = np.asarray(labels)
+    classes, clients = np.asarray(labels), as_count(clients, "clients")
     if clients > classes.size:
         raise ParameterError(
             f"{classes.size} samples cannot give {clients} clients 1 each: use fewer clients"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(as_unsigned(seed, "seed"))
     if math.isinf(alpha):
         parts = np.array_split(generator.permutation(classes.size), clients)
     else:
@@ -63,7 +64,8 @@ def grouped_partition(
     Returns positions as :func:`dirichlet_partition` does. Raises ParameterError for fewer clients than groups, or a
     client that is left without samples.
     """
-    classes = np.asarray(labels)
+    classes, clients = np.asarray(labels), as_count(clients, "clients")
+    classes_per_client = as_count(classes_per_client, "classes_per_client")
     present = np.unique(classes)
     groups = max(1, math.ceil(present.size / classes_per_client))
     if clients < groups:
@@ -71,7 +73,7 @@ def grouped_partition(
             f"{present.size} classes, {classes_per_client} for each client, make {groups} groups, and there are "
             f"{clients} clients: use more clients, or more classes_per_client"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(as_unsigned(seed, "seed"))
     pieces = [[np.empty(0, np.int64)] for _ in range(clients)]
     members_of = np.array_split(np.arange(clients), groups)
     for own, members in zip(np.array_split(present, groups), members_of, strict=True):
