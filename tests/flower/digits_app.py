@@ -58,7 +58,7 @@ VARIANTS = {
     "sense-crypt": ("sense-crypt", {}, {}),
     "mask-crypt": ("mask-crypt", {}, {}),
     "fedml-he": ("fedml-he", {}, {}),
-    "batch-crypt": ("batch-crypt", {}, {}),
+    "batch-crypt": ("batch-crypt", {}, {"opener": "authority"}),
     "batch norm": ("full-he", {}, {"model": "simple-cnn"}),
     "ddp-fedavg": ("ddp-fedavg", {}, {}),
     "ddp-fedavg, adaptive": ("ddp-fedavg", {"clipping": "adaptive", "clip_norm": 0.3}, {}),
