@@ -34,6 +34,10 @@ def test_a_hint_names_what_the_extra_installs(extra: str):
     assert set(EXTRAS[extra]) == packages_of(extra)
 
 
+def test_the_laboratory_has_the_name_that_it_had_before_too():
+    assert packages_of("simulation") == packages_of("lab")
+
+
 def test_a_hint_asks_for_the_oldest_version_that_the_extra_takes():
     """An older one is installed on many a machine, and a hint that leaves it there helps nobody."""
     (requirement,) = (
