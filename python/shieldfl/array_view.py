@@ -145,6 +145,13 @@ def as_unsigned(value: Any, what: str) -> int:
     return number
 
 
+def as_bytes(value: Any, length: int, what: str) -> bytes:
+    """Check that ``value`` is so many bytes. Raises ParameterError."""
+    if not isinstance(value, bytes) or len(value) != length:
+        raise ParameterError(f"{what} must be {length} bytes")
+    return value
+
+
 def as_count(value: Any, what: str, least: int = 1) -> int:
     """Check a whole number that is not below ``least`` and return it as an int."""
     number = as_unsigned(value, what)

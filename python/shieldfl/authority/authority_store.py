@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shieldfl.array_view import as_bytes
 from shieldfl.authority.store import (
     AT_PLACE,
     DIGEST_BYTES,
@@ -17,7 +18,6 @@ from shieldfl.authority.store import (
     Place,
     Store,
     Transaction,
-    as_bytes,
     as_number,
     decoded,
     encoded,

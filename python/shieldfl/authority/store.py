@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
-from shieldfl.array_view import as_unsigned
+from shieldfl.array_view import as_bytes, as_unsigned
 from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
 from shieldfl.build_info import how_to_install
 from shieldfl.errors import (
@@ -123,13 +123,6 @@ def as_number(value: Any, what: str) -> int:
     return number
 
 
-def as_bytes(value: Any, length: int, what: str) -> bytes:
-    """Check that ``value`` is so many bytes. Raises ParameterError."""
-    if not isinstance(value, bytes) or len(value) != length:
-        raise ParameterError(f"{what} must be {length} bytes")
-    return value
-
-
 def refuse_altered(what: str) -> NoReturn:
     """Raise WireFormatError."""
     raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
@@ -208,9 +201,8 @@ class Place(NamedTuple):
     client: int = -1
 
     def __str__(self) -> str:
-        of = f" of client {self.client}" * (self.client != -1) + f" of round {self.round}" * (
-            self.round != -1
-        )
+        of = f" of client {self.client}" * (self.client != -1)
+        of += f" of round {self.round}" * (self.round != -1)
         return f"the record {self.kind!r}{of}" + f" at {self.name!r}" * bool(self.name)
 
 
