@@ -215,8 +215,7 @@ def test_table_of_rings_is_computed():
         planned = {goal: sf.ckks.Parameters.plan(**settings, goal=goal) for goal in ("speed", "size")}
         assert [speed, size] == [str(planned[goal].ring_degree) for goal in ("speed", "size")]
         costs = {
-            cost.ring_degree: f"{cost.wire_bytes / cost.count:.2f}, {cost.work / cost.count:.1f}"
-            for cost in planned["size"].ring_costs()
+            degree: f"{wire:.2f}, {work:.1f}" for degree, (wire, work) in planned["size"].ring_costs().items()
         }
         assert [small, large] == [costs.get(degree, "no room") for degree in (2048, 4096)]
     assert {"4096"} == {ring for row in rows for ring in row[-2:]}
@@ -228,7 +227,8 @@ def test_table_of_counts_is_computed():
             goal: sf.ckks.Parameters.plan(goal=goal, count=number(count)) for goal in ("speed", "size")
         }
         assert [speed, size] == [str(planned[goal].ring_degree) for goal in ("speed", "size")]
-        assert [number(small), number(large)] == [cost.wire_bytes for cost in planned["size"].ring_costs()]
+        sizes = planned["size"].ring_costs(number(count)).values()
+        assert [number(small), number(large)] == [round(wire * number(count)) for wire, _ in sizes]
 
 
 @pytest.mark.parametrize(("clients", "stated"), [(8, "0.125"), (64, "1 - 1.2e-7")])

@@ -224,14 +224,12 @@ def test_a_full_round_of_the_largest_values_is_summed_exactly(encryption, sign):
 
 def test_fewer_take_fewer_bytes():
     """At a size at which frames are full."""
-    sizes: list[int] = []
+    sizes: list[float] = []
     for most in (None, 100):
         plan = small_plan(clients=1000, max_clients=most, parameters=100_000, buffers=0)
         parameters = make_method("full-he", MethodSettings(), plan).purposes["update"]
         assert scheme_of(parameters).name == "kahe"
-        sizes += [
-            cost.wire_bytes for cost in parameters.ring_costs() if cost.ring_degree == parameters.ring_degree
-        ]
+        sizes.append(parameters.bytes_per_value)
     assert sizes[1] < 0.95 * sizes[0]
 
 

@@ -9,11 +9,13 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 
 from __future__ import annotations
 
+from functools import partial
+
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import SchemePublicKey
-from shieldfl.encryption.parameters import RingParameters, RingWork, core_number
+from shieldfl.encryption.parameters import RingParameters
 from shieldfl.encryption.registry import REGISTRY, Scheme
 from shieldfl.errors import ParameterError
 
@@ -50,21 +52,18 @@ class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
     ) -> None:
         if packing not in ("exact", "slots"):
             raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
-        self._adopt(
-            _core.CkksParameters(
-                packing,
-                core_number(max_clients, "max_clients"),
-                core_number(value_bits, "value_bits"),
-                core_number(fraction_bits, "fraction_bits"),
-                None if ring_degree is None else core_number(ring_degree, "ring_degree"),
-            )
+        self._make(
+            partial(_core.CkksParameters, packing),
+            max_clients=max_clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+            ring_degree=ring_degree,
         )
 
-    @classmethod
-    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+    def _work(self, ciphertexts: int) -> float:
         # Of u, c0 and c1; 1/3 of a byte for a coefficient of u, 16/3 for each of e0 and e1. With two primes at most,
         # digits are quick beside that.
-        return RingWork(transforms=3 * ciphertexts, random_bytes=11.0 * ciphertexts)
+        return self._butterflies(3 * ciphertexts) + 11.0 * ciphertexts * self.ring_degree
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are and what follows from them."""
@@ -81,6 +80,7 @@ class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
             f"  left out    the lowest {facts['dropped_bits'][0]} and {facts['dropped_bits'][1]} bits of the two "
             "halves, which carry noise alone",
             f"  error       {error}",
+            key=self._describe_ring(),
         )
 
 

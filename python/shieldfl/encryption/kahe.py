@@ -8,14 +8,13 @@ neither ciphertexts nor what they open to. See ``docs/kahe.md``.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
-from shieldfl.encryption.parameters import RingParameters, RingWork, SumNeeds, core_number
+from shieldfl.encryption.parameters import RingParameters, SumNeeds
 from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 
 __all__ = [
@@ -30,26 +29,11 @@ __all__ = [
 ]
 
 
-class AttackCosts(NamedTuple):
-    """Bits of work of the cheaper of two attacks, primal and dual, by three ways to count, rounded down."""
-
-    modulus_bits: int
-    """Of the longest modulus that parameters of the ring have. With a shorter one attacks cost more, so that these are
-    lower bounds for all of them."""
-    standard: int
-    """By the cost model behind the homomorphic encryption standard's tables."""
-    core_svp: int
-    """By classical core-SVP: one call of a sieve, 0.292 bits for each dimension."""
-    core_svp_quantum: int
-    """By core-SVP on a quantum computer, 0.257 bits: the lower of the figures in use."""
-
-
-ATTACK_COSTS = {
-    2048: AttackCosts(50, standard=146, core_svp=115, core_svp_quantum=101),
-    4096: AttackCosts(100, standard=143, core_svp=111, core_svp_quantum=97),
-    8192: AttackCosts(200, standard=142, core_svp=108, core_svp_quantum=95),
-}
-"""By ring degree. ``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out."""
+ATTACK_COSTS = {2048: (50, 146, 115, 101), 4096: (100, 143, 111, 97), 8192: (200, 142, 108, 95)}
+"""By ring degree: bits of the longest modulus that parameters have, and of the work of the cheaper of two attacks,
+primal and dual, on it, rounded down: by the cost model behind the homomorphic encryption standard's tables, by
+classical core-SVP (one call of a sieve, 0.292 bits for each dimension), and by that on a quantum computer (0.257).
+``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out."""
 
 
 class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
@@ -84,32 +68,22 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
         ring_degree: int | None = None,
         sum_bits: int | None = None,
     ) -> None:
-        self._adopt(
-            _core.KaheParameters(
-                core_number(max_clients, "max_clients"),
-                core_number(value_bits, "value_bits"),
-                core_number(fraction_bits, "fraction_bits"),
-                None if ring_degree is None else core_number(ring_degree, "ring_degree"),
-                None if sum_bits is None else core_number(sum_bits, "sum_bits"),
-            )
+        self._make(
+            _core.KaheParameters,
+            max_clients=max_clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+            ring_degree=ring_degree,
+            sum_bits=sum_bits,
         )
 
-    @classmethod
-    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+    def _work(self, ciphertexts: int) -> float:
         # A ciphertext's product and each secret are transformed; 32/3 of a byte is drawn for a coefficient of an error
         # or a secret. One residue of each pair goes into the other's digit: with all that more primes bring, that takes
         # as long as six butterflies, with any instruction set.
-        polynomials = ciphertexts + math.ceil(ciphertexts / _core.KaheParameters.ciphertexts_per_secret)
-        return RingWork(
-            transforms=polynomials,
-            random_bytes=polynomials * 32 / 3,
-            digit_work=6 * math.comb(primes, 2) * ciphertexts,
-        )
-
-    @property
-    def attack_costs(self) -> AttackCosts:
-        """What known attacks cost at least: computed for the longest modulus of this ring, and so lower bounds."""
-        return ATTACK_COSTS[self.ring_degree]
+        polynomials = ciphertexts + math.ceil(ciphertexts / self._CIPHERTEXTS_OF_MANY)
+        digits = 6 * math.comb(len(self._facts["primes"]), 2) * ciphertexts
+        return self._butterflies(polynomials) + (polynomials * 32 / 3 + digits) * self.ring_degree
 
     @property
     def failure_bits(self) -> float:
@@ -118,18 +92,18 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are, what follows from them, and what their security rests on."""
-        facts, costs = self._facts, self.attack_costs
+        facts, (_, standard, core_svp, quantum) = self._facts, ATTACK_COSTS[self.ring_degree]
         return self._describe_as(
             f"key-additive encryption, {self.security_bits}-bit security by the homomorphic encryption standard's "
             "table",
             f"  left out    the lowest {facts['dropped_bits']} bits, which carry noise alone",
             f"  error       rounded away at scale 2^{facts['log2_scale']} in a sum of {self.max_clients}, but for "
             f"a chance of 2^-{self.failure_bits:.0f} for each coefficient",
-            f"  attacks     at least 2^{costs.standard} by the standard's cost model, 2^{costs.core_svp} by core-SVP, "
-            f"2^{costs.core_svp_quantum} by that on a quantum computer",
+            f"  attacks     at least 2^{standard} by the standard's cost model, 2^{core_svp} by core-SVP, "
+            f"2^{quantum} by that on a quantum computer",
             "  rests on    hint-RLWE with public widths (docs/kahe.md): our argument, which awaits outside review;",
             "              at least two honest clients in every sum",
-            *self._describe_narrow_sums(),
+            key=self._describe_ring(),
         )
 
 

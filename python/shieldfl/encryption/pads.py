@@ -7,15 +7,12 @@ and an answer as long as the total. See ``docs/pads.md``.
 
 from __future__ import annotations
 
-import math
-
 import shieldfl._core as _core
-from shieldfl.array_view import as_unsigned
 from shieldfl.encryption import encryption
 from shieldfl.encryption.answers import open_answered as open
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey
-from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
+from shieldfl.encryption.parameters import SchemeParameters, SumNeeds
 from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 
 __all__ = [
@@ -28,12 +25,6 @@ __all__ = [
     "Total",
     "open",
 ]
-
-# kFrameHeaderBytes and kFrameTrailerBytes of cpp/common/wire.h, SumKeyHead::kBytes of cpp/enrolled/sum_key_head.h.
-_ANSWER_HEAD_BYTES = 48 + 4 + 80
-# The default ring of kahe, kMaxSample of cpp/kahe/frame_secret.h.
-_RING_DEGREE = 4096
-_LARGEST_COEFFICIENT = 42
 
 
 class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
@@ -63,13 +54,12 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         fraction_bits: int = 20,
         sum_bits: int | None = None,
     ) -> None:
-        self._adopt(
-            _core.PadsParameters(
-                core_number(max_clients, "max_clients"),
-                core_number(value_bits, "value_bits"),
-                core_number(fraction_bits, "fraction_bits"),
-                None if sum_bits is None else core_number(sum_bits, "sum_bits"),
-            )
+        self._make(
+            _core.PadsParameters,
+            max_clients=max_clients,
+            value_bits=value_bits,
+            fraction_bits=fraction_bits,
+            sum_bits=sum_bits,
         )
 
     @property
@@ -77,66 +67,16 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
         """Bytes of key stream for each value: of each client, and at each authority once more."""
         return int(self._facts["pad_bits"]) // 8
 
-    def answer_bytes(self, count: int) -> int:
-        """Return how long what an authority answers to a total of ``count`` values is, in bytes: about as the total.
-
-        Sealing and signing it adds 92 bytes. A weight that is encrypted beside values counts as one.
-        """
-        return _ANSWER_HEAD_BYTES + self._blocks(count) * int(self._facts["total_ciphertext_bytes"])
-
-    def key_stream_bytes(self, clients: int, count: int) -> int:
-        """Return how much key stream an authority draws for a total of so many clients and values."""
-        return as_unsigned(clients, "clients") * self._blocks(count) * self._block_stream_bytes
-
-    @property
-    def kahe_is_shorter_from(self) -> int:
-        """The fewest values for which an authority of ``kahe``, default ring, has the shorter answer to all clients."""
-        answer = _RING_DEGREE * (2 * _LARGEST_COEFFICIENT * self.max_clients).bit_length() // 8
-        return answer // int(self._facts["total_ciphertext_bytes"]) * self.values_per_ciphertext + 1
-
-    @property
-    def kahe_is_quicker_from(self) -> int:
-        """The fewest values for which an authority of ``kahe``, default ring, takes less time, whatever the clients.
-
-        It draws so much key stream for a client's secret, on average. It takes as long for a byte of that, sampling
-        included, as for one that pads are: bench/pads_beside_kahe.py measures that, docs/pads.md has what it printed.
-        """
-        drawn = 32 * _RING_DEGREE / 3
-        return math.floor(drawn / self._block_stream_bytes) * self.values_per_ciphertext + 1
-
     def describe(self) -> str:
-        """Say in a few lines what the parameters are, what a round costs authority and network, and under ``kahe``."""
-        facts = self._facts
-        count = 1_000_000 if self._count is None else self._count  # which stands for many
-        stream = self.key_stream_bytes(self.max_clients, count)
-        return "\n".join(
-            (
-                f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
-                self._describe_values(),
-                self._describe_clients(),
-                f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
-                f"{self.bytes_per_value:.2f} bytes a value",
-                f"  authority   for {self.max_clients:,} clients with {count:,} values each: {stream:,} bytes of key "
-                f"stream, and an answer of {self.answer_bytes(count):,} bytes",
-                f"  kahe has    the shorter answer from {self.kahe_is_shorter_from:,} values on, the quicker "
-                f"authority from about {_about(self.kahe_is_quicker_from):,} on",
-                "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
-                "clients in every sum",
-                *self._describe_narrow_sums(),
-            )
+        """Say in a few lines what the parameters are, and what a round costs the authority."""
+        return self._describe_as(
+            f"one-time pads, {self.security_bits}-bit keys of ChaCha20",
+            f"  authority   {self.pad_bytes} bytes of key stream for each client and value, and an answer as long "
+            "as the total;",
+            "              for many values kahe is cheaper there: docs/pads.md says from how many on",
+            "  rests on    ChaCha20 as a pseudorandom function, and keyed BLAKE2b as one; at least two honest "
+            "clients in every sum",
         )
-
-    @property
-    def _block_stream_bytes(self) -> int:
-        return int(self._handle.words_per_ciphertext) * self.pad_bytes
-
-    def _blocks(self, count: int) -> int:
-        return math.ceil(as_unsigned(count, "count") / self.values_per_ciphertext)
-
-
-def _about(count: int) -> int:
-    step = int(10 ** max(math.floor(math.log10(count)) - 1, 0))
-    return round(count / step) * step
 
 
 class CiphertextBatch(SchemeBatch):

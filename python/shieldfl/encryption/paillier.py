@@ -124,18 +124,12 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
             randomizer = f"powers of one base, secret exponents of {facts['exponent_bits']:,} bits"
         else:
             randomizer = "r^n with r random below n"
-        values = "1 value" if self.values_per_ciphertext == 1 else f"{self.values_per_ciphertext:,} values"
-        return "\n".join(
-            (
-                f"Paillier, {self.packing} packing, {self.security_bits}-bit security",
-                self._describe_values(),
-                self._describe_clients(weights),
-                f"  key         n of {self.key_bits:,} bits",
-                f"  ciphertext  {values} in {facts['ciphertext_bytes']:,} bytes: "
-                f"{self.bytes_per_value:.2f} bytes a value",
-                f"  randomiser  {randomizer}",
-                "  error       none: sums of quantised values are exact",
-            )
+        return self._describe_as(
+            f"Paillier, {self.packing} packing, {self.security_bits}-bit security",
+            f"  randomiser  {randomizer}",
+            "  error       none: sums of quantised values are exact",
+            weights=weights,
+            key=f"  key         n of {self.key_bits:,} bits",
         )
 
     @classmethod

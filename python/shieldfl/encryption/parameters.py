@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -25,51 +26,26 @@ def core_number(value: int, name: str, bits: int = 32) -> int:
     return min(as_unsigned(value, name), (1 << bits) - 1)
 
 
-@dataclass(frozen=True)
-class FittedScale:
-    """The bits that were chosen, and what for."""
-
-    value_bits: int
-    fraction_bits: int
-    relative_error: float
-    """What rounding may come to, in the L2 norm, for an update as long as the sample."""
-    headroom: float
-    weights: tuple[float, float] | None
-
-    def describe(self) -> str:
-        weights = "" if self.weights is None else f", weights {self.weights[0]:.3g} to {self.weights[1]:.3g}"
-        return (
-            f"rounding below {self.relative_error:.2g} of an update like the sample, "
-            f"values up to {self.headroom:g} times its largest{weights}"
-        )
-
-
 class SchemeParameters(Generic[Core, Key]):
     """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
     """
 
-    __slots__ = ("_count", "_facts", "_fitted", "_goal", "_handle")
+    __slots__ = ("_facts", "_handle")
     _SETTINGS: ClassVar[tuple[str, ...]]
     """Names of the keywords that make them, as the core's facts have them."""
     _handle: Any
     _facts: dict[str, Any]
-    _fitted: FittedScale | None
-    _goal: str | None
-    _count: int | None
 
-    def _adopt(
-        self,
-        handle: Any,
-        fitted: FittedScale | None = None,
-        goal: str | None = None,
-        count: int | None = None,
-    ) -> Self:
-        values = {"handle": handle, "facts": handle.facts, "fitted": fitted, "goal": goal, "count": count}
-        for name, value in values.items():
-            object.__setattr__(self, f"_{name}", value)
+    def _adopt(self, handle: Any) -> Self:
+        object.__setattr__(self, "_handle", handle)
+        object.__setattr__(self, "_facts", handle.facts)
         return self
+
+    def _make(self, core: Callable[..., Core], **numbers: int | None) -> None:
+        given = (None if value is None else core_number(value, name) for name, value in numbers.items())
+        self._adopt(core(*given))
 
     @classmethod
     def _wrap(cls, core: Core) -> Self:
@@ -85,7 +61,7 @@ class SchemeParameters(Generic[Core, Key]):
 
     @classmethod
     def plan(cls, *, goal: str = "speed", count: int | None = None, **settings: Any) -> Self:
-        """Choose the ring, where there is one, for these values; ``describe()`` shows what each would have cost.
+        """Choose the ring, where there is one, for these values.
 
         Parameters
         ----------
@@ -98,9 +74,7 @@ class SchemeParameters(Generic[Core, Key]):
         """
         if goal not in ("speed", "size"):
             raise ParameterError(f"goal must be 'speed' or 'size', not {goal!r}")
-        number = None if count is None else as_count(count, "count")
-        best = cls._best(goal, number, settings)
-        return best._adopt(best._handle, None, goal, number)
+        return cls._best(goal, None if count is None else as_count(count, "count"), settings)
 
     @classmethod
     def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
@@ -146,12 +120,10 @@ class SchemeParameters(Generic[Core, Key]):
         scale = _fit_scale(sample_update, mask, weights, relative_error, headroom, most_bits)
         if goal is None and count is not None and "ring_degree" in cls._SETTINGS:
             raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
-        settings |= {"value_bits": scale.value_bits, "fraction_bits": scale.fraction_bits}
+        settings |= scale
         if goal is None and count is None:
-            chosen = cls(**settings)
-        else:
-            chosen = cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
-        return chosen._adopt(chosen._handle, scale, chosen._goal, chosen._count)
+            return cls(**settings)
+        return cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
 
     @property
     def packing(self) -> str:
@@ -210,34 +182,35 @@ class SchemeParameters(Generic[Core, Key]):
         """Say in a few lines what the parameters are and what follows from them."""
         raise NotImplementedError
 
-    def _describe_values(self) -> str:
-        values = (
+    def _describe_as(self, scheme: str, *more: str, weights: str = "", key: str = "") -> str:
+        facts, sum_bits = self._facts, self._facts.get("sum_bits")
+        # Six digits of the limit, which are themselves allowed.
+        digits = 10.0 ** (5 - math.floor(math.log10(self.value_limit)))
+        limit = math.floor(self.value_limit * digits) / digits
+        bits, in_one = int(facts["guard_bits"]), self.values_per_ciphertext
+        lines = [
+            scheme,
             f"  values      {self.value_bits} bits, {self.fraction_bits} behind the point: "
-            f"|value| <= {_rounded_down(self.value_limit):.6g} in steps of 2^-{self.fraction_bits}"
-        )
-        return values if self._fitted is None else f"{values}\n  fitted      {self._fitted.describe()}"
-
-    def _describe_clients(self, more: str = "") -> str:
-        bits = int(self._facts["guard_bits"])
-        guard_bits = "1 guard bit" if bits == 1 else f"{bits} guard bits"
-        return f"  clients     up to {self.max_clients:,}{more}, {guard_bits} for their sum"
-
-    def _describe_narrow_sums(self) -> list[str]:
-        """Say what clients have to see to where not every sum fits: a line, or none."""
-        bits, full = int(self._facts["sum_bits"]), self.value_bits + (self.max_clients - 1).bit_length()
-        if bits == full:
-            return []
-        return [
-            f"              every sum below 2^{bits - 1} steps, which clients see to: any sum would take {full} bits, "
-            f"not {bits}"
+            f"|value| <= {limit:.6g} in steps of 2^-{self.fraction_bits}",
+            f"  clients     up to {self.max_clients:,}{weights}, {bits} guard bit{'s' * (bits != 1)} for their sum",
+            *([key] if key else []),
+            f"  ciphertext  {in_one:,} value{'s' * (in_one != 1)} in {facts['ciphertext_bytes']:,} bytes: "
+            f"{self.bytes_per_value:.2f} bytes a value",
+            *more,
         ]
+        full = self.value_bits + (self.max_clients - 1).bit_length()
+        if sum_bits not in (None, full):
+            lines.append(
+                f"              every sum below 2^{sum_bits - 1} steps, which clients see to: any sum would take "
+                f"{full} bits, not {sum_bits}"
+            )
+        return "\n".join(lines)
 
     def _settings(self) -> dict[str, Any]:
         return {name: self._facts[name] for name in self._SETTINGS}
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        settings = self._settings()
-        return _remade, (type(self), settings, self._fitted, self._goal, self._count)
+        return type(self)._unlogged, (self._settings(),)
 
     def __repr__(self) -> str:
         return f"Parameters({', '.join(f'{name}={self._facts[name]!r}' for name in self._SETTINGS)})"
@@ -249,55 +222,6 @@ class SchemeParameters(Generic[Core, Key]):
         return hash(self.id)
 
 
-def _remade(
-    kind: type[SchemeParameters[Any, Any]], settings: dict[str, Any], *chosen: Any
-) -> SchemeParameters[Any, Any]:
-    parameters = kind._unlogged(settings)
-    return parameters._adopt(parameters._handle, *chosen)
-
-
-def _rounded_down(limit: float) -> float:
-    """Return six digits of a limit, which are themselves allowed."""
-    digits = 10.0 ** (5 - math.floor(math.log10(limit)))
-    return math.floor(limit * digits) / digits
-
-
-class RingWork(NamedTuple):
-    """What encrypting takes a client, apart from the ring's degree."""
-
-    transforms: int
-    """Number-theoretic ones, for each prime."""
-    random_bytes: float
-    """Of key stream, on average, for each coefficient of a polynomial."""
-    digit_work: int = 0
-    """Of turning residues into digits, for each coefficient of a polynomial, in butterflies that take as long."""
-
-
-@dataclass(frozen=True)
-class RingCost:
-    """What encrypting ``count`` values costs in the ring of this degree; ``RingWork`` says what the figures are."""
-
-    ring_degree: int
-    count: int
-    wire_bytes: int
-    butterflies: int
-    random_bytes: float
-    digit_work: int
-
-    @property
-    def work(self) -> float:
-        """All of it: a butterfly or a random byte takes about as long on a processor with vectors."""
-        return self.butterflies + self.random_bytes + self.digit_work
-
-    def describe(self) -> str:
-        digits = f", {self.digit_work / self.count:.1f} for digits" if self.digit_work else ""
-        return (
-            f"N = {self.ring_degree}: {self.wire_bytes / self.count:.2f} bytes, "
-            f"{self.butterflies / self.count:.1f} butterflies, {self.random_bytes / self.count:.1f} random bytes"
-            f"{digits}"
-        )
-
-
 class RingParameters(SchemeParameters[Core, Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
 
@@ -306,49 +230,41 @@ class RingParameters(SchemeParameters[Core, Key]):
     _CIPHERTEXTS_OF_MANY: ClassVar[int] = 1
     """Full ones that stand for many, where what they share is shared by as many as can."""
 
-    @classmethod
-    def _work_of(cls, ciphertexts: int, primes: int) -> RingWork:
+    def _work(self, ciphertexts: int) -> float:
+        """Return what encrypting takes a client: butterflies and random bytes take a processor about as long."""
         raise NotImplementedError
+
+    def _butterflies(self, transforms: int) -> int:
+        return (
+            transforms
+            * len(self._facts["primes"])
+            * (self.ring_degree // 2)
+            * int(math.log2(self.ring_degree))
+        )
 
     @classmethod
     def _best(cls, goal: str, count: int | None, settings: dict[str, Any]) -> Self:
         if "ring_degree" in settings:
             raise ParameterError("the ring is what is chosen: leave ring_degree out")
-
-        def key(ring: tuple[Self, RingCost]) -> tuple[float, int]:
-            cost = ring[1]
-            return (cost.work if goal == "speed" else cost.wire_bytes) / cost.count, cost.ring_degree
-
         # Checks the settings, and fails here when no ring has room.
-        return min(cls(**settings)._rings(count), key=key)[0]
+        costs = cls(**settings).ring_costs(count)
+        best = min(costs, key=lambda ring: (costs[ring][goal == "speed"], ring))
+        return cls(**settings, ring_degree=best)
 
-    def ring_costs(self) -> list[RingCost]:
-        """Say what encrypting these values costs in each ring that has room, in the order of ring degrees."""
-        return [cost for _, cost in self._rings(self._count)]
-
-    def _rings(self, count: int | None) -> list[tuple[Self, RingCost]]:
-        """Return the parameters in each ring that has room, and what encrypting ``count`` values costs there."""
-        rings = []
+    def ring_costs(self, count: int | None = None) -> dict[int, tuple[float, float]]:
+        """Return by degree, of each ring that has room, bytes and work of a value, of so many or of many."""
+        costs = {}
         for degree in self._RING_DEGREES:
             try:
-                parameters = type(self)(**self._settings() | {"ring_degree": degree})
+                ring = type(self)(**self._settings() | {"ring_degree": degree})
             except ParameterError:  # no room
                 continue
-            rings.append((parameters, parameters._cost(count)))
-        return rings
-
-    def _cost(self, count: int | None) -> RingCost:
-        in_one, primes, degree = self.values_per_ciphertext, len(self._facts["primes"]), self.ring_degree
-        ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
-        work = self._work_of(ciphertexts, primes)
-        return RingCost(
-            degree,
-            count=ciphertexts * in_one if count is None else count,
-            wire_bytes=ciphertexts * int(self._facts["ciphertext_bytes"]),
-            butterflies=work.transforms * primes * (degree // 2) * int(math.log2(degree)),
-            random_bytes=work.random_bytes * degree,
-            digit_work=work.digit_work * degree,
-        )
+            in_one = ring.values_per_ciphertext
+            ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
+            values = ciphertexts * in_one if count is None else count
+            wire = ciphertexts * int(ring._facts["ciphertext_bytes"])
+            costs[degree] = wire / values, ring._work(ciphertexts) / values
+        return costs
 
     @property
     def ring_degree(self) -> int:
@@ -360,24 +276,9 @@ class RingParameters(SchemeParameters[Core, Key]):
         """How many values share a coefficient; 0 where they are embedded in slots."""
         return int(self._facts["values_per_coefficient"])
 
-    def _describe_as(self, scheme: str, *more: str) -> str:
-        facts, bits = self._facts, " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
-        lines = [
-            scheme,
-            self._describe_values(),
-            self._describe_clients(),
-            f"  ring        N = {self.ring_degree}, modulus of {bits} bits",
-            f"  ciphertext  {self.values_per_ciphertext:,} values in {facts['ciphertext_bytes']:,} bytes: "
-            f"{self.bytes_per_value:.2f} bytes a value",
-            *more,
-        ]
-        if self._goal is not None:
-            extent = "many values" if self._count is None else f"{self._count:,} values"
-            lines.append(f"  planned     for {self._goal}; for each of {extent}:")
-            for cost in self.ring_costs():
-                chosen = "chosen" if cost.ring_degree == self.ring_degree else "instead"
-                lines.append(f"    {chosen:<9} {cost.describe()}")
-        return "\n".join(lines)
+    def _describe_ring(self) -> str:
+        bits = " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
+        return f"  ring        N = {self.ring_degree}, modulus of {bits} bits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,7 +316,7 @@ def _fit_scale(
     relative_error: float,
     headroom: float,
     most_bits: int,
-) -> FittedScale:
+) -> dict[str, int]:
     """Choose the fewest bits with which rounding stays within ``relative_error``; see ``Parameters.fit``.
 
     Every value may be off by half a step, so the L2 norm of the error is at most sqrt(n) / 2 steps for n values that
@@ -451,8 +352,7 @@ def _fit_scale(
     for bits in (max(fraction_bits, _bits_for(small, smallest_weight)), fraction_bits):
         value_bits = max(bits_of_top(bits), 2 + weight_bits)
         if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
-            bounds = (smallest_weight, largest_weight)
-            return FittedScale(value_bits, bits, error(value_bits, bits), times, bounds if weighted else None)
+            return {"value_bits": value_bits, "fraction_bits": bits}
     fitting = sum(bits_of_top(bits) <= most_bits for bits in range(_core.MOST_FRACTION_BITS + 1))
     if not fitting:
         raise ParameterError(
