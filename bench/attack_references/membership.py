@@ -9,7 +9,8 @@ from scipy.stats import norm
 
 from shieldfl.lab.audit.attacks.membership import Shadows
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.learning.scores import each_gradient
+from shieldfl.learning.scores import batches_of, evaluation_mode
+from shieldfl.models.sample_gradients import gradients_of_samples
 
 __all__ = ["offline", "update_alignment"]
 
@@ -48,7 +49,10 @@ def update_alignment(
     known = observed.tensors(observed.known)
     update = observed.tensors(observed.gradient)
     cosines = []
-    for gradients in each_gradient(observed.model, features, labels, batch_size):
+    gradients_of = gradients_of_samples(observed.model)
+    for batch in batches_of(features, labels, batch_size):
+        with evaluation_mode(observed.model):
+            gradients, _, _ = gradients_of(*batch)
         own = torch.cat([gradient[:, known[name]] for name, gradient in gradients.items()], dim=1).double()
         whole = torch.cat([update[name][known[name]] for name in gradients]).double()
         lengths = own.norm(dim=1) * whole.norm()

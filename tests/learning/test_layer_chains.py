@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ParameterError
-from shieldfl.learning.scores import LayerChain, each_gradient, evaluation_mode, label_sensitivity
+from shieldfl.learning.scores import evaluation_mode, label_sensitivity, layer_chain, summed_scores
+from shieldfl.models.sample_gradients import gradients_of_samples
 
 CHAINS = {
     "strides, dilation, no bias, in place": (
@@ -58,12 +59,10 @@ def chain_of(name: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 def test_a_chains_scores_are_those_of_each_samples_gradient(name, score) -> None:
     model, features, labels = chain_of(name)
     model[0].requires_grad_(name != "channels last")  # a frozen layer is left out
-    (gradients,) = each_gradient(model, features, labels, 7)
-    chain = LayerChain.of(model)
-    assert chain is not None
-    before = features.clone()
+    chain, before = layer_chain(model), features.clone()
     with evaluation_mode(model):
-        found = chain.summed_scores(features, labels, score)
+        gradients, _, _ = gradients_of_samples(model)(features, labels)
+        found = summed_scores(chain, features, labels, score)
     assert found.keys() == gradients.keys()
     assert torch.equal(features, before)
     for parameter, each in gradients.items():
@@ -74,9 +73,8 @@ def test_a_chains_scores_are_those_of_each_samples_gradient(name, score) -> None
 
 def test_nothing_is_scored_where_all_is_frozen() -> None:
     model, features, labels = chain_of("channels last")
-    chain = LayerChain.of(model.requires_grad_(False))
-    assert chain is not None
-    assert chain.summed_scores(features, labels, torch.abs) == {}
+    chain = layer_chain(model.requires_grad_(False))
+    assert summed_scores(chain, features, labels, torch.abs) == {}
 
 
 class Centred(nn.Linear):
@@ -163,7 +161,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_models_are_taken_for_no_chain(name) -> None:
-    assert LayerChain.of(OTHERS[name]()) is None
+    assert layer_chain(OTHERS[name]()) is None
 
 
 def test_what_a_chain_cannot_take_is_named_and_gradients_are_made_whoever_asks() -> None:

@@ -249,7 +249,7 @@ class RingParameters(SchemeParameters[Core, Key]):
         # Checks the settings, and fails here when no ring has room.
         costs = cls(**settings).ring_costs(count)
         best = min(costs, key=lambda ring: (costs[ring][goal == "speed"], ring))
-        return cls(**settings, ring_degree=best)
+        return cls(**settings | {"ring_degree": best})
 
     def ring_costs(self, count: int | None = None) -> dict[int, tuple[float, float]]:
         """Return by degree, of each ring that has room, bytes and work of a value, of so many or of many."""

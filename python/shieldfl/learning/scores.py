@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import unfold
 
 from shieldfl.array_view import as_count
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.models.parameter_layout import ParameterLayout
 from shieldfl.models.sample_gradients import Loss, gradients_of_samples, named_failures, summed_loss
 from shieldfl.models.torch_bridge import exact_dtype, parameter_layout
@@ -43,56 +43,54 @@ _WITHOUT_PARAMETERS = (
 )
 
 
-class LayerChain:
-    """A model that is an ``nn.Sequential``, nested or not, of layers whose algebra is known; made by :meth:`of`."""
-
-    def __init__(self, layers: list[tuple[str, nn.Module]]) -> None:
-        self._layers = layers
-
-    @classmethod
-    def of(cls, model: nn.Module) -> LayerChain | None:
-        """Return the chain that a model is; None for any other model, and where a layer or parameter is shared.
-
-        A subclass of a layer is another model: it may compute something else.
-        """
-        layers = _layers_of(model, "")
-        if layers is None or len({id(layer) for _, layer in layers}) < len(layers):
-            return None
-        every = [one for _, layer in layers for one in layer._parameters.values() if one is not None]
-        return None if len({id(one) for one in every}) < len(every) else cls(layers)
-
-    def summed_scores(
-        self, features: torch.Tensor, labels: torch.Tensor, score: Score
-    ) -> dict[str, torch.Tensor]:
-        """Sum over samples (B, ...) the score of each sample's gradient of the cross-entropy, float32 by parameter.
-
-        The model is in evaluation mode; frozen parameters are left out.
-        """
-        seen: list[tuple[str, nn.Module, torch.Tensor, torch.Tensor]] = []
-        values = features
-        for name, layer in self._layers:
-            # In-place layers would write over what the gradients are of.
-            output = layer(values.clone() if getattr(layer, "inplace", False) else values)
-            if any(parameter.requires_grad for parameter in layer.parameters()):
-                seen.append((name, layer, values.detach(), output))
-            values = output
-        if not seen:
-            return {}
-        slopes = torch.autograd.grad(summed_loss(None, values, labels), [output for *_, output in seen])
-        found: dict[str, torch.Tensor] = {}
-        for (name, layer, came_in, _), slope in zip(seen, slopes, strict=True):
-            for parameter, total in _summed(layer, came_in, slope, score).items():
-                if getattr(layer, parameter).requires_grad:
-                    found[f"{name}.{parameter}"] = total
-        return found
+Layers = list[tuple[str, nn.Module]]
 
 
-def _layers_of(model: nn.Module, name: str) -> list[tuple[str, nn.Module]] | None:
+def layer_chain(model: nn.Module) -> Layers | None:
+    """Return the layers, by name, of an ``nn.Sequential``, nested or not, of layers whose algebra is known.
+
+    None for any other model, and where a layer or parameter is shared. A subclass of a layer is another model: it may
+    compute something else.
+    """
+    layers = _layers_of(model, "")
+    if layers is None or len({id(layer) for _, layer in layers}) < len(layers):
+        return None
+    every = [one for _, layer in layers for one in layer._parameters.values() if one is not None]
+    return None if len({id(one) for one in every}) < len(every) else layers
+
+
+def summed_scores(
+    layers: Layers, features: torch.Tensor, labels: torch.Tensor, score: Score
+) -> dict[str, torch.Tensor]:
+    """Sum over samples (B, ...) the score of each sample's gradient of the cross-entropy, float32 by parameter.
+
+    The model is in evaluation mode; frozen parameters are left out.
+    """
+    seen: list[tuple[str, nn.Module, torch.Tensor, torch.Tensor]] = []
+    values = features
+    for name, layer in layers:
+        # In-place layers would write over what the gradients are of.
+        output = layer(values.clone() if getattr(layer, "inplace", False) else values)
+        if any(parameter.requires_grad for parameter in layer.parameters()):
+            seen.append((name, layer, values.detach(), output))
+        values = output
+    if not seen:
+        return {}
+    slopes = torch.autograd.grad(summed_loss(None, values, labels), [output for *_, output in seen])
+    found: dict[str, torch.Tensor] = {}
+    for (name, layer, came_in, _), slope in zip(seen, slopes, strict=True):
+        for parameter, total in _summed(layer, came_in, slope, score).items():
+            if layer.get_parameter(parameter).requires_grad:
+                found[f"{name}.{parameter}"] = total
+    return found
+
+
+def _layers_of(model: nn.Module, name: str) -> Layers | None:
     if is_altered(model):
         return None
     if type(model) is not nn.Sequential:
         return [(name, model)] if name and _is_known(model) else None
-    layers: list[tuple[str, nn.Module]] = []
+    layers: Layers = []
     for part, layer in model.named_children():
         inner = _layers_of(layer, f"{name}.{part}" if name else part)
         if inner is None:
@@ -111,23 +109,15 @@ def is_altered(layer: nn.Module) -> bool:
 def _is_known(layer: Any) -> bool:
     kind = type(layer)
     own = {name for name, one in layer._parameters.items() if one is not None}
-    if layer._modules or own not in ({"weight", "bias"}, {"weight"}, set()):
-        return False
-    if own and kind in _WITHOUT_PARAMETERS:
-        return False
-    if kind is nn.Flatten:
-        return bool(layer.start_dim == 1)
-    if kind is nn.Conv2d:
-        return (
-            bool(own)
-            and layer.groups == 1
-            and layer.padding_mode == "zeros"
-            and not isinstance(layer.padding, str)
-        )
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d):
         # Without statistics of its own it takes the batch's, also in evaluation mode.
-        return isinstance(layer.running_mean, torch.Tensor)
-    return (kind is nn.Linear and bool(own)) or kind in _WITHOUT_PARAMETERS
+        known = isinstance(layer.running_mean, torch.Tensor)
+    elif kind is nn.Conv2d:
+        known = layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    else:
+        plain = kind in _WITHOUT_PARAMETERS and not own and getattr(layer, "start_dim", 1) == 1
+        known = kind is nn.Linear or plain
+    return known and not layer._modules and own in ({"weight", "bias"}, {"weight"}, set())
 
 
 def _summed(layer: Any, came_in: torch.Tensor, slope: torch.Tensor, score: Score) -> dict[str, torch.Tensor]:
@@ -162,24 +152,14 @@ def full_batch_gradient(
     labels: torch.Tensor,
     batch_size: int = 1000,
     loss: Loss | None = None,
+    score: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
 ) -> FloatVector:
     """Return the signed gradient (P,) of the mean loss over all samples, the cross-entropy by default.
 
-    Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and
-    handed back in the mode it came in. ``batch_size`` decides memory, not the result. Raises ParameterError
-    for no samples and lengths that differ; RangeError, which names the layer, for what float32 cannot hold.
-    """
-    layout = parameter_layout(model)
-    return flat_by_layer(gradient_by_layer(model, features, labels, batch_size, loss), layout)
-
-
-def gradient_by_layer(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int, loss: Loss | None = None
-) -> dict[str, torch.Tensor]:
-    """Return what :func:`full_batch_gradient` does, as tensors by name, without frozen parameters.
-
-    They are float64 where the device has that. NaN and infinity pass through: :func:`flat_by_layer` finds
-    them.
+    Zero where a parameter is frozen or unused. The model is evaluated as it is, in evaluation mode, and handed back in
+    the mode it came in. ``batch_size`` decides memory, not the result; ``score`` takes a parameter and its gradient,
+    float64 where the device has that, and returns what is wanted instead. Raises ParameterError for no samples and
+    lengths that differ; RangeError, which names the layer, for what float32 cannot hold.
     """
     check_samples(features, labels)
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -193,7 +173,10 @@ def gradient_by_layer(
             for name, gradient in zip(trained, gradients, strict=True):
                 if gradient is not None:
                     sums[name] += gradient
-    return {name: total / len(features) for name, total in sums.items()}
+    found = {name: total / len(features) for name, total in sums.items()}
+    if score is not None:
+        found = {name: score(trained[name].detach(), gradient) for name, gradient in found.items()}
+    return _flat_by_layer(found, parameter_layout(model))
 
 
 def batches_of(
@@ -222,24 +205,18 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def flat_by_layer(values_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
-    """Lay values out as one float32 vector (P,), zero for the names that are missing.
-
-    Raises RangeError, which names the layer, if a value is NaN, infinite or too large for float32.
-    """
+def _flat_by_layer(values_by_name: Mapping[str, torch.Tensor], layout: ParameterLayout) -> FloatVector:
+    """Lay values out as one float32 vector (P,), zero for the names that are missing."""
     flat = np.zeros(layout.size, dtype=np.float32)
     for name, piece in layout.slices():
         if name in values_by_name:
             with np.errstate(over="ignore"):
                 flat[piece] = values_by_name[name].reshape(-1).cpu().numpy()
-    reject_non_finite(flat, layout)
+    _reject_non_finite(flat, layout)
     return flat
 
 
-def reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
-    """Raise RangeError, which names the layer, if a gradient or score (P,) is NaN or infinite."""
-    if np.isfinite(values).all():
-        return
+def _reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
     for name, piece in layout.slices():
         if not np.isfinite(values[piece]).all():
             raise RangeError(
@@ -249,22 +226,15 @@ def reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
 
 
 def taylor_sensitivity(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int = 1000,
-    loss: Loss | None = None,
-) -> npt.NDArray[np.float32]:
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, **options: Any
+) -> FloatVector:
     """Return ``|w * gradient|`` (P,) of the mean loss over all samples (SenseCrypt, eq. 2).
 
-    That is how much the loss would change if a parameter were zero, to first order. Else as
-    :func:`full_batch_gradient`.
+    That is how much the loss would change if a parameter were zero, to first order.
     """
-    layout = parameter_layout(model)
-    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    scores = {name: (weights[name] * gradient).abs_() for name, gradient in gradients.items()}
-    return flat_by_layer(scores, layout)
+    return full_batch_gradient(
+        model, features, labels, score=lambda weight, gradient: (weight * gradient).abs_(), **options
+    )
 
 
 def mean_over_samples(
@@ -277,64 +247,28 @@ def mean_over_samples(
 ) -> FloatVector:
     """Return the mean (P,) over samples of ``score`` of each sample's gradient.
 
-    Zero where a parameter is frozen. In a :class:`LayerChain` under the cross-entropy it costs little more
+    Zero where a parameter is frozen. In a :func:`layer_chain` under the cross-entropy it costs little more
     than one backward pass, in other models several, by torch.func. BatchNorm uses its running statistics,
     since a statistic of the batch would mix samples. Memory grows by P floats for each of the ``batch_size``
     samples that are differentiated at once. Raises as :func:`full_batch_gradient`, and ParameterError for a
     model that cannot be differentiated so.
     """
-    layout = parameter_layout(model)
-    chain = LayerChain.of(model) if loss is None and labels.dim() == 1 else None
-    batches = (
-        _scores_of_each(model, features, labels, batch_size, score, loss)
-        if chain is None
-        else _scores_of_chain(chain, model, features, labels, batch_size, score)
-    )
-    sums: dict[str, torch.Tensor] = {}
-    for totals in batches:
-        for name, total in totals.items():
-            sums[name] = sums[name] + total if name in sums else total.to(exact_dtype(total.device))
-    return flat_by_layer({name: total / len(features) for name, total in sums.items()}, layout)
-
-
-def _scores_of_each(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, size: int, score: Score, loss: Loss | None
-) -> Iterator[dict[str, torch.Tensor]]:
-    for gradients in each_gradient(model, features, labels, size, loss):
-        yield {name: score(gradient).sum(dim=0) for name, gradient in gradients.items()}
-
-
-def _scores_of_chain(
-    chain: LayerChain,
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int,
-    score: Score,
-) -> Iterator[dict[str, torch.Tensor]]:
     check_samples(features, labels)
+    chain = layer_chain(model) if loss is None and labels.dim() == 1 else None
+    gradients_of = gradients_of_samples(model, loss)
+    sums: dict[str, torch.Tensor] = {}
     with evaluation_mode(model), torch.enable_grad():
         for batch, targets in batches_of(features, labels, batch_size):
-            with named_failures(model, batch, targets, None):
-                yield chain.summed_scores(batch, targets, score)
-
-
-def each_gradient(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int,
-    loss: Loss | None = None,
-) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield the gradients of one batch of samples after the other, float32 (B, *shape) by the name of each parameter.
-
-    Frozen parameters are left out; the model is in evaluation mode until all is yielded.
-    """
-    check_samples(features, labels)
-    gradients = gradients_of_samples(model, loss)
-    with evaluation_mode(model):
-        for batch, targets in batches_of(features, labels, batch_size):
-            yield gradients(batch, targets)[0]
+            if chain is None:
+                each = gradients_of(batch, targets)[0]
+                totals = {name: score(gradient).sum(dim=0) for name, gradient in each.items()}
+            else:
+                with named_failures(model, batch, targets, None):
+                    totals = summed_scores(chain, batch, targets, score)
+            for name, total in totals.items():
+                sums[name] = sums[name] + total if name in sums else total.to(exact_dtype(total.device))
+    means = {name: total / len(features) for name, total in sums.items()}
+    return _flat_by_layer(means, parameter_layout(model))
 
 
 def label_sensitivity(
@@ -372,58 +306,35 @@ class FisherAccumulator:
         self._views = self._make_views()
         self._updates = 0
 
-    @property
-    def updates(self) -> int:
-        return self._updates
-
     def update(self, model: nn.Module) -> None:
-        """Add the gradients that the model holds now: none, of a frozen or unused parameter, counts as zero.
-
-        NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for
-        a model of another layout, or without any gradient.
-        """
-        pairs = [(view, one.grad) for view, one in self._views_of(model) if one.grad is not None]
-        if not pairs:
-            raise ParameterError("the model holds no gradient: call update() after backward()")
-        # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
-        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
-        self._updates += 1
+        """Add the gradients that the model holds now: none, of a frozen or unused parameter, counts as zero."""
+        held = {one: one.grad for one in model.parameters() if one.grad is not None}
+        self.take(model, held, 1)
 
     def take(self, model: nn.Module, sums: Mapping[nn.Parameter, torch.Tensor], updates: int) -> None:
         """Add what the gradients of several updates sum to, by parameter; others had none.
 
-        Raises ParameterError as :meth:`update` does.
+        NaN and infinity are found by :meth:`scores`: no sum ever loses them again. Raises ParameterError for a model
+        without any gradient.
         """
-        pairs = [(view, sums[one]) for view, one in self._views_of(model) if one in sums]
-        if not pairs:
-            raise ParameterError("the model has no parameter that is trained")
+        if not sums:
+            raise ParameterError("the model holds no gradient: nothing of it is trained")
+        parameters = list(model.parameters())
+        if parameters[0].device != self._flat.device:
+            self._flat = self._flat.to(parameters[0].device)
+            self._views = self._make_views()
+        pairs = [(view, sums[one]) for view, one in zip(self._views, parameters, strict=True) if one in sums]
+        # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
         torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
         self._updates += updates
 
     def scores(self) -> FloatVector:
-        """Return the square of the mean over all updates, float32 (P,).
-
-        Raises ParameterError without any, RangeError.
-        """
+        """Return the square of the mean over all updates, float32 (P,). Raises ParameterError, RangeError."""
         if self._updates == 0:
             raise ParameterError("no gradient was accumulated: call update() after each backward()")
         scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
-        reject_non_finite(scores, self._layout)
+        _reject_non_finite(scores, self._layout)
         return scores
-
-    def _views_of(self, model: nn.Module) -> list[tuple[torch.Tensor, nn.Parameter]]:
-        """Return the model's parameters, each beside where its gradients are added up."""
-        parameters = list(model.parameters())
-        if len(parameters) != len(self._views):
-            raise ParameterError(
-                f"the layout has {len(self._views)} parameter tensors, the model {len(parameters)}"
-            )
-        if parameters[0].device != self._flat.device:
-            self._flat = self._flat.to(parameters[0].device)
-            self._views = self._make_views()
-        if any(one.shape != view.shape for one, view in zip(parameters, self._views, strict=True)):
-            raise ParameterError("a parameter has another shape than the layout says: pass the same model")
-        return list(zip(self._views, parameters, strict=True))
 
     def _make_views(self) -> list[torch.Tensor]:
         slices = (piece for _, piece in self._layout.slices())
@@ -433,17 +344,12 @@ class FisherAccumulator:
 
 
 def full_batch_fisher(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int = 1000,
-    loss: Loss | None = None,
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, **options: Any
 ) -> FloatVector:
     """Return the square (P,) of the gradient of the mean loss over all samples (SelectiveShield, eq. 12)."""
-    layout = parameter_layout(model)
-    gradients = gradient_by_layer(model, features, labels, batch_size, loss)
-    squares = {name: gradient.square() for name, gradient in gradients.items()}
-    return flat_by_layer(squares, layout)
+    return full_batch_gradient(
+        model, features, labels, score=lambda _, gradient: gradient.square(), **options
+    )
 
 
 def per_sample_fisher(
@@ -458,22 +364,15 @@ def per_sample_fisher(
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:
-    """Min-max each layer (parameter tensor) of scores (P,) to [0, 1], in a new array (SelectiveShield, eq.
+    """Min-max each layer (parameter tensor) of scores (P,) to [0, 1], in a new array (SelectiveShield, eq. 13).
 
-    13). A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises
-    ArrayTypeError, ParameterError, and RangeError, which names the layer, for NaN or infinity.
+    A layer whose scores are all equal becomes all zeros, so that nothing of it is selected. Raises RangeError, which
+    names the layer, for NaN or infinity.
     """
-    if scores.dtype != np.float32 or scores.ndim != 1:
-        raise ArrayTypeError(f"expected a float32 vector, got {scores.dtype} of rank {scores.ndim}")
-    if scores.size != layout.size:
-        raise ParameterError(f"the layout has {layout.size} parameters, the scores {scores.size}")
-    reject_non_finite(scores, layout)
+    _reject_non_finite(scores, layout)
     normalised = np.zeros_like(scores)
     for _, piece in layout.slices():
         layer = scores[piece]
-        if layer.size == 0:
-            continue
-        low, high = layer.min(), layer.max()
-        if high > low:
-            normalised[piece] = (layer - low) / (high - low)
+        if layer.size and layer.max() > layer.min():
+            normalised[piece] = (layer - layer.min()) / (layer.max() - layer.min())
     return normalised

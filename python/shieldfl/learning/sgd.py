@@ -6,8 +6,10 @@ takes longer than the step of a small model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import compress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,12 +67,23 @@ def train_locally(
     """
     samples = _count(features, labels)
     generator = torch.Generator().manual_seed(seed)
-    taking = None
-    if gradients is not None:
-        # What else moves parameters, as a loss of the user's own may, would be taken for gradients.
-        follows = loss is None and is_moved_by_steps_alone(model)
-        taking = _Taking(model, gradients, StageClock() if clock is None else clock, sums_may_follow=follows)
-    steps = _Sgd(model, settings, taking) if optimizer is None else _Own(model, optimizer, taking)
+    clock = clock or StageClock()
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    sgd = _Sgd(parameters, settings) if optimizer is None else None
+    # Smaller steps are lost in the rounding of parameters; what else moves these, as weight decay, or a loss of the
+    # user's own may, would be taken for gradients.
+    sums_follow = (
+        gradients is not None
+        and sgd is not None
+        and loss is None
+        and not settings.weight_decay
+        and settings.learning_rate >= _LEAST_TRACED_RATE
+        and is_moved_by_steps_alone(model)
+    )
+    with clock.stage("score"):
+        starts = [parameter.detach().clone() for parameter in parameters] if sums_follow else []
+    own: Any = sgd if optimizer is None else optimizer(parameters)
+    own.zero_grad(set_to_none=True)
     model.train()
     total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
     for epochs_left in reversed(range(settings.local_epochs)):
@@ -78,24 +91,18 @@ def train_locally(
         for batch in torch.split(order, settings.batch_size):
             mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
             mean.backward()  # type: ignore[no-untyped-call]
-            steps.step()
+            if gradients is not None and not sums_follow:
+                with clock.stage("score"):
+                    gradients.update(model)
+            own.step()
+            own.zero_grad(set_to_none=True)
             if not epochs_left:
                 total += mean.detach() * len(batch)
-    steps.end()
+    if gradients is not None and sgd is not None and sums_follow:
+        with clock.stage("score"):
+            steps = settings.local_epochs * math.ceil(samples / settings.batch_size)
+            gradients.take(model, sgd.gradient_sums(starts), steps)
     return float(total) / samples
-
-
-@dataclass(frozen=True)
-class _Taking:
-    model: nn.Module
-    gradients: FisherAccumulator
-    clock: StageClock
-    sums_may_follow: bool
-    """Whether nothing but steps moves parameters, so that these tell what gradients summed to."""
-
-    def each(self) -> None:
-        with self.clock.stage("score"):
-            self.gradients.update(self.model)
 
 
 class _Sgd:
@@ -104,49 +111,28 @@ class _Sgd:
     On a small model that dispatch takes a sixth of a training step; a test holds the two equal.
     """
 
-    def __init__(self, model: nn.Module, settings: TrainingSettings, taking: _Taking | None) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    def __init__(self, parameters: list[nn.Parameter], settings: TrainingSettings) -> None:
+        self._parameters = parameters
         self._settings = settings
         self._velocities: dict[int, torch.Tensor] = {}
         """With momentum, of the parameters that have been moved, by their places."""
-        self._taking = taking
-        self._steps = 0
-        # Smaller steps are lost in the rounding of parameters; weight decay moves them, too.
-        self._sums_follow = (
-            taking is not None
-            and taking.sums_may_follow
-            and not settings.weight_decay
-            and settings.learning_rate >= _LEAST_TRACED_RATE
-        )
-        self._starts: list[torch.Tensor] = []
-        if taking is not None and self._sums_follow:
-            with taking.clock.stage("score"):
-                self._starts = [parameter.detach().clone() for parameter in self._parameters]
+
+    def zero_grad(self, set_to_none: bool) -> None:
         for parameter in self._parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient, and clear the gradient."""
+        """Move every parameter that has a gradient."""
         settings = self._settings
-        self._steps += 1
-        if self._taking is not None and not self._sums_follow:
-            self._taking.each()
-        parameters: list[torch.Tensor] = []
-        directions: list[torch.Tensor] = []
-        places: list[int] = []
-        for place, parameter in enumerate(self._parameters):
-            if parameter.grad is not None:
-                parameters.append(parameter)
-                directions.append(parameter.grad)
-                places.append(place)
+        places = [place for place, one in enumerate(self._parameters) if one.grad is not None]
+        parameters = [self._parameters[place] for place in places]
+        directions: list[Any] = [one.grad for one in parameters]
         if settings.weight_decay:
             directions = list(torch._foreach_add(directions, parameters, alpha=settings.weight_decay))
         if settings.momentum:
             directions = self._velocities_after(directions, places)
         torch._foreach_add_(parameters, directions, alpha=-settings.learning_rate)
-        for one in parameters:
-            one.grad = None
 
     def _velocities_after(self, directions: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
         """Return the velocities that these directions give at these places.
@@ -154,56 +140,30 @@ class _Sgd:
         A parameter's first direction is its first velocity: a copy of it, since gradients of several parameters may lie
         in one memory; what weight decay has made of one does not.
         """
-        velocities: list[torch.Tensor] = []
-        added: list[torch.Tensor] = []
-        for one, place in zip(directions, places, strict=True):
-            if place in self._velocities:
-                velocities.append(self._velocities[place])
-                added.append(one)
+        known = [place in self._velocities for place in places]
+        velocities = [self._velocities[place] for place in compress(places, known)]
         if velocities:
             torch._foreach_mul_(velocities, self._settings.momentum)
-            torch._foreach_add_(velocities, added)
+            torch._foreach_add_(velocities, list(compress(directions, known)))
         for one, place in zip(directions, places, strict=True):
             if place not in self._velocities:
                 self._velocities[place] = one if self._settings.weight_decay else one.clone()
         return list(map(self._velocities.__getitem__, places))
 
     @torch.no_grad()
-    def end(self) -> None:
-        """Tell what the gradients of all steps sum to.
+    def gradient_sums(self, starts: list[torch.Tensor]) -> dict[nn.Parameter, torch.Tensor]:
+        """Return what the gradients of all steps since the parameters were ``starts`` sum to.
 
         With velocities v_t = m v_(t-1) + g_t, from zero, and steps of -r v_t, T of them have moved a parameter by
         -r (v_1 + ... + v_T), and g_1 + ... + g_T = (1 - m) (v_1 + ... + v_T) + m v_T.
         """
-        if self._taking is None or not self._sums_follow:
-            return
         momentum = self._settings.momentum
-        with self._taking.clock.stage("score"):
-            ends = [parameter.detach() for parameter in self._parameters]
-            sums = list(torch._foreach_sub(self._starts, ends))
-            torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
-            if momentum:
-                moved = [sums[place] for place in self._velocities]
-                torch._foreach_add_(moved, list(self._velocities.values()), alpha=momentum)
-            by_parameter = dict(zip(self._parameters, sums, strict=True))
-            self._taking.gradients.take(self._taking.model, by_parameter, self._steps)
-
-
-class _Own:
-    def __init__(self, model: nn.Module, make: MakeOptimizer, taking: _Taking | None) -> None:
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._taking = taking
-        self._optimizer = make(parameters)
-        self._optimizer.zero_grad(set_to_none=True)
-
-    def step(self) -> None:
-        if self._taking is not None:
-            self._taking.each()
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-
-    def end(self) -> None:
-        """Have nothing to tell: of other optimizers' moves no sum of gradients follows."""
+        sums = list(torch._foreach_sub(starts, [parameter.detach() for parameter in self._parameters]))
+        torch._foreach_mul_(sums, (1.0 - momentum) / self._settings.learning_rate)
+        if momentum:
+            moved = [sums[place] for place in self._velocities]
+            torch._foreach_add_(moved, list(self._velocities.values()), alpha=momentum)
+        return dict(zip(self._parameters, sums, strict=True))
 
 
 def evaluate(

@@ -41,7 +41,12 @@ from shieldfl.privacy.events import (
 
 _Charges = defaultdict[Noise | NoiseOfSum, list[int]]
 """What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
-_UPLOADS = (ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload)
+
+
+def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
+    """Keep one thing a round, the same in whatever order they come: what leads to values before values."""
+    known = found.get(round_number, what)
+    found[round_number] = min(known, what, key=lambda one: (one == "values", one))
 
 
 @dataclass(frozen=True)
@@ -80,29 +85,7 @@ class PrivacyBook:
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
         self._events: list[PrivacyEvent] = []
-        self._without_noise: set[int] = set()
-        """Rounds in which something real was encrypted that had no noise."""
-        self._with_noise: set[int] = set()
-        """Rounds in which something was encrypted that had noise, or was synthetic."""
-        self._covered_in_clear: set[int] = set()
-        """Rounds in which such a thing was readable."""
-        self._opened: set[int] = set()
-        """Rounds whose sum was opened."""
-        self._read: set[int] = set()
-        """Rounds whose sum the aggregator reads."""
-        self._dependent: dict[int, str] = {}
-        """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
-        self._late: set[int] = set()
-        """Rounds of which such a thing was told after their own sum was opened."""
-        self._clear: dict[int, str] = {}
-        """Rounds in which something real became readable without noise, and what it is."""
-        self._readable: dict[str, None] = {}
         self._unit: str | None = None
-        self._hidden_noise: set[int] = set()
-        """Rounds in which something was encrypted that had noise."""
-        self._has_readable_noise = False
-        self._has_shares = False
-        """Whether noise is of sums, so that what is charged for is against those who see opened ones."""
         for event in events:
             self.add(event)
 
@@ -113,7 +96,8 @@ class PrivacyBook:
     @property
     def readable_parts(self) -> tuple[str, ...]:
         """Names of what became readable without noise beside values of updates, such as a mask."""
-        return tuple(self._readable)
+        clear = (event.what for event in self._events if isinstance(event, ClearUpload))
+        return tuple(dict.fromkeys(what for what in clear if what != "values"))
 
     def add(self, event: PrivacyEvent) -> None:
         """Take one event.
@@ -121,39 +105,9 @@ class PrivacyBook:
         Raises ParameterError, and takes nothing, for one of an unknown kind, since nothing is taken for harmless; and
         for noise of another unit than before, since theirs do not add up to a figure of either.
         """
+        if not isinstance(event, PrivacyEvent):
+            raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
         noise = self._checked_noise(event)
-        match event:
-            case EncryptedUpload():
-                self._hidden_noise |= set() if noise is None else {event.round}
-                covered = noise is not None or event.synthetic
-                (self._with_noise if covered else self._without_noise).add(event.round)
-            case NoiseShareUpload():
-                self._has_shares = True
-                self._hidden_noise.add(event.round)
-                self._with_noise.add(event.round)
-            case OpenedSum():
-                self._opened.add(event.round)
-            case ReadSum():
-                self._opened.add(event.round)
-                self._read.add(event.round)
-            case ClearUpload():
-                if event.what != "values":
-                    self._readable[event.what] = None
-                if event.synthetic:
-                    self._covered_in_clear.add(event.round)
-                    self._add_dependent(event.round, "updates from synthetic data")
-                else:
-                    self._note_first(self._clear, event.round, event.what)
-            case NoisedUpload():
-                self._has_readable_noise = True
-                self._covered_in_clear.add(event.round)
-                self._add_dependent(event.round, "updates with noise")
-            case DataRelease():
-                self._has_readable_noise = True
-            case SummedUploads() | ClientsDrawn():
-                pass
-            case _:
-                raise ParameterError(f"{type(event).__name__} is no privacy event that can be interpreted")
         self._unit = self._unit if noise is None else noise.unit
         self._events.append(event)
 
@@ -170,53 +124,73 @@ class PrivacyBook:
             raise ParameterError("noise of clients and noise of samples do not add up: a method has one unit")
         return noise
 
-    def _add_dependent(self, round_number: int, what: str) -> None:
-        self._note_first(self._dependent, round_number, what)
-        if round_number in self._opened:
-            self._late.add(round_number)
-
-    @staticmethod
-    def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
-        """Keep one thing a round, the same in whatever order they come: what leads to values before values."""
-        known = found.get(round_number, what)
-        found[round_number] = min(known, what, key=lambda one: (one == "values", one))
-
     @property
     def reason(self) -> str | None:
         """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
+        bare, opened, seen = self._bare, self._rounds(OpenedSum, ReadSum), self._rounds(ReadSum)
         # A sum of which no upload is known may hold anything.
-        noised = self._with_noise - self._without_noise
-        if self._has_shares:
-            # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing.
-            noised |= self._covered_in_clear - self._without_noise
-        seen = self._opened if self._has_shares else self._read
-        readable = dict.fromkeys(seen - noised, "an opened sum") | self._clear
-        clear = min(readable, default=None)
-        opened = min(self._opened - noised, default=None)
-        dependent = None
-        if opened is not None:
-            after = [number for number in self._dependent if number > opened]
-            dependent = min([*after, *self._late & {opened}], default=None)
-        if clear is not None and (dependent is None or clear <= dependent):
-            what = f"something that depends on the data ({readable[clear]})"
+        noised = self._rounds(EncryptedUpload, NoiseShareUpload) - bare
+        clear, dependent, late, over = dict[int, str](), dict[int, str](), set[int](), set[int]()
+        for event in self._events:
+            if isinstance(event, OpenedSum | ReadSum):
+                over.add(event.round)
+            elif isinstance(event, ClearUpload) and not event.synthetic:
+                _note_first(clear, event.round, event.what)
+            elif isinstance(event, ClearUpload | NoisedUpload):
+                # Its noise covers no sum that was opened before.
+                with_noise = isinstance(event, NoisedUpload)
+                what = "updates with noise" if with_noise else "updates from synthetic data"
+                _note_first(dependent, event.round, what)
+                late |= over & {event.round}
+        if self._rounds(NoiseShareUpload):
+            # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing; and what
+            # is charged for is against those who see opened sums.
+            noised, seen = noised | (dependent.keys() - bare), opened
+        readable = dict.fromkeys(seen - noised, "an opened sum") | clear
+        first_opened = min(opened - noised, default=None)
+        first_clear = min(readable, default=None)
+        first = None
+        if first_opened is not None:
+            after = [number for number in dependent if number > first_opened]
+            first = min([*after, *late & {first_opened}], default=None)
+        if first_clear is not None and (first is None or first_clear <= first):
+            what = f"something that depends on the data ({readable[first_clear]})"
             return f"ε is ∞ because {what} is readable without noise that a proof covers"
-        if dependent is not None:
+        if first is not None:
             return (
-                f"ε is ∞ because {self._dependent[dependent]} of round {dependent} depend on the sum of round "
-                f"{opened}, which was opened without noise"
+                f"ε is ∞ because {dependent[first]} of round {first} depend on the sum of round "
+                f"{first_opened}, which was opened without noise"
             )
         return None
+
+    @property
+    def _bare(self) -> set[int]:
+        """Rounds in which something real was encrypted that had no noise."""
+        encrypted = (event for event in self._events if isinstance(event, EncryptedUpload))
+        return {event.round for event in encrypted if event.noise is None and not event.synthetic}
+
+    def _rounds(self, *kinds: type) -> set[int]:
+        return {event.round for event in self._events if isinstance(event, kinds)}  # type: ignore[union-attr]
 
     def spent(self, delta: float) -> PrivacySpent:
         """Return what holds, and what the noise was charged. Raises ParameterError for noise without a delta."""
         charged = self._charged()
         own, together = (self._largest(charged, delta, stated=stated) for stated in (False, True))
         # Encryption gets no figure, nor does noise on a part of what was encrypted.
-        has_figure = self._has_readable_noise or self._hidden_noise - self._without_noise
+        noised = {
+            one.round
+            for one in self._events
+            if isinstance(one, EncryptedUpload | NoiseShareUpload) and one.noise is not None
+        }
+        has_figure = noised - self._bare or any(
+            isinstance(one, NoisedUpload | DataRelease) for one in self._events
+        )
         epsilon, reason = own if has_figure else math.nan, self.reason
         if reason is not None:
             epsilon = math.inf
-        elif self._opened - {one.round for one in self._events if isinstance(one, _UPLOADS)}:
+        elif self._rounds(OpenedSum, ReadSum) - self._rounds(
+            ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload
+        ):
             epsilon = math.inf
             reason = "ε is ∞ because a sum was opened, and no client has told what it had put into it"
         elif math.isinf(epsilon):
@@ -234,28 +208,24 @@ class PrivacyBook:
         """Return the figure for who does not see which clients take part; NaN for anything that it is not proved of."""
         draws = [event for event in self._events if isinstance(event, ClientsDrawn)]
         uploads = [event for event in self._events if isinstance(event, NoiseShareUpload)]
-        covered = (ClientsDrawn, NoiseShareUpload, OpenedSum, ReadSum)
+        sums = [event for event in self._events if isinstance(event, OpenedSum | ReadSum)]
         noises = {event.noise for event in uploads}
         populations = {draw.drawn_from for draw in draws}
         if (
-            not all(isinstance(event, covered) for event in self._events)
-            or len(noises) != 1
-            or len(populations) != 1
+            len(draws) + len(uploads) + len(sums) < len(self._events)
+            or not len(noises) == len(populations) == 1
         ):
             return math.nan
         (noise,), (population,) = noises, populations
-        if noise.unit != "client":
-            return math.nan
         sent = Counter(event.round for event in uploads)
         # Every round has a draw of its own, with as many at least as have sent, and nobody sends twice.
         largest = sorted((draw.participants for draw in draws), reverse=True)[: len(sent)]
         if (
-            population is None
+            noise.unit != "client"
+            or population is None
             or len({(event.round, event.client) for event in uploads}) < len(uploads)
             or len(largest) < len(sent)
-            or any(
-                count > most for count, most in zip(sorted(sent.values(), reverse=True), largest, strict=True)
-            )
+            or any(count > most for (_, count), most in zip(sent.most_common(), largest, strict=True))
         ):
             return math.nan
         # The largest draws stand for all: a larger share of the clients costs more.

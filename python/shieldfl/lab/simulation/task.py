@@ -23,7 +23,7 @@ from shieldfl.lab.simulation.partition import IndexArray, deal_out
 from shieldfl.lab.simulation.results import RoundRecord
 from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, TrainModel
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
-from shieldfl.learning.scores import LayerChain, full_batch_gradient, mean_over_samples
+from shieldfl.learning.scores import full_batch_gradient, layer_chain, mean_over_samples
 from shieldfl.learning.sgd import MakeOptimizer
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.sample_gradients import (
@@ -316,7 +316,7 @@ def _try_method(
     if method.scores in ("per-sample", "label"):
         scored = deepcopy(model).eval()
         check_samples_apart(scored, features, targets, objective.loss)
-        if objective.loss is None and LayerChain.of(scored) is not None:
+        if objective.loss is None and layer_chain(scored) is not None:
             # Scored by the layers' own algebra, and not by torch.func.
             found = mean_over_samples(scored, features, targets, len(features), torch.clone)
             expected = full_batch_gradient(scored, features, targets)
