@@ -99,16 +99,18 @@ def labels_figures(_images: int) -> Iterator[Figure]:
                 counts = attack.recover(observed, 0).label_counts
                 assert counts is not None
                 reached.append(label_scores(counts, true))
-            floors.append(max(floor.number for floor in label_floors(true).values()))
+            floors.append(max(number for _, number in label_floors(true).values()))
             if other is not None:
                 guessed = other.labels(observed, "bias-corrected", trial).numpy().ravel()
-                others.append(label_scores(np.bincount(guessed, minlength=10).astype(np.int64), true).number)
-        mean = float(np.mean([score.number for score in scores]))
+                others.append(label_scores(np.bincount(guessed, minlength=10).astype(np.int64), true)[1])
+        mean = float(np.mean([number for _, number in scores]))
         yield Figure(f"ilrg, batch {size}: mean LnAcc", mean, bar)
-        yield Figure(f"ilrg, batch {size}: mean LeAcc", float(np.mean([score.existence for score in scores])))
+        yield Figure(
+            f"ilrg, batch {size}: mean LeAcc", float(np.mean([existence for existence, _ in scores]))
+        )
         yield Figure(
             f"ilrg, the paper's equations alone, batch {size}: mean LnAcc",
-            float(np.mean([score.number for score in literal])),
+            float(np.mean([number for _, number in literal])),
         )
         yield Figure(
             f"no attack, batch {size}: mean of the higher LnAcc of two floors", float(np.mean(floors))
@@ -198,10 +200,10 @@ def inverting_figures(images: int) -> Iterator[Figure]:
 def image_figures(name: str, found: torch.Tensor, true: torch.Tensor, bar: float | None) -> Iterator[Figure]:
     """Median PSNR, with the ends of its interval, and median SSIM."""
     values = psnr(found, true, _UNIT).tolist()
-    interval = bootstrap_interval(values, "median", seed=0)
+    low, high = bootstrap_interval(values, 0, np.median)
     yield Figure(f"{name}: median PSNR of {len(values)} images, dB", float(np.median(values)), bar)
-    yield Figure(f"{name}: lower end of its 95 % interval", interval.low)
-    yield Figure(f"{name}: upper end of its 95 % interval", interval.high)
+    yield Figure(f"{name}: lower end of its 95 % interval", low)
+    yield Figure(f"{name}: upper end of its 95 % interval", high)
     yield Figure(f"{name}: median SSIM", float(ssim(found, true, _UNIT).median()))
 
 

@@ -42,7 +42,7 @@ from shieldfl.settings import TrainingSettings
 from target import Target, at_most
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from audit.updates import best_psnr, observed_step, positions_of, unit_images
+from lab.audit.updates import best_psnr, observed_step, positions_of, unit_images
 
 RECOVERED_DB = 40.0
 """An image in [0, 1] is recovered at this peak signal-to-noise ratio: a hundredth of the range."""
@@ -295,10 +295,8 @@ def labels() -> Iterator[Target]:
         ("the size of what is above a threshold", above_threshold),
         ("the last layer of an update", last_layer),
     ):
-        figures = infer_labels(view, public, private, 10)
-        gain, low, high = figures.gain
-        note = f"error {figures.error:.4f} beside {figures.error_of_guess:.4f}, gain {gain:.4f} [{low:.4f}, {high:.4f}]"
-        correlation, least, most = figures.correlation
+        (correlation, least, most), error, without = infer_labels(view, public, private, 10)
+        note = f"error {error:.4f} beside {without:.4f}"
         yield plain(f"labels from {name}: correlation", correlation, f"[{least:.3f}, {most:.3f}], {note}")
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.attacks.label_distribution import (
-    InferenceFigures,
-    LabelInference,
-    PlayedClients,
+    correlation_with_truth,
     last_weights,
+    played_clients,
+    predicted_distributions,
 )
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 
@@ -46,12 +46,14 @@ def update_view(observed: ObservedUpdate) -> Floats:
 
 
 def seen(
-    clients: PlayedClients, view: ClientView, features: torch.Tensor, labels: torch.Tensor, seed: int
+    positions: NDArray[np.int64],
+    view: ClientView,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    seed: int,
 ) -> Floats:
     """Return what is seen of each client, (n, d); client i gets the seed ``seed + i``."""
-    return np.stack(
-        [view(features[own], labels[own], seed + number) for number, own in enumerate(clients.positions)]
-    )
+    return np.stack([view(features[own], labels[own], seed + number) for number, own in enumerate(positions)])
 
 
 def infer_labels(
@@ -65,8 +67,10 @@ def infer_labels(
     samples: int = 50,
     alpha: float = 0.5,
     seed: int = 0,
-) -> InferenceFigures:
+) -> tuple[tuple[float, float, float], float, float]:
     """Play clients of public data, and infer the labels of clients of private data from what is seen of them.
+
+    Returns the correlation with its interval, and the mean error of a share with the view and without it.
 
     Parameters
     ----------
@@ -86,8 +90,9 @@ def infer_labels(
     """
     if attacked < 2:
         raise ParameterError("an interval needs 2 attacked clients or more")
-    own = PlayedClients.drawn(public[1], classes, played, samples, alpha, seed)
-    others = PlayedClients.drawn(private[1], classes, attacked, samples, alpha, seed + 1)
-    attacker = LabelInference.fitted(seen(own, view, *public, seed), own.distributions)
-    predicted = attacker.predicted(seen(others, view, *private, seed + played))
-    return InferenceFigures.of(predicted, others.distributions, attacker.guess, seed)
+    own, known = played_clients(public[1], classes, played, samples, alpha, seed)
+    others, truth = played_clients(private[1], classes, attacked, samples, alpha, seed + 1)
+    views, attacked_views = seen(own, view, *public, seed), seen(others, view, *private, seed + played)
+    predicted, guess = predicted_distributions(views, known, attacked_views), known.mean(axis=0)
+    correlation = correlation_with_truth(predicted, truth, guess, seed)
+    return correlation, float(np.abs(predicted - truth).mean()), float(np.abs(guess - truth).mean())

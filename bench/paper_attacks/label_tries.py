@@ -34,8 +34,7 @@ class Figure:
     @classmethod
     def of(cls, values: list[float]) -> Figure:
         """Summarise values, of which there has to be one at least."""
-        interval = bootstrap_interval(values, "mean", seed=0)
-        return cls(float(np.mean(values)), interval.low, interval.high)
+        return cls(float(np.mean(values)), *bootstrap_interval(values, seed=0))
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
@@ -52,21 +51,21 @@ class LabelTries:
         """Add one client's. Of a client of whom nothing came, the better floor is all that there is."""
         for name, scores in floors.items():
             self.floors[name].append(scores)
-        blind = max(floors.values(), key=lambda one: one.number)
+        blind = max(floors.values(), key=lambda one: one[1])
         for name in (AS_IN_PAPERS, *_GUESSES):
             self.scores[name].append(found.get(name, blind))
 
     @property
     def strongest(self) -> str:
         """The guess with the highest mean LnAcc: a maximum, which lies above chance by chance as well."""
-        return max(self.scores, key=lambda name: np.mean([one.number for one in self.scores[name]]))
+        return max(self.scores, key=lambda name: np.mean([number for _, number in self.scores[name]]))
 
     def figures(self, name: str) -> dict[str, Figure]:
         """Return LeAcc and LnAcc of a guess, or of a floor."""
         found = self.scores.get(name) or self.floors[name]
         return {
-            "LeAcc": Figure.of([one.existence for one in found]),
-            "LnAcc": Figure.of([one.number for one in found]),
+            "LeAcc": Figure.of([existence for existence, _ in found]),
+            "LnAcc": Figure.of([number for _, number in found]),
         }
 
 
@@ -78,7 +77,7 @@ def label_tries(
     ``model`` is the one that the client trained from, for an aggregator that has it; None for the view as it is.
     """
     dataset, seed = trial.dataset, trial.config.seed
-    true = trial.truth((victim,)).label_counts(dataset.classes)
+    true = np.bincount(trial.truth((victim,))[1].numpy(), minlength=dataset.classes)
     public = dataset.test_features, dataset.test_labels
     found: dict[str, LabelScores] = {}
     for known, observed in trial.observed(party_named("aggregator"), victim):

@@ -77,7 +77,7 @@ def table(trials: int = 10) -> dict[str, Any]:
 def _row(client: int, has_model: bool, found: LabelTries, own: LabelTries, share: float) -> dict[str, Any]:
     def figures(name: str) -> dict[str, Figure]:
         pairs = zip(found.scores[name], own.scores[name], strict=True)
-        below = Figure.of([hidden.number - shown.number for hidden, shown in pairs])
+        below = Figure.of([hidden[1] - shown[1] for hidden, shown in pairs])
         return found.figures(name) | {"below its own unencrypted": below}
 
     return {

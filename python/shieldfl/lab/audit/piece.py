@@ -229,10 +229,10 @@ class AttackedTrial:
 
     def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:
         recovered = attack.recover(observed, self._seed)
-        truth, dataset = self._trial.truth(known.clients), self._trial.dataset
+        (features, labels), dataset = self._trial.truth(known.clients), self._trial.dataset
         if attack.recovers == "labels":
-            return label_outcome(recovered, truth, dataset.classes)
-        return image_outcome(recovered, truth, dataset.test_features, observed.value_range, self._seed)
+            return label_outcome(recovered, labels, dataset.classes)
+        return image_outcome(recovered, features, dataset.test_features, observed.value_range, self._seed)
 
 
 def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:

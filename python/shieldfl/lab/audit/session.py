@@ -495,15 +495,15 @@ def _cell(method: str, attack: UpdateAttack, party: str, every: Sequence[Found],
     means = {form: float(np.mean([one.figure for one in found])) for form, found in forms.items()}
     form = max(means, key=lambda name: means[name])
     found = forms[form]
-    interval = bootstrap_interval([one.figure for one in found], "mean", seed)
+    low, high = bootstrap_interval([one.figure for one in found], seed)
     remarks = Counter(one.remark for one in found if one.remark)
     noted = "".join(f"; {remark}, in {count} of {len(found)} tries" for remark, count in remarks.items())
     return Cell(
         *(method, attack.name, party, "attacked"),
         measured_by=FIGURES[attack.recovers],
         figure=means[form],
-        low=interval.low,
-        high=interval.high,
+        low=low,
+        high=high,
         chance=float(np.mean([one.chance for one in found])),
         tries=len(found),
         form=form + noted,

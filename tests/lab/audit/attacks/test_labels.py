@@ -140,7 +140,7 @@ def scored(observed: ObservedUpdate, labels: torch.Tensor, attack: Ilrg | None =
     counts = (attack or Ilrg()).recover(observed, seed=0).label_counts
     assert counts is not None
     assert counts.sum() == observed.samples
-    return label_scores(counts, np.bincount(labels.numpy(), minlength=10).astype(np.int64)).number
+    return label_scores(counts, np.bincount(labels.numpy(), minlength=10).astype(np.int64))[1]
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])

@@ -210,7 +210,7 @@ def test_unknown_parties_and_clients_that_there_are_not(trial_of):
 def test_batches_from_outside_are_what_clients_train_on(digits, small):
     batches = [np.arange(4 * index, 4 * index + 4) for index in range(small.clients)]
     trial = Trial("fedavg", MethodSettings(), small, digits, 0, batches=batches)
-    assert trial.truth((1, 2)).features.equal(digits.train_features[4:12])
+    assert trial.truth((1, 2))[0].equal(digits.train_features[4:12])
     known, observed = next(trial.observed(party_named("aggregator"), 1))
     again = trained(observed.model, digits.train_features[4:8], digits.train_labels[4:8], observed.training)
     np.testing.assert_allclose(known.change, again.change, atol=1e-6)

@@ -10,7 +10,7 @@ Source of the method: Ateniese et al. 2015, "Hacking smart machines with smarter
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,18 +18,16 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
 from sklearn.linear_model import RidgeCV
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.lab.audit.attack import Cell, FederationAttack
-from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Delivery, Party, View
+from shieldfl.lab.audit.views.view import PARTS_OF_VALUES, Delivery, View
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.masks import Mask
-from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.parameter_layout import ParameterLayout
 
 Floats = NDArray[np.float64]
@@ -58,102 +56,62 @@ def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
     return places[-1] if places else None
 
 
-@dataclass(frozen=True)
-class PlayedClients:
-    """Clients of known label distributions, each with as many samples, drawn from the same data with others."""
+def played_clients(
+    labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
+) -> tuple[NDArray[np.int64], Floats]:
+    """Draw clients with shares of the classes from Dir(alpha, ..., alpha), of the same data with others.
 
-    positions: NDArray[np.int64]
-    distributions: Floats
-
-    @classmethod
-    def drawn(
-        cls, labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
-    ) -> PlayedClients:
-        """Draw shares from Dir(alpha, ..., alpha). Raises ParameterError for a class without a sample."""
-        own = labels.cpu().numpy()
-        pools = [np.flatnonzero(own == label) for label in range(classes)]
-        if not all(len(pool) for pool in pools):
-            raise ParameterError("there is a class without a sample: no client of it can be played")
-        generator = np.random.default_rng(seed)
-        counts = generator.multinomial(samples, generator.dirichlet(np.full(classes, alpha), size=clients))
-        positions = [
-            np.concatenate([generator.choice(pool, count) for pool, count in zip(pools, row, strict=True)])
-            for row in counts
-        ]
-        return cls(np.stack(positions).astype(np.int64), counts / samples)
+    Returns the samples' positions (clients, samples), and their label distributions (clients, classes). Raises
+    ParameterError for a class without a sample.
+    """
+    own = labels.cpu().numpy()
+    pools = [np.flatnonzero(own == label) for label in range(classes)]
+    if not all(len(pool) for pool in pools):
+        raise ParameterError("there is a class without a sample: no client of it can be played")
+    generator = np.random.default_rng(seed)
+    counts = generator.multinomial(samples, generator.dirichlet(np.full(classes, alpha), size=clients))
+    positions = [
+        np.concatenate([generator.choice(pool, count) for pool, count in zip(pools, row, strict=True)])
+        for row in counts
+    ]
+    return np.stack(positions).astype(np.int64), counts / samples
 
 
-@dataclass(frozen=True)
-class LabelInference:
-    guess: Floats
-    regression: Pipeline
-
-    @classmethod
-    def fitted(cls, views: Floats, distributions: Floats) -> LabelInference:
-        """Fit it to views (n, d) of clients, at least 3, with such distributions (n, classes)."""
-        regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES))
-        regression.fit(views, distributions)
-        return cls(distributions.mean(axis=0), regression)
-
-    def predicted(self, views: Floats) -> Floats:
-        shares = np.maximum(self.regression.predict(views), 0.0)
-        totals = shares.sum(axis=1, keepdims=True)
-        predicted: Floats = np.where(totals > 0, shares / np.where(totals > 0, totals, 1.0), self.guess)
-        return predicted
+def predicted_distributions(views: Floats, distributions: Floats, others: Floats) -> Floats:
+    """Fit views (n, d) of clients, at least 3, with such distributions (n, classes); predict those of others (m, d)."""
+    regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES)).fit(views, distributions)
+    shares = np.maximum(regression.predict(others), 0.0)
+    totals = shares.sum(axis=1, keepdims=True)
+    predicted: Floats = np.where(
+        totals > 0, shares / np.where(totals > 0, totals, 1.0), distributions.mean(axis=0)
+    )
+    return predicted
 
 
-@dataclass(frozen=True)
-class InferenceFigures:
-    """What views tell of the labels of clients that the attacker did not play; intervals by bootstrap."""
+def correlation_with_truth(
+    predicted: Floats, truth: Floats, guess: Floats, seed: int, drawn_together: int = 1
+) -> tuple[float, float, float]:
+    """Correlate distributions (n, classes) with the true ones, both without a guess (classes,); 0 is chance.
 
-    clients: int
-    error: float
-    error_of_guess: float
-    gain: tuple[float, float, float]
-    """How much less the error is with the view, and its interval: nothing is shown to be learnt unless both ends are
-    above 0."""
-    correlation: tuple[float, float, float]
-    """Of what is predicted with what is true, both without the guess, and its interval; 0 is chance."""
+    With it an interval, by bootstrap: of clients that depend on each other, so many in a row, it draws all or none.
+    """
 
-    @classmethod
-    def of(
-        cls, predicted: Floats, truth: Floats, guess: Floats, seed: int, drawn_together: int = 1
-    ) -> InferenceFigures:
-        """Compare distributions (n, classes) with the true ones and with a guess (classes,).
+    def correlation(chosen: NDArray[np.int64]) -> float:
+        ours, true = (predicted - guess)[chosen].ravel(), (truth - guess)[chosen].ravel()
+        lengths = np.linalg.norm(ours) * np.linalg.norm(true)
+        return float(ours @ true / lengths) if lengths > 0 else 0.0
 
-        Of clients that depend on each other, so many in a row, the bootstrap draws all or none.
-        """
-        errors = np.abs(predicted - truth).mean(axis=1)
-        without = np.abs(guess - truth).mean(axis=1)
-
-        def gain(chosen: NDArray[np.int64]) -> float:
-            return float((without - errors)[chosen].mean())
-
-        def correlation(chosen: NDArray[np.int64]) -> float:
-            ours, true = (predicted - guess)[chosen].ravel(), (truth - guess)[chosen].ravel()
-            lengths = np.linalg.norm(ours) * np.linalg.norm(true)
-            return float(ours @ true / lengths) if lengths > 0 else 0.0
-
-        def with_interval(statistic: Callable[[NDArray[np.int64]], float]) -> tuple[float, float, float]:
-            clients = np.arange(len(truth)).reshape(-1, drawn_together)
-            interval = bootstrap(
-                (np.arange(len(clients)),),
-                lambda drawn: statistic(clients[drawn].ravel()),
-                n_resamples=1000,
-                vectorized=False,
-                confidence_level=0.95,
-                method="percentile",
-                rng=np.random.default_rng(seed),
-            ).confidence_interval
-            return statistic(clients.ravel()), float(interval.low), float(interval.high)
-
-        return cls(
-            len(truth),
-            float(errors.mean()),
-            float(without.mean()),
-            with_interval(gain),
-            with_interval(correlation),
-        )
+    clients = np.arange(len(truth)).reshape(-1, drawn_together)
+    interval = bootstrap(
+        (np.arange(len(clients)),),
+        lambda drawn: correlation(clients[drawn].ravel()),
+        n_resamples=1000,
+        vectorized=False,
+        confidence_level=0.95,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return correlation(clients.ravel()), float(interval.low), float(interval.high)
 
 
 _ALPHA = 0.5
@@ -223,9 +181,9 @@ def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
         return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
     except WireFormatError:
         pass
-    counts = _counts(part, size)
-    if counts is not None:
-        return counts
+    kind = {size: np.uint8, 2 * size: np.uint16, 4 * size: np.uint32}.get(len(part))
+    if kind is not None and (counts := np.frombuffer(part, kind)).max() <= _MOST_COUNT:
+        return counts.astype(np.float64)
     if len(part) == 4 * size:
         sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
         return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
@@ -239,13 +197,6 @@ def _spread(part: Part, size: int) -> NDArray[np.float64] | None:
     return chosen
 
 
-def _counts(part: Part, size: int) -> NDArray[np.float64] | None:
-    """Return a whole number for each parameter (P,), of one, two or four bytes; None for other parts."""
-    kind = {size: np.uint8, 2 * size: np.uint16, 4 * size: np.uint32}.get(len(part))
-    counts = None if kind is None else np.frombuffer(part, kind)
-    return counts.astype(np.float64) if counts is not None and counts.max() <= _MOST_COUNT else None
-
-
 class LabelDistributionAudit(FederationAttack):
     """Plays clients of test samples, and attacks others; the audit's samples and rounds are not used."""
 
@@ -254,35 +205,20 @@ class LabelDistributionAudit(FederationAttack):
         "Ateniese et al., Hacking smart machines with smarter ones, 2015, section 3; the views are ours"
     )
     measured_by: ClassVar[str] = "correlation"
-
-    def __init__(
-        self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
-    ) -> None:
-        super().__init__(replace(config, samples=_SAMPLES, rounds=1), settings, dataset, parties)
-        self.played, self.attacked = 25, 15
-        """Federations of the attacker's own, and of those that are attacked."""
+    played, attacked = 25, 15
+    """Federations of the attacker's own, and of those that are attacked."""
 
     def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
         dataset = self._dataset
         public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
-        own, own_truth = self._facts(method, public, self.played, 0, on_federation)
-        if len(own_truth) < self.played * self._config.clients:
-            return [self._without_difference(method, party, own[party.name]) for party in self._parties]
-        others, truth = self._facts(method, dataset, self.attacked, self.played, on_federation)
+        own = self._facts(method, public, self.played, 0, on_federation)
+        # Where the attacker's own clients show nobody anything that differs, no others are attacked.
+        ended = len(own[1]) < self.played * self._config.clients
+        others = own if ended else self._facts(method, dataset, self.attacked, self.played, on_federation)
         return [
-            self._cell(method, party, own[party.name], own_truth, others[party.name], truth)
+            self._cell(method, party.name, own[0][party.name], own[1], others[0][party.name], others[1])
             for party in self._parties
         ]
-
-    def _without_difference(self, name: str, party: Party, own: Sequence[dict[str, float]]) -> Cell:
-        if not any(own):
-            why = "it looks at what clients send and are sent, and none of that comes to this party"
-            return Cell(name, self.name, party.name, "does not apply", why)
-        beside = (
-            "beside values of updates, nothing that this party gets of clients differs from one to another"
-        )
-        why = f"{beside}, of {len(own)}"
-        return Cell(name, self.name, party.name, "nothing received", why)
 
     def _facts(
         self,
@@ -293,56 +229,59 @@ class LabelDistributionAudit(FederationAttack):
         on_federation: Callable[[str, int], None],
     ) -> tuple[dict[str, list[dict[str, float]]], NDArray[np.float64]]:
         """Return by party what it sees of each client, and the clients' true distributions (n, classes)."""
-        count = self._config.clients
-        seed = self._config.seed + first
-        drawn = PlayedClients.drawn(
+        config = replace(self._config, samples=_SAMPLES, rounds=1)
+        count, seed = config.clients, config.seed + first
+        positions, distributions = played_clients(
             dataset.train_labels, dataset.classes, federations * count, _SAMPLES, _ALPHA, seed
         )
         seen: dict[str, list[dict[str, float]]] = {party.name: [] for party in self._parties}
         for number in range(federations):
             on_federation(name, first + number)
-            batches = list(drawn.positions[number * count : (number + 1) * count])
-            trial = Trial(name, self._settings, self._config, dataset, first + number, batches=batches)
+            batches = list(positions[number * count : (number + 1) * count])
+            trial = Trial(name, self._settings, config, dataset, first + number, batches=batches)
             for party in self._parties:
                 for victim in range(count):
                     view = View(trial.record, trial.method, party, victim)
                     seen[party.name].append(clear_facts(view, trial.layout, dataset.classes))
             if number + 1 == _FIRST and all(one == every[0] for every in seen.values() for one in every):
-                return seen, drawn.distributions[: _FIRST * count]
-        return seen, drawn.distributions
+                return seen, distributions[: _FIRST * count]
+        return seen, distributions
 
     def _cell(
         self,
         name: str,
-        party: Party,
+        party: str,
         own: Sequence[dict[str, float]],
         own_truth: NDArray[np.float64],
         others: Sequence[dict[str, float]],
         truth: NDArray[np.float64],
     ) -> Cell:
         names = sorted({fact for facts in own for fact in facts})
+        if not names:
+            why = "it looks at what clients send and are sent, and none of that comes to this party"
+            return Cell(name, self.name, party, "does not apply", why)
         views, attacked = (
             np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
         )
-        if not names or not (views != views[0]).any():
-            return self._without_difference(name, party, own)
-        attacker = LabelInference.fitted(views, own_truth)
-        predicted = attacker.predicted(attacked)
+        if not (views != views[0]).any():
+            why = "beside values of updates, nothing that this party gets of clients differs from one to another"
+            return Cell(name, self.name, party, "nothing received", f"{why}, of {len(own)}")
+        predicted, guess = predicted_distributions(views, own_truth, attacked), own_truth.mean(axis=0)
         # Clients of one federation share a model, and what all are sent.
         federation = self._config.clients
-        figures = InferenceFigures.of(
-            predicted, truth, attacker.guess, self._config.seed, drawn_together=federation
-        )
-        value, low, high = figures.correlation
+        value, low, high = correlation_with_truth(predicted, truth, guess, self._config.seed, federation)
         return Cell(
-            *(name, self.name, party.name, "attacked"),
+            *(name, self.name, party, "attacked"),
             measured_by=self.measured_by,
             figure=value,
             low=low,
             high=high,
             chance=0.0,
-            tries=figures.clients // federation,
+            tries=len(truth) // federation,
             form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own, "
-            f"{figures.clients} attacked",
-            others={"error of a share": figures.error, "error without a view": figures.error_of_guess},
+            f"{len(truth)} attacked",
+            others={
+                "error of a share": float(np.abs(predicted - truth).mean(axis=1).mean()),
+                "error without a view": float(np.abs(guess - truth).mean(axis=1).mean()),
+            },
         )

@@ -480,14 +480,14 @@ class ProtocolAttack(FederationAttack):
             return Cell(method, self.name, party, "does not apply", why)
         reads = opens or party == _SECRET
         figures = [one.told if reads else 0.0 for one in tries]
-        interval = bootstrap_interval(figures, "mean", self._config.seed)
+        low, high = bootstrap_interval(figures, self._config.seed)
         best = max(tries, key=lambda one: one.told)
         return Cell(
             *(method, self.name, party, "attacked"),
             measured_by=self.measured_by,
             figure=float(np.mean(figures)),
-            low=interval.low,
-            high=interval.high,
+            low=low,
+            high=high,
             chance=float(np.mean([one.told_honestly for one in tries])),
             tries=len(tries),
             form=_NO_LIE if method == UNDEFENDED else self._in_words(best, reads),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import cast
 
@@ -37,16 +37,6 @@ _MEASURED = 64
 """Test samples that a trial's models are measured on: nobody looks at their accuracy."""
 _OF_THE_ATTACKER = 2**31
 """Added to a trial's seed: the attacker draws a model of the same kind, and not the same one."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    features: torch.Tensor
-    """(n, *feature_shape)."""
-    labels: torch.Tensor
-
-    def label_counts(self, classes: int) -> NDArray[np.int64]:
-        return np.bincount(self.labels.numpy(), minlength=classes).astype(np.int64)
 
 
 def private_batches(dataset: Dataset, config: RunConfig) -> list[NDArray[np.int64]]:
@@ -179,9 +169,9 @@ class Trial:
     def all_synthetic(self) -> bool:
         return all(one.synthetic for one in self.record.disclosures.values())
 
-    def truth(self, clients: tuple[int, ...]) -> Truth:
+    def truth(self, clients: tuple[int, ...]) -> LabelledSamples:
         chosen = np.concatenate([self._batches[index] for index in clients])
-        return Truth(self.dataset.train_features[chosen], self.dataset.train_labels[chosen])
+        return self.dataset.train_features[chosen], self.dataset.train_labels[chosen]
 
     @cached_property
     def _drawn_anew(self) -> nn.Module:
