@@ -153,6 +153,8 @@ def _plain(value: Any) -> Any:
 
 def _typed(readers: Mapping[type, Callable[[bytes], Any]], kind: Any, value: Any) -> Any:
     if get_origin(kind) is not np.ndarray:
+        if issubclass(kind, dict):
+            return kind(value)
         return (readers.get(kind) or kind.from_bytes)(value)
     sizes, (dtype,) = get_args(get_args(kind)[0]), get_args(get_args(kind)[1])
     shape, content = value

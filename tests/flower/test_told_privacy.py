@@ -24,7 +24,8 @@ from shieldfl.privacy.events import (
     OpenedSum,
     SummedUploads,
 )
-from shieldfl.rounds.account import Account, AccountState
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.reports import named
 
 SIGMA, DELTA = 3.0, 1e-5
 NOISE = Noise(SIGMA, "client")
@@ -123,7 +124,7 @@ def test_a_run_that_was_cut_off_goes_on_with_what_it_had_spent(tmp_path, stores)
 
 
 def packed(*events):
-    return msgspec.msgpack.encode(AccountState.named(events))
+    return msgspec.msgpack.encode(named(events))
 
 
 def nested(depth):
@@ -213,7 +214,7 @@ def test_a_client_that_never_tells_again_is_taken_to_have_sent_what_others_have(
 
 def test_a_server_that_says_it_knows_more_than_was_sent_is_refused():
     untold = UntoldEvents().and_([ClearUpload(1, 1), ClearUpload(2, 1)])
-    assert untold.after(1) == UntoldEvents(1, AccountState.named([ClearUpload(2, 1)]))
+    assert untold.after(1) == UntoldEvents(1, named([ClearUpload(2, 1)]))
     assert untold.after(1).after(0) == untold.after(1)
     assert untold.after(2) == UntoldEvents(2, [])
     with pytest.raises(WireFormatError, match="knows of more"):

@@ -112,7 +112,7 @@ def test_states_of_an_aggregator_that_opens_are_sealed_and_bound_to_what_it_is()
     with pytest.raises((KeyMismatchError, WireFormatError)):
         others.new_aggregator().restore(state, SEALED)
     with pytest.raises(SecretCopyError):
-        fresh._opening._grant.__reduce_ex__(2)
+        fresh._opening.grant.__reduce_ex__(2)
 
 
 def test_an_aggregator_that_lost_its_state_gets_no_second_grant():

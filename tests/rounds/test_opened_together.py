@@ -11,7 +11,7 @@ from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
 from shieldfl.errors import KeyMismatchError, ShieldError
 from shieldfl.rounds.messages import ANSWER
-from shieldfl.rounds.opening import OpenedTogether
+from shieldfl.rounds.opening_rule import OpenedTogether
 
 CLIENTS = 4
 LABELS = (
@@ -78,12 +78,11 @@ def test_the_seconds_of_the_first_one_count_for_all(monkeypatch):
     run = full_he()
     monkeypatch.setattr(type(run.clients[0]._opening.opener), "repeat", lambda *arguments: None)
     clock = iter((0.0, 5.0, 10.0, 11.0))  # begin and end of each
-    monkeypatch.setattr("shieldfl.rounds.opening.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("shieldfl.rounds.opening_rule.time.perf_counter", lambda: next(clock))
     for client in run.clients[:2]:
-        opened = run.together.begin(b"history", Message(), "update", 1, Message(), client._opening)
-        if opened.answer is None:
-            opened.answer = Message()
-            run.together.end(b"history", opened, client._opening)
+        run.together.open(
+            b"history", Message(), "update", 1, Message(), client._opening, lambda: (Message(), b"")
+        )
     monkeypatch.undo()
     assert run.together.take_saved() == 4.0
     assert run.together.take_saved() == 0.0

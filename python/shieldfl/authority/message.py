@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +25,18 @@ _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
 
 
-def _check_view(part: object) -> None:
-    if not isinstance(part, bytes | memoryview):
-        raise ParameterError(f"a message's part is bytes, or a view of bytes, not {type(part).__name__}")
-    if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
-        raise ParameterError(
-            "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
-        )
-
-
-class Message(Mapping[str, Part]):
+class Message(dict[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
-    Parts are frames, vectors in little-endian order, or short numbers. Raises ParameterError for too many of them, for
-    names that are too long or no text, and for parts that are no bytes.
+    Parts are frames, vectors in little-endian order, or short numbers; they are not changed. Raises ParameterError for
+    too many of them, for names that are too long or no text, and for parts that are no bytes.
     """
 
-    def __init__(self, parts: Mapping[str, Part] | None = None) -> None:
-        self._parts: dict[str, Part] = dict(parts or {})
-        if len(self._parts) > _MOST_PARTS:
+    def __init__(self, parts: Mapping[str, Part] = MappingProxyType({})) -> None:
+        super().__init__(parts)
+        if len(self) > _MOST_PARTS:
             raise ParameterError(f"a message has at most {_MOST_PARTS:,} parts")
-        for name, part in self._parts.items():
+        for name, part in self.items():
             try:
                 fits = len(name.encode()) <= _LONGEST_NAME
             except (AttributeError, UnicodeEncodeError):
@@ -53,39 +45,32 @@ class Message(Mapping[str, Part]):
                 raise ParameterError(
                     f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
                 )
-            if type(part) is not bytes:
-                _check_view(part)
+            if not isinstance(part, bytes | memoryview):
+                raise ParameterError(
+                    f"a message's part is bytes, or a view of bytes, not {type(part).__name__}"
+                )
+            if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
+                raise ParameterError(
+                    "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
+                )
 
-    def __getitem__(self, name: str) -> Part:
-        try:
-            return self._parts[name]
-        except KeyError:
-            raise WireFormatError(f"the message has no part {name!r}: it was made for another step") from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._parts
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
+    def __missing__(self, name: str) -> NoReturn:
+        raise WireFormatError(f"the message has no part {name!r}: it was made for another step")
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{name}: {len(part):,} bytes" for name, part in self._parts.items())
+        sizes = ", ".join(f"{name}: {len(part):,} bytes" for name, part in self.items())
         return f"Message({sizes})"
 
     @property
     def nbytes(self) -> int:
         """The length of :meth:`to_bytes`, without encoding."""
-        return _COUNT.size + sum(
-            _LENGTHS.size + len(name.encode()) + len(part) for name, part in self._parts.items()
-        )
+        names = "".join(self).encode()
+        return _COUNT.size + _LENGTHS.size * len(self) + len(names) + sum(map(len, self.values()))
 
     def to_bytes(self) -> bytes:
         """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""
-        pieces: list[Part] = [_COUNT.pack(_MAGIC, len(self._parts))]
-        for name, part in self._parts.items():
+        pieces: list[Part] = [_COUNT.pack(_MAGIC, len(self))]
+        for name, part in self.items():
             encoded = name.encode()
             pieces += [_LENGTHS.pack(len(encoded), len(part)), encoded, part]
         return b"".join(pieces)
@@ -130,7 +115,7 @@ class Message(Mapping[str, Part]):
         vector = np.frombuffer(part, kind)
         if not vector.flags.aligned:
             # Numbers anywhere in a message are slow to compute with: they move once, for all who read them.
-            part = self._parts[name] = bytes(part)
+            part = self[name] = bytes(part)
             vector = np.frombuffer(part, kind)
         return vector
 

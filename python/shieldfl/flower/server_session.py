@@ -25,7 +25,6 @@ from shieldfl.methods.registry import method_of
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.quantities import epsilon_text
-from shieldfl.rounds.account import AccountState
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.driver import RoundDriver, RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
@@ -167,7 +166,7 @@ class ServerSession:
         aggregator, by_index = self.aggregator, self.participants.by_index
         aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
         self.done, self.metrics = progress.round, progress.metrics
-        self._account.restore(AccountState.from_bytes(parts["account"]))
+        self._account.restore(parts["account"])
         self._told.restore(progress.events, by_index, self.done + 1)
         if self.method.states_epsilon and self.method.purposes and self.done < self.method.plan.rounds:
             # It may have been opened before the run was cut off; run again, it is told once more.
@@ -208,7 +207,7 @@ class ServerSession:
                 "grants": Message(grants).to_bytes(),
                 "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
                 "strategy": (state or Message()).to_bytes(),
-                "account": self._account.state().to_bytes(),
+                "account": self._account.state(),
             }
             if isinstance(authority, RemoteAuthority):
                 parts["authority"] = authority.session_id

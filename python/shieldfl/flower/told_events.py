@@ -22,7 +22,8 @@ from shieldfl.privacy.events import (
     NoiseShareUpload,
     PrivacyEvent,
 )
-from shieldfl.rounds.account import Account, AccountState
+from shieldfl.rounds.account import Account
+from shieldfl.rounds.reports import named, told_of
 
 _Upload = ClearUpload | EncryptedUpload | NoiseShareUpload | NoisedUpload
 _Named = list[tuple[str, dict[str, Any]]]
@@ -45,7 +46,7 @@ class UntoldEvents:
     events: _Named = field(default_factory=list)
 
     def and_(self, events: Iterable[PrivacyEvent]) -> UntoldEvents:
-        return UntoldEvents(self.first, [*self.events, *AccountState.named(events)])
+        return UntoldEvents(self.first, [*self.events, *named(events)])
 
     def after(self, known: int) -> UntoldEvents:
         """Return those after the first ``known`` of the run; one that knows fewer gets what is left."""
@@ -142,7 +143,7 @@ def _decoded(data: bytes) -> list[_Upload]:
     try:
         if len(data) > _MOST_BYTES:
             raise WireFormatError("it tells more than fits into a reply")
-        events = AccountState.events_of(msgspec.msgpack.decode(data, type=_Named))
+        events = told_of(msgspec.msgpack.decode(data, type=_Named))
     except (msgspec.MsgspecError, RecursionError, ParameterError) as error:
         raise WireFormatError("what it says to have left it cannot be read") from error
     found = [one for one in events if isinstance(one, _Upload)]

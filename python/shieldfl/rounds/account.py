@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Self, get_args
+from typing import Any
 
 import msgspec
 
@@ -13,38 +12,19 @@ from shieldfl.build_info import require
 from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
-from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent
+from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
 from shieldfl.rounds.reports import Note, Report, Tally, named, told_of
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
-
-
-@dataclass(frozen=True)
-class AccountState:
-    told: list[tuple[str, Any]]
-    """Events in their order, each after the name of its kind."""
-    remarks: dict[str, str]
-    rounds_of_remarks: dict[str, int]
-    tallies: dict[str, tuple[int, int]]
-    seconds: dict[str, float]
-
-    @staticmethod
-    def named(events: Iterable[PrivacyEvent]) -> list[tuple[str, Any]]:
-        return named(events)
-
-    @staticmethod
-    def events_of(named: Iterable[tuple[str, Any]]) -> list[PrivacyEvent]:
-        return told_of(named, _KINDS)
-
-    def to_bytes(self) -> bytes:
-        return msgspec.msgpack.encode(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes | memoryview) -> Self:
-        try:
-            return msgspec.msgpack.decode(data, type=cls)
-        except msgspec.MsgspecError as error:
-            raise WireFormatError("these bytes are no account that this version can read") from error
+_State = msgspec.defstruct(
+    "_State",
+    [
+        ("told", list[tuple[str, Any]]),
+        ("remarks", dict[str, str]),
+        ("rounds_of_remarks", dict[str, int]),
+        ("tallies", dict[str, tuple[int, int]]),
+        ("seconds", dict[str, float]),
+    ],
+)
 
 
 class Account:
@@ -151,23 +131,25 @@ class Account:
             "most_steps_charged_to_a_client": spent.steps,
         }
 
-    def state(self) -> AccountState:
-        return AccountState(
-            AccountState.named(self.book.all),
-            dict(self._remarks),
-            dict(self._rounds_of_remarks),
-            dict(self._tallies),
-            self.clock.seconds(),
+    def state(self) -> bytes:
+        return msgspec.msgpack.encode(
+            _State(
+                named(self.book.all),
+                self._remarks,
+                self._rounds_of_remarks,
+                self._tallies,
+                self.clock.seconds(),
+            )
         )
 
-    def restore(self, state: AccountState) -> None:
-        """Go on where another account, made with the same arguments, stood.
-
-        Raises WireFormatError, ParameterError.
-        """
-        self.book = PrivacyBook(AccountState.events_of(state.told))
-        self._remarks = dict(state.remarks)
-        self._rounds_of_remarks = dict(state.rounds_of_remarks)
-        self._tallies = dict(state.tallies)
+    def restore(self, state: bytes | memoryview) -> None:
+        """Go on where another account, made with the same arguments, stood. Raises WireFormatError, ParameterError."""
+        try:
+            found: Any = msgspec.msgpack.decode(state, type=_State)
+        except msgspec.MsgspecError as error:
+            raise WireFormatError("these bytes are no account that this version can read") from error
+        self.book = PrivacyBook(told_of(found.told))
+        self._remarks, self._rounds_of_remarks = found.remarks, found.rounds_of_remarks
+        self._tallies = found.tallies
         self.clock.take()
-        self.clock.add(state.seconds)
+        self.clock.add(found.seconds)

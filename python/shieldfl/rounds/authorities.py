@@ -215,6 +215,7 @@ class RoundAuthority(AuthoritySteps):
     """Opens totals itself, by a method's rule, and keeps the model: clients get it signed."""
 
     changes: ClassVar = {"opener": RoundOpener}
+    opened_event = OpenedSum
 
     def __init__(self, rule: OpeningRule, keys: RoundSigner) -> None:
         super().__init__(rule.context, keys)
@@ -247,7 +248,7 @@ class RoundAuthority(AuthoritySteps):
                     keep(digest)
                     return signed
 
-                return self.opener.answer(phase, message, self, finish)
+                return self.opener.answer(phase, message, self, self.keys, finish)
 
     def _signed(self, phase: str, answer: Message, digest: bytes) -> Message:
         if phase not in self.context.signed:
@@ -256,9 +257,6 @@ class RoundAuthority(AuthoritySteps):
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
         self._invitations.check_list(round_number, clients)
-
-    def tell_opened(self, round_number: int) -> None:
-        self.record(OpenedSum(round_number))
 
 
 class ListAuthority(AuthoritySteps):

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from shieldfl.array_view import as_unsigned
 from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message, Part
-from shieldfl.authority.round_key_check import RoundKeyReader
+from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
 from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.privacy.events import ReadSum
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import HISTORY_BYTES, MISSED, OPENED, most_told, next_history, sum_request
-from shieldfl.rounds.opening import AggregatorOpening
-from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.opening_rule import AggregatorOpening, OpeningRule
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
@@ -98,6 +98,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         "_opening": AggregatorOpening | None,
     }
 
+    opened_event = ReadSum
     sums: ClassVar[tuple[str, ...]] = ()
     """Those of ``changes`` that can be taken once the phase that they belong to was begun again."""
 
@@ -152,20 +153,23 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator does not see the model: it cannot step with it")
-            self._opening.opener.replace_model(model)
+            opener = self._opening.opener
+            opener.rule.replace_model(model, opener.newest_model())
 
     def enrolment(self) -> Message:
         """Return what asks the authority to let this role open sums, on a channel that tells who sent it."""
-        return Message() if self._opening is None else self._opening.enrolment()
+        if self._opening is None:
+            return Message()
+        return Message({"enrolment": self._opening.grant.request})
 
     def enrolled(self, answer: Message) -> None:
         with self._lock:
             if self._opening is not None:
-                self._opening.granted(answer)
+                self._opening.keys.grant(self._opening.grant.granted(answer["grant"]))
 
     def model_digest(self) -> bytes:
         with self._lock:
-            return b"" if self._opening is None else self._opening.model_digest()
+            return b"" if self._opening is None else digest_of_parts(self._opening.opener.newest_model())
 
     def open(self, phase: str, answer: Message) -> Message:
         """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
@@ -183,8 +187,8 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         with self._lock:
             if self._opening is None or phase not in self.context.answered_once:
                 return None
-            opener = self._opening.opener
-            return opener.last_answer(phase) if opener.newest_answer(phase) < self.round else None
+            number, answer = self._opening.opener.replies.newest(phase)
+            return answer if number < self.round else None
 
     def begin_round(self, round_number: int, keys: Message) -> None:
         """Take the round's public keys, never the model: the phases of the round before are over then.

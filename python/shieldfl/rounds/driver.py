@@ -6,14 +6,15 @@
 - *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
 - *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
 - *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
-- *open*: the authority opens the total or answers who took part, and clients or aggregator open it (``opening.py``);
+- *open*: the authority opens the total or answers who took part, and clients or aggregator do (``opening_rule.py``);
 - *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts, round_key_parts
@@ -25,9 +26,55 @@ from shieldfl.rounds.messages import HISTORY
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import naming_own_method
 from shieldfl.rounds.plan import Phase
-from shieldfl.rounds.steps import Authority, Clients
 
 __all__ = ["RoundDriver", "RoundTraffic"]
+
+
+class Authority(Protocol):
+    """What a round needs of the key authority, here or where it is served: see ``authorities.py``."""
+
+    def newest_model(self) -> Message:
+        """Return what the next round starts from: the model, and what travels with it."""
+
+    def begin_round(
+        self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
+    ) -> Message:
+        """Begin a round, and return its first message."""
+
+    def answer(self, phase: str, message: Message) -> Message:
+        """Turn the aggregator's result into the answer to the clients."""
+
+    def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
+        """Sign what a phase came to."""
+
+
+class Clients(Protocol):
+    """How a round reaches its clients: in this process, in processes of their own or over a network.
+
+    The driver holds no client. ``message_of`` returns what a client is sent; it is called once for each client, when
+    that client is reached.
+    """
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        """Give each client the round's first message; it trains, and nobody waits for it."""
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterable[tuple[int, bytes | RangeError]]:
+        """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
+
+        In any order, as they arrive, each with the index of its client. A client whose training or update is refused
+        yields the RangeError instead, and one that is gone yields nothing.
+        """
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        """Give each client the answer to the last phase: the new global model."""
 
 
 @dataclass
@@ -118,7 +165,10 @@ class RoundDriver:
                     traffic.bytes_down += self._size_for(left, answer)
                 left = self._collect(phase, round_number, left, answer, traffic)
                 if len(left) < min_clients:
-                    self._give_up(round_number, len(left), len(participants), min_clients)
+                    if self._refusals and len(participants) - len(self._refusals) < min_clients:
+                        raise self._refusals[-1]
+                    text = f"{len(left)} of {len(participants)} clients were left"
+                    self._account.note(f"round {round_number} was given up: {text}")
                     return traffic
                 answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
             assert answer is not None
@@ -129,30 +179,6 @@ class RoundDriver:
                 traffic.bytes_down += self._size_for(left, answer)
             self._clients.end_round(left, self._part_of(answer))
             return traffic
-
-    def _give_up(self, round_number: int, left: int, began: int, min_clients: int) -> None:
-        if self._refusals and began - len(self._refusals) < min_clients:
-            raise self._refusals[-1]
-        self._account.note(f"round {round_number} was given up: {left} of {began} clients were left")
-
-    def _opened_by_clients(self, phase: Phase, result: Message, told: Sequence[int]) -> Message:
-        if phase.opens is None:
-            return result
-        asked = self._aggregator.request(phase.name)
-        both = Message({**result, HISTORY: asked[HISTORY], **self._answered(phase, asked)})
-        self._aggregator.keep(both, asked, told)
-        return both
-
-    def _opened_by_aggregator(self, phase: Phase, round_number: int) -> Message:
-        opened = self._aggregator.opened_before(phase.name)
-        if opened is None:
-            answer = self._answered(phase, self._aggregator.request(phase.name))
-            opened = self._aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
-        if not self._method.signs_answer(phase):
-            return opened
-        assert self._authority is not None
-        signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
-        return Message({**opened, **signed})
 
     def _answered(self, phase: Phase, asked: Message) -> Message:
         assert self._authority is not None
@@ -216,10 +242,22 @@ class RoundDriver:
 
     def _answer(self, phase: Phase, round_number: int, left: Sequence[int], result: Message) -> Message:
         """Return what clients get for what the aggregator closes a phase with: opened where it has a total."""
-        if not phase.answered_by_authority:
+        aggregator, clients_open = self._aggregator, self._method.clients_open
+        if not phase.answered_by_authority or (clients_open and phase.opens is None):
             return result
-        if self._method.clients_open:
-            return self._opened_by_clients(phase, result, left)
-        if self._method.aggregator_opens:
-            return self._opened_by_aggregator(phase, round_number)
-        return self._answered(phase, result)
+        if clients_open:
+            asked = aggregator.request(phase.name)
+            both = Message({**result, HISTORY: asked[HISTORY], **self._answered(phase, asked)})
+            aggregator.keep(both, asked, left)
+            return both
+        if not self._method.aggregator_opens:
+            return self._answered(phase, result)
+        opened = aggregator.opened_before(phase.name)
+        if opened is None:
+            answer = self._answered(phase, aggregator.request(phase.name))
+            opened = aggregator.open(phase.name, Message.from_bytes(answer.to_bytes()))
+        if not self._method.signs_answer(phase):
+            return opened
+        assert self._authority is not None
+        signed = self._authority.sign_answer(phase.name, round_number, digest_of_parts(opened))
+        return Message({**opened, **signed})

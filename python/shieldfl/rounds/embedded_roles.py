@@ -16,7 +16,7 @@ from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import naming_own_method
-from shieldfl.rounds.opening import OpenedTogether
+from shieldfl.rounds.opening_rule import OpenedTogether
 from shieldfl.rounds.plan import checked_weights
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Reporter

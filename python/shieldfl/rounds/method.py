@@ -110,6 +110,7 @@ class Method(metaclass=abc.ABCMeta):
         """What a reader of the results must know before the first round."""
         self.own_settings = plain_settings(settings)
         """Plain data, as a public set-up has them; none for a method without."""
+        self._contexts: dict[tuple[bytes, int | None], RoleContext] = {}
         if self.weighs_all_alike and plan.most_weight > 1:
             self.notes.append(self._why_alike())
 
@@ -212,11 +213,10 @@ class Method(metaclass=abc.ABCMeta):
     def _with_opened(self, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         if not self.clients_open:
             return phases
-        tells = [phase.answered_by_authority for phase in phases[:-1]]
-        found = [
-            (phase, TELL_OPENED) if told else (phase,) for phase, told in zip(phases[:-1], tells, strict=True)
-        ]
-        return (*(one for both in found for one in both), *phases[-1:])
+        found: list[Phase] = []
+        for phase in phases[:-1]:
+            found += (phase, TELL_OPENED) if phase.answered_by_authority else (phase,)
+        return (*found, *phases[-1:])
 
     @property
     def all_that_the_aggregator_sees(self) -> str:
@@ -349,12 +349,10 @@ class Method(metaclass=abc.ABCMeta):
             if self.aggregator_opens:
                 steps = authorities.ListAuthority(context, keys, digest_of_parts(rule.first_model()))
             else:
-                steps, secret = authorities.RoundAuthority(rule, keys), self._bound_secret(shared_secret)
+                steps = authorities.RoundAuthority(rule, keys)
+                secret = shared_secret if self.needs_shared_secret else None
         steps.bind(setup.digest, "key authority", self.positions, secret)
         return steps
-
-    def _bound_secret(self, shared_secret: bytes | None) -> bytes | None:
-        return shared_secret if self.needs_shared_secret else None
 
     def _opening_rule(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
@@ -395,7 +393,7 @@ class Method(metaclass=abc.ABCMeta):
         steps.awaits_secret = awaits_secret
         if self.clients_open:
             steps.open_by(self._opening_rule(initial, context, shared_secret), self._granted_keys(context))
-        secret = self._bound_secret(shared_secret)
+        secret = shared_secret if self.needs_shared_secret else None
         steps.bind(setup.digest, f"client {index} of weight {own}", self.positions, secret)
         return steps
 
@@ -469,6 +467,9 @@ class Method(metaclass=abc.ABCMeta):
         """Make the aggregator."""
 
     def _context(self, setup: PublicSetup, threads: int | None) -> RoleContext:
+        known = self._contexts.get((setup.digest, threads))
+        if known is not None:
+            return known
         setup.check_method(self.name, self.own_settings, self.plan, self.derived)
         if (bool(self.purposes), self.enrols) != (bool(setup.verifying_key), bool(setup.enrolment_key)):
             raise ParameterError(
@@ -482,8 +483,8 @@ class Method(metaclass=abc.ABCMeta):
         )
         phases = tuple(phase.name for phase in self._with_opened(self.phases))
         answered = [phase for phase in self.phases if phase.answered_by_authority]
-        signed = tuple(phase.name for phase in self.phases if self.signs_answer(phase))
-        return RoleContext(
+        signed = tuple(phase.name for phase in answered if self.signs_answer(phase))
+        made = self._contexts[setup.digest, threads] = RoleContext(
             self.plan,
             check,
             self.most_weight,
@@ -497,6 +498,7 @@ class Method(metaclass=abc.ABCMeta):
             self.buffer_factor,
             tuple(phase.name for phase in answered if phase.once),
         )
+        return made
 
     def account(self) -> Account:
         return Account(self.notes, self.delta)

@@ -1,67 +1,58 @@
-"""A checked total makes the next model: what a method does with opened sums, whoever opens them and by which keys."""
+"""A checked total makes the next model: what a method does with opened sums, and who opens them by which keys.
+
+Where the key authority does not open itself, each client does by its answers, or the aggregator alone.
+"""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_unsigned
-from shieldfl.authority.message import Message
-from shieldfl.authority.round_key_check import digest_of_parts
+from shieldfl.array_view import address_of, as_unsigned
+from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
+from shieldfl.authority.message import Message, Part
+from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
 from shieldfl.authority.total_opener import TotalOpener
 from shieldfl.encryption.encryption import SchemeTotal
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.encryption.registry import scheme_of
+from shieldfl.errors import ParameterError, PolicyError, RangeError, ShieldError
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import Replies
+from shieldfl.rounds.messages import (
+    ANSWER,
+    ANSWERED_PHASE,
+    ANSWERED_ROUND,
+    HISTORY,
+    HISTORY_BYTES,
+    TOTAL,
+    Replies,
+    beside_total,
+    next_history,
+)
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.reports import Note, Tally
+from shieldfl.rounds.reports import Note, Reporter, Tally
 from shieldfl.stateful import changes_of, refuse_unless
 
+if TYPE_CHECKING:
+    from shieldfl.authority.round_keys import RoundSigner
 
-class KeySource(Protocol):
+    Keys = RoundSigner | GrantedKeys
     """What opens rounds' totals: an authority's keys, or, for those who were granted them, its answers."""
-
-    @property
-    def newest_round(self) -> int:
-        """The round that was begun last; -1 before the first."""
-
-    def begin_round(self, round_number: int, purposes: Iterable[str] = ...) -> dict[str, bytes]:
-        """Begin a round; return what its first message brings of keys."""
-
-    def opener(self, round_number: int, purpose: str = ...) -> TotalOpener[Any]:
-        """Return what opens the round's total. Raises PolicyError for other rounds than the newest."""
-
-    def wipe(self, round_number: int, purpose: str = ...) -> None:
-        """Open no more for a purpose of the newest round."""
-
-
-class KeyHolder(Protocol):
-    """Who opens: the key authority, a client or the aggregator."""
-
-    @property
-    def keys(self) -> KeySource:
-        """What opens totals."""
-
-    def note(self, note: Note | Tally) -> None:
-        """Tell a remark."""
-
-    def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        """Raise PolicyError for a total with clients that were not invited: they would take the room of others."""
-
-    def tell_opened(self, round_number: int) -> None:
-        """Tell that a sum was opened."""
 
 
 class RoundSums:
     """The sums of one purpose in one round, as a rule asks for them: each is told of as it is opened."""
 
-    def __init__(self, holder: KeyHolder, number: int, purpose: str | None) -> None:
-        self._holder = holder
+    def __init__(self, role: Reporter, keys: Keys, number: int, purpose: str | None) -> None:
+        self._role = role
+        self._keys = keys
         self._number = number
         self._purpose = purpose
 
@@ -78,28 +69,29 @@ class RoundSums:
             return opener.open_mean(total, stated_weight=stated_weight)
 
     def check_runs(self) -> None:
-        if self._number != self._holder.keys.newest_round:
+        if self._number != self._keys.newest_round:
             raise PolicyError(f"round {self._number} does not run: have the key authority begin it")
 
     def note(self, text: str, subject: str | None = None) -> None:
         """Tell a remark; a later one on the same subject takes its place."""
-        self._holder.note(Note(text) if subject is None else Note(text, subject, self._number))
+        self._role.note(Note(text) if subject is None else Note(text, subject, self._number))
 
     def _opener(self) -> TotalOpener[Any]:
         assert self._purpose is not None
-        return self._holder.keys.opener(self._number, self._purpose)
+        return self._keys.opener(self._number, self._purpose)
 
     @contextmanager
     def _telling(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
         opener = self._opener()
         if total.named_clients:
-            self._holder.check_list(self._number, total.named_clients)
+            self._role.check_list(self._number, total.named_clients)
         try:
             yield opener
         finally:
             # Also where what comes of it is refused, and once more where it is opened again: rounds are counted.
-            if self._purpose == "update" and total.count and opener.has_opened(total):
-                self._holder.tell_opened(self._number)
+            event = self._role.opened_event
+            if event and self._purpose == "update" and total.count and opener.has_opened(total):
+                self._role.record(event(self._number))
 
 
 class OpeningRule(metaclass=abc.ABCMeta):
@@ -158,38 +150,29 @@ class RoundOpener:
     all clients of a round train from one model, or find out.
     """
 
-    changes: ClassVar = {"rule": OpeningRule, "_replies": Replies}
+    changes: ClassVar = {"rule": OpeningRule, "replies": Replies}
 
     def __init__(self, rule: OpeningRule) -> None:
         self.rule = rule
         self._context = rule.context
-        self._replies = Replies()
+        self.replies = Replies()
 
     def check_changed(self) -> None:
         answered = self._context.answered
-        refuse_unless(self._replies.phases <= set(answered))
-        refuse_unless(all(self._replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
+        refuse_unless(self.replies.phases <= set(answered))
+        refuse_unless(all(self.replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
         refuse_unless(self.rule.keeps(self.newest_model()))
 
     def newest_model(self) -> Message:
-        return self.rule.next_model(self.last_answer(self._context.phases[-1]))
+        return self.rule.next_model(self.replies.newest(self._context.phases[-1])[1])
 
-    def replace_model(self, model: GlobalModel) -> None:
-        self.rule.replace_model(model, self.newest_model())
-
-    def newest_answer(self, phase: str) -> int:
-        return self._replies.newest(phase)[0]
-
-    def last_answer(self, phase: str) -> Message | None:
-        return self._replies.newest(phase)[1]
-
-    def enter_round(self, round_number: int, keys: KeySource) -> tuple[Message, dict[str, bytes]]:
+    def enter_round(self, round_number: int, keys: Keys) -> tuple[Message, dict[str, bytes]]:
         """Begin a round; return its model, and what ``keys`` says that its first message brings.
 
         Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
-        self._context.check_new_round(number, self.newest_answer(self._context.phases[-1]))
+        self._context.check_new_round(number, self.replies.newest(self._context.phases[-1])[0])
         model = self.newest_model()
         return model, keys.begin_round(number, self.rule.purposes(number, model))
 
@@ -197,7 +180,8 @@ class RoundOpener:
         self,
         phase: str,
         message: Message,
-        holder: KeyHolder,
+        role: Reporter,
+        keys: Keys,
         finish: Callable[[Message], Message] = lambda answer: answer,
     ) -> Message:
         """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
@@ -209,18 +193,18 @@ class RoundOpener:
         # Under another name an answer would not count as the round's: another could follow, and so could another model.
         self._context.check_answered(phase)
         number, purpose = self.rule.round_of(phase, message), self._context.answered[phase]
-        sums = RoundSums(holder, number, purpose)
+        sums = RoundSums(role, keys, number, purpose)
         if purpose is None:
             # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
-        reply = self._replies.given(phase, number, message)
+        reply = self.replies.given(phase, number, message)
         if reply is None:
-            with self._replies.undone_unless_kept(phase, number, self.rule):
+            with self.replies.undone_unless_kept(phase, number, self.rule):
                 reply = finish(self.rule.answer(phase, message, sums))
-                self._replies.keep(phase, number, message, reply)
+                self.replies.keep(phase, number, message, reply)
         if purpose is not None:
             # No other total of this purpose will be opened.
-            holder.keys.wipe(number, purpose)
+            keys.wipe(number, purpose)
         return reply
 
     def standing(self) -> dict[str, Any]:
@@ -231,8 +215,338 @@ class RoundOpener:
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
         """Take what another object has answered that stood where this one stands, and where it came to thereby."""
-        if self._replies.given(phase, round_number, message) is None:
-            with self._replies.undone_unless_kept(phase, round_number, self.rule):
+        if self.replies.given(phase, round_number, message) is None:
+            with self.replies.undone_unless_kept(phase, round_number, self.rule):
                 for name, value in standing.items():
                     setattr(self.rule, name, value)
-                self._replies.keep(phase, round_number, message, answer)
+                self.replies.keep(phase, round_number, message, answer)
+
+
+_SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
+_OF_ANSWERS = {*_SIGNED, HISTORY}
+
+
+class AggregatorOpening:
+    """Opens totals by answers that are sealed for the aggregator alone, and begins rounds with the models they make."""
+
+    changes: ClassVar = {"keys": GrantedKeys, "opener": RoundOpener, "grant": GrantRequest}
+
+    def __init__(self, rule: OpeningRule, keys: GrantedKeys, role: Reporter) -> None:
+        self.keys = keys
+        self.opener = RoundOpener(rule)
+        self.role = role
+        self.grant = GrantRequest(keys.check)
+        self._context = rule.context
+
+    def check_changed(self) -> None:
+        refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
+
+    def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
+        """Open a phase's total, and return what an authority would have answered, unsigned.
+
+        What is open again, too. Raises PolicyError for the answer to another phase, and as the opener does;
+        then nothing has changed.
+        """
+        number = answer.number(ANSWERED_ROUND)
+        if answer[ANSWERED_PHASE] != phase.encode():
+            raise PolicyError(f"this is no answer to phase {phase!r}: nothing was opened")
+        keys = self.keys
+        with self.role.clock.stage(self._context.stage_of(phase)):
+            if number <= self.opener.replies.newest(phase)[0]:
+                return self.opener.answer(phase, result, self.role, keys)
+            begun = keys.newest_round
+            try:
+                self.opener.enter_round(number, keys)
+                keys.take(purpose, answer[ANSWER], beside_total(result))
+                return self.opener.answer(phase, result, self.role, keys)
+            except BaseException:
+                keys.go_back(begun)
+                raise
+
+
+class ClientOpening:
+    """Opens rounds' totals one after the other, and refuses to go on from another history than the authority signed."""
+
+    changes: ClassVar = {
+        "keys": GrantedKeys,
+        "opener": RoundOpener,
+        "_history": bytes,
+        "_told": Message | None,
+        "_told_in": int,
+        "_spoiled": dict[str, int],
+    }
+
+    def __init__(self, rule: OpeningRule, keys: GrantedKeys, role: Reporter) -> None:
+        self.keys = keys
+        self.opener = RoundOpener(rule)
+        self.role = role
+        self._context = rule.context
+        self.together = OpenedTogether(1)
+        """What it shares with other clients of its process."""
+        self._history = bytes(HISTORY_BYTES)
+        self._told: Message | None = None
+        self._told_in = 0
+        self._spoiled: dict[str, int] = {}
+        """By phase, the newest round whose answered total opened to nothing that can be used: the model stayed."""
+
+    def check_changed(self) -> None:
+        refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
+        refuse_unless(len(self._history) == HISTORY_BYTES and self._told_in >= 0)
+        refuse_unless(self._spoiled.keys() <= set(self._context.answered))
+        refuse_unless(all(0 <= number <= self.keys.newest_round for number in self._spoiled.values()))
+
+    def newest_spoiled(self, phase: str) -> int:
+        return self._spoiled.get(phase, -1)
+
+    def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
+        """Open the ends of rounds that were missed, and return the round's model.
+
+        Raises PolicyError where what came along is not all that the authority has answered, and as
+        :meth:`open` does.
+        """
+        self.catch_up(missed)
+        if bytes(first[HISTORY]) != self._history:
+            raise PolicyError(
+                f"round {round_number} begins from other sums than this client has opened: get the ends of all rounds "
+                "that it was not in, with the round's first message"
+            )
+        model, _ = self.opener.enter_round(round_number, self.keys)
+        return model
+
+    def catch_up(self, missed: Sequence[Message]) -> None:
+        """Open the ends of rounds that were missed; older ones than the newest change nothing.
+
+        Raises as :meth:`open`.
+        """
+        for end in missed:
+            if self._is_past(end):
+                continue
+            told = self.role.pending()
+            self.open(end)
+            self.role.take_back(told)  # was told by those that were in the round
+
+    def _is_past(self, end: Message) -> bool:
+        if ANSWER not in end:
+            return False
+        name = bytes(end[ANSWERED_PHASE]).decode(errors="replace")
+        if name not in self._context.answered:
+            return False
+        number = end.number(ANSWERED_ROUND)
+        return number < self.opener.replies.newest(name)[0] or number <= self.newest_spoiled(name)
+
+    def open(self, message: Message, phase: str | None = None) -> Message | None:
+        """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
+
+        None for a total that the authority has answered and that opens to nothing which can be used: a client has
+        altered its own part of it. It is the same for all clients; so all go on, with the model that they had.
+        ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
+        WireFormatError, PolicyError for what follows other sums or is said to be of another round; then nothing has
+        changed.
+        """
+        if ANSWER not in message:
+            if phase is None or self._context.answered.get(phase, "") is not None:
+                raise PolicyError("the key authority's answer is missing: nothing was opened")
+            return self.opener.answer(phase, message, self.role, self.keys)
+        number, name = message.number(ANSWERED_ROUND), bytes(message[ANSWERED_PHASE]).decode(errors="replace")
+        purpose = self._context.answered.get(name)
+        if purpose is None or phase not in (None, name):
+            raise PolicyError(f"there is no total of phase {name!r} to open now")
+        result = Message({part: message[part] for part in message.keys() - _OF_ANSWERS})
+        check = self.keys.check
+        if len(check.identity.members) > 1:
+            # By each of several authorities: what one of them tells one client alone, another one does not sign.
+            check.check_answer(
+                Message({part: message[part] for part in message.keys() & _SIGNED}), number, name
+            )
+        if number <= self.newest_spoiled(name):
+            return None
+        if number <= self.opener.replies.newest(name)[0]:
+            return self.opener.answer(name, result, self.role, self.keys)  # what it was, or refused
+        if message[HISTORY] != self._history:
+            raise PolicyError(
+                f"the end of round {number} follows sums that this client has not opened: get those before it first"
+            )
+        begun = self.keys.newest_round
+
+        def bound() -> bytes:
+            return beside_total(Message({**result, HISTORY: self._history}))
+
+        def anew() -> tuple[Message, bytes]:
+            self.keys.take(purpose, message[ANSWER], bound())
+            answer = self.opener.answer(name, result, self.role, self.keys)
+            return answer, self.keys.newest_request
+
+        try:
+            self.opener.enter_round(number, self.keys)
+            opened = self.together.open(self._history, message, name, number, result, self, anew)
+        except BaseException as error:
+            self.keys.go_back(begun)
+            if not isinstance(error, ShieldError):
+                raise
+            request = self._answered_request(number, purpose, result, message[ANSWER], bound())
+            if request is None:
+                raise
+            self.keys.go_back(number)
+            self._history = next_history(self._history, request)
+            self._spoiled = {**self._spoiled, name: number}
+            text = f"round {number}: the sum of phase {name!r} cannot be used, and the model stays: {error}"
+            self.role.note(Note(text))
+            return None
+        self._history = next_history(self._history, opened.request)
+        return opened.answer
+
+    def _answered_request(
+        self, number: int, purpose: str, result: Message, answer: Part, bound: bytes
+    ) -> bytes | None:
+        """Return what a total was asked for with, where the authority has answered for this very total; else None.
+
+        What the aggregator says of round and purpose is not bound: under another number one client alone
+        would skip a sum.
+        """
+        parameters = self.keys.check.parameters[purpose]
+        try:
+            total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
+            if total.round != number or not total.is_for(purpose):
+                return None
+            return self.keys.answered_request(purpose, total, answer, bound)
+        except ShieldError:
+            return None
+
+    def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
+        """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
+
+        Without a message it is what was opened in an earlier round, of a phase that is answered once in the
+        whole run.
+        """
+        if message is None and phase not in self._context.answered_once:
+            raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
+        told = self.opener.replies.newest(phase)[1] if message is None else self.open(message, phase)
+        if told is None:
+            raise RangeError(f"of phase {phase!r} there is no sum that can be used: there is nothing to tell")
+        self._told, self._told_in = told, round_number
+        return told
+
+    def goes_on(self, round_number: int, answer: Message) -> Message:
+        """Return what a round opened before a phase. Raises PolicyError where another thing is gone on with."""
+        if self._told is None or (self._told_in, self._told) != (round_number, answer):
+            raise PolicyError(
+                "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
+                "another total. It leaves the round"
+            )
+        return self._told
+
+
+@dataclass
+class _Opened:
+    message: Message
+    """All that this client was sent, or another one that was sent the same."""
+    keys: GrantedKeys
+    before: Mapping[str, Any]
+    """Where its opener stood."""
+    result: Message
+    """What the opener was asked."""
+    answer: Message
+    request: bytes
+    after: Mapping[str, Any]
+    remarks: tuple[Note | Tally, ...]
+    seconds: float
+    clients: int = 0
+    """That have it."""
+
+
+class OpenedTogether:
+    """The totals that some clients of a federation have opened, and others have not come to yet.
+
+    Dropped when all have. A client gets a result only if it was sent the same bytes after the same sums, its
+    opener stands where the first one's stood, and it was granted the same by the authority: then its own work
+    would come to the same.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self._known: dict[bytes, _Opened] = {}
+        """By the history of the sums before."""
+        self._read: WeakValueDictionary[int, Message] = WeakValueDictionary()
+        """What ends of rounds were read to, by the object that each is, as long as somebody has it."""
+        self._saved = 0.0
+
+    def read(self, end: Part) -> Message:
+        """Return a message that was read from these bytes; from one and the same object it is read once.
+
+        Raises WireFormatError.
+        """
+        known = self._read.get(id(end))
+        # A message that was read has views of the object that it was read from, which nothing else can be meanwhile.
+        if known is not None and any(
+            isinstance(one, memoryview) and one.obj is end for one in known.values()
+        ):
+            return known
+        message = Message.from_bytes(end)
+        if isinstance(end, bytes):
+            self._read[id(end)] = message
+        return message
+
+    def take_saved(self) -> float:
+        """Return the seconds that clients would have taken since the last call, by themselves, beside those it took."""
+        saved, self._saved = self._saved, 0.0
+        return saved
+
+    def open(
+        self,
+        history: bytes,
+        message: Message,
+        phase: str,
+        round_number: int,
+        result: Message,
+        opening: ClientOpening,
+        anew: Callable[[], tuple[Message, bytes]],
+    ) -> _Opened:
+        """Return what a client's total of a round's phase opens to: ``anew``, unless another one has opened it.
+
+        ``anew`` returns the answer, and what the total was asked for with.
+        """
+        start = time.perf_counter()
+        keys, opener, role = opening.keys, opening.opener, opening.role
+        before, known = opener.standing(), self._known.get(history)
+        if (
+            known is not None
+            and keys.opens_as(known.keys)
+            and _is_same(known.before, before)
+            and _is_same(known.message, message)
+        ):
+            # What clients missed is sent from one place: the next one's is found to be the same without being read.
+            known.message = message
+            opener.repeat(phase, round_number, known.result, known.answer, known.after)
+            for remark in known.remarks:
+                role.note(remark)
+            kept, seconds = known, time.perf_counter() - start
+            self._saved += max(0.0, known.seconds - seconds)
+        else:
+            _, told = role.pending()
+            answer, request = anew()
+            after, remarks = opener.standing(), role.remarks_after(told)
+            seconds = time.perf_counter() - start
+            known = _Opened(message, keys, before, result, answer, request, after, remarks, seconds)
+            kept = self._known.setdefault(history, known)
+        kept.clients += 1
+        if kept.clients == self._clients:
+            del self._known[history]
+        return known
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Say whether two values are the same, as far as can be said: False for what is of a kind that is not looked at."""
+    if one is other:
+        return True
+    if isinstance(one, bytes | memoryview) and isinstance(other, bytes | memoryview):
+        places = {address_of(np.frombuffer(part, np.uint8)) for part in (one, other)}
+        return len(one) == len(other) and (len(places) == 1 or bytes(one) == bytes(other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, GlobalModel):
+        one, other = one.to_message(), other.to_message()
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_is_same(part, other[name]) for name, part in one.items())
+    return bool(one == other)

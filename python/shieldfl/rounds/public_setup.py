@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -190,7 +191,7 @@ class PublicSetup:
             raise WireFormatError("a public set-up is spelled in one way alone")
         return setup
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the encoded set-up, 32 bytes: what is pinned."""
         return hashlib.sha256(self.to_bytes()).digest()

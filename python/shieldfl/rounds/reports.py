@@ -22,7 +22,15 @@ from shieldfl.errors import (
 )
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask
-from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise, PrivacyEvent, SummedUploads
+from shieldfl.privacy.events import (
+    ClientsDrawn,
+    DataRelease,
+    Noise,
+    OpenedSum,
+    PrivacyEvent,
+    ReadSum,
+    SummedUploads,
+)
 from shieldfl.stateful import (
     changed,
     decode_record,
@@ -140,9 +148,10 @@ class Report:
     """By stage."""
 
 
-_KINDS: dict[str, Any] = {
+_EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
+_KINDS = {
     kind.__name__: kind
-    for kind in (*get_args(PrivacyEvent), Note, Tally)
+    for kind in (*_EVENTS.values(), Note, Tally)
     if kind not in (ClientsDrawn, DataRelease)  # which no role tells, but who draws and who releases
 }
 
@@ -151,7 +160,7 @@ def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
     return [(type(one).__name__, one) for one in told]
 
 
-def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any]) -> list[Any]:
+def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS) -> list[Any]:
     """Return what :func:`named` was given, from plain data. Raises WireFormatError for what is of none of the kinds."""
     import msgspec
 
@@ -179,6 +188,8 @@ class Reporter:
 
     needs_sealing: bool = False
     """Whether a state holds secret keys, and is given under a key alone."""
+    opened_event: ClassVar[type[OpenedSum] | type[ReadSum] | None] = None
+    """What it tells where it opens a sum; None where the authority tells it, for all clients."""
 
     def __init__(self) -> None:
         self.clock = StageClock()
@@ -297,3 +308,6 @@ class Reporter:
 
     def note(self, note: Note | Tally) -> None:
         self._notes.append(note)
+
+    def check_list(self, round_number: int, clients: Iterable[int]) -> None:
+        """Raise PolicyError for a total of clients that were not invited: the authority alone looks at it."""

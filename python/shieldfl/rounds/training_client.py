@@ -18,9 +18,8 @@ from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoi
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
 from shieldfl.rounds.global_model import GlobalModel, joined
-from shieldfl.rounds.messages import OPENED, Replies
-from shieldfl.rounds.opening import ClientOpening, OpenedTogether
-from shieldfl.rounds.opening_rule import OpeningRule
+from shieldfl.rounds.messages import OPENED, Replies, missed_parts
+from shieldfl.rounds.opening_rule import ClientOpening, OpenedTogether, OpeningRule
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Disclosure, Reporter
@@ -252,7 +251,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._check_round(number, participants)
             begun_with = participants, model
             if self._round_keys is not None:
-                first, missed = (model, []) if self._opening is None else self._opening.divided(model)
+                first, missed = model, []
+                if self._opening is not None:
+                    first, missed = missed_parts(model, self._opening.together.read)
                 self.context.keys.check_model(first, number, self.index)
                 check_invited(first[INVITED], self.context.plan, self.index, participants, number)
                 if self._opening is not None:

@@ -18,7 +18,7 @@ from shieldfl.rounds.driver import RoundDriver, RoundTraffic
 from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
-from shieldfl.rounds.opening import OpenedTogether
+from shieldfl.rounds.opening_rule import OpenedTogether
 from shieldfl.rounds.training_client import TrainingClient
 
 __all__ = ["EmbeddedFederation"]

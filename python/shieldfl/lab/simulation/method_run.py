@@ -34,7 +34,6 @@ from shieldfl.learning.sgd import EVALUATION_BATCH
 from shieldfl.methods.model_adaptation import count_trained
 from shieldfl.models.torch_bridge import flatten, flatten_buffers, parameter_layout, update_layout
 from shieldfl.privacy.book import PrivacySpent
-from shieldfl.rounds.account import AccountState
 from shieldfl.rounds.driver import RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
@@ -90,7 +89,7 @@ class MethodRun:
             )
         else:
             self._shares = kept.shares
-            self._account.restore(AccountState.from_bytes(kept.account))
+            self._account.restore(kept.account)
         shape, dtype = dataset.feature_shape, dataset.train_features.dtype
         # A large batch is worth threads where a step of training is not.
         self._measured_on = (
@@ -154,7 +153,7 @@ class MethodRun:
             [sorted(trainer.kinds) for trainer in self._trainers],
             setup_seconds,
             self._shares,
-            self._account.state().to_bytes(),
+            self._account.state(),
             (self.federation.parts(key), key),
         )
 
