@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.array_view import (
     Buffer,
-    Pieces,
     Update,
     as_frame,
     as_pieces,
@@ -312,6 +311,8 @@ class Encryptor(Uncopied):
     _keys: ClassVar[type[SchemePublicKey]]
     """The scheme's public keys: it takes these, or clients' keys under them, and no others."""
     _warned_round: int | None = None
+    _with: tuple[Any, ...] = ()
+    """What the core's encryptor takes besides in this scheme."""
     speaks_of_settings = False
     """Whether errors and warnings say what to do by settings of a method, and not by arguments of its own."""
     _why_uncopied = "may hold secrets, and is neither copied nor pickled: make another from its key"
@@ -366,10 +367,15 @@ class Encryptor(Uncopied):
         pieces, number = as_pieces(update), as_unsigned(round, "round")
         bits = None if mask is None else bits_of(mask)
         factor = None if weight is None else as_real(weight, "weight")
+        own = () if self._client_key is None else (self._client_key._cores,)
         try:
-            encrypted = self._encrypt(pieces, bits, factor, number, bool(clip))
+            encrypted: Encrypted = self._core.encrypt(
+                *own, pieces, bits, factor, number, *self._bound, bool(clip), self._threads, *self._with
+            )
         except RangeError as error:
             raise self._located(error, sum(piece.size for piece in pieces)) from None
+        if self._client_key is not None:
+            self._client_key._go_on_to(number)
         return self._batch(encrypted, number)
 
     def _advice(self, by_arguments: str) -> str:
@@ -396,17 +402,6 @@ class Encryptor(Uncopied):
             )
         batch: SchemeBatch = self.public_key._batch_class(frame, clipped, underflowed)
         return batch
-
-    def _encrypt(
-        self, pieces: Pieces, mask: _core.Bitset | None, weight: float | None, round: int, clip: bool
-    ) -> Encrypted:
-        keys = () if self._client_key is None else (self._client_key._cores,)
-        made: Encrypted = self._core.encrypt(
-            *keys, pieces, mask, weight, round, *self._bound, clip, self._threads
-        )
-        if self._client_key is not None:
-            self._client_key._go_on_to(round)
-        return made
 
 
 FrameSource = Buffer | mmap.mmap | os.PathLike[str]

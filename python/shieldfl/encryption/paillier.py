@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 import shieldfl._core as _core
 from shieldfl.array_view import (
     Buffer,
-    Pieces,
     Update,
     as_frame,
     as_threads,
@@ -30,7 +29,7 @@ from shieldfl.array_view import (
     as_vector,
 )
 from shieldfl.encryption import encryption
-from shieldfl.encryption.encryption import Encrypted, FrameSource, SchemeBatch, SchemeTotal, Vector
+from shieldfl.encryption.encryption import FrameSource, SchemeBatch, SchemeTotal, Vector
 from shieldfl.encryption.keys import SchemePublicKey, checked_key
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
 from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
@@ -342,19 +341,7 @@ class Encryptor(encryption.Encryptor):
             raise ParameterError("lookups_vartime must be True or False: True gives up a protection")
         self._lookups_vartime = lookups_vartime
         self._pool = _core.PaillierRandomizerPool(public_key._core)
-
-    def _encrypt(
-        self,
-        pieces: Pieces,
-        mask: _core.Bitset | None,
-        weight: float | None,
-        round: int,
-        clip: bool,
-    ) -> Encrypted:
-        made: Encrypted = self._core.encrypt(
-            pieces, mask, weight, round, clip, self._threads, self._lookups_vartime, self._pool
-        )
-        return made
+        self._with = lookups_vartime, self._pool
 
     def encrypt_in_union(
         self, update: Update, order: UnionOrder, mask: Mask, round: int = 0, *, clip: bool = False
@@ -372,10 +359,10 @@ class Encryptor(encryption.Encryptor):
         mask : this client's positions; ParameterError for one with a position outside of the union.
         """
         number, values = as_unsigned(round, "round"), as_update(update)
-        positions, bits, own = UnionOrder.core_of(order), bits_of(mask), (self._lookups_vartime, self._pool)
+        positions, bits = UnionOrder.core_of(order), bits_of(mask)
         try:
             encrypted = self._core.encrypt_in_union(
-                values, positions, bits, number, bool(clip), self._threads, *own
+                values, positions, bits, number, bool(clip), self._threads, *self._with
             )
         except RangeError as error:
             raise self._located(error, values.size) from None
