@@ -11,7 +11,6 @@ import pytest
 
 import shieldfl as sf
 from encryption.paillier_keys import authority_for
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition
@@ -201,9 +200,6 @@ def test_whole_numbers_of_rules_sessions_and_stores_are_stored_as_what_they_are(
     sf.KeyAuthority(sf.ckks.Parameters(max_clients=8), np.int64(3)).save(
         tmp_path / "ckks.key", "a passphrase"
     )
-    with AuthorityStore.in_memory(bytes(32), bytes(32)) as store:
-        store.add_session(bytes(16), SessionRules(bytes(32), Whole(3), np.int64(1)))
-        store.enrol(bytes(16), {np.int64(1): ClientKey(np.int64(0), bytes(32))})
 
 
 def test_whole_numbers_of_settings_and_of_what_is_computed():

@@ -29,7 +29,7 @@ from authority.store_cases import (
     opened,
     random_answer,
 )
-from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant, KeptMessage
+from shieldfl.authority.authority_store import AuthorityStore, ClientKey, Grant, message_place
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 
 KINDS = {
@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
         store.enrol(SESSION, {9: ClientKey(3, key_of(9))}, {9: Grant(b"granted", b"r" * 32)})
         store.keep_enrolment_key(b"enrolment key")
         for phase in (None, "update"):
-            store.keep_message(KeptMessage(SESSION, 3, phase), b"m" * 32)
+            store.keep_message(message_place(SESSION, 3, phase), b"m" * 32)
     return path, {2: answers[2], 3: answers[3]}
 
 
@@ -431,7 +431,7 @@ def test_the_end_of_enrolment_is_not_undone_while_the_store_is_held(tmp_path):
 
 
 def test_a_number_that_was_altered_while_the_store_is_held_is_found(tmp_path):
-    path, message = tmp_path / "store", KeptMessage(SESSION, 1, "update")
+    path, message = tmp_path / "store", message_place(SESSION, 1, "update")
     with begun(path) as store:
         store.keep_message(message, bytes(32))
         write_beside(store, path, "UPDATE records SET number = number + 9 WHERE kind = 'reply'")

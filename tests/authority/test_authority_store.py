@@ -285,20 +285,13 @@ def test_keys_move_up_alone_and_not_past_what_is_asked(store):
         lambda keys: keys | {1: ClientKey(0, key)},
         lambda keys: keys | {1: ClientKey(3, key)},
         lambda keys: keys | {1: ClientKey(2, key[:-1])},
-        lambda keys: keys | {1: ClientKey(-1, key)},
-        lambda keys: keys | {1: key},
         lambda keys: keys | {99: ClientKey(2, key)},
         lambda keys: {client: one for client, one in keys.items() if client != 1},
-        lambda keys: None,
     ):
         with pytest.raises(ParameterError):
             ask(store, 1, lambda keys, wrong=wrong: (b"answer", wrong(keys)))
         with pytest.raises(ParameterError):
             store.close_round(SESSION, 1, wrong)
-    for answer in (None, "text", bytearray(3)):
-        for computed in (lambda keys, answer=answer: (answer, keys), lambda keys, answer=answer: answer):
-            with pytest.raises(ParameterError, match="bytes"):
-                ask(store, 1, computed)
     assert store.position == before
     assert {number for number, _ in keys_in(store).values()} == {1}
     ask(store, 1)
@@ -322,13 +315,9 @@ def test_what_fails_while_it_computes_leaves_nothing_behind(store):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("session", b"short"), ("session", "sixteen letters!"), ("session", None),
-        ("round_number", -1), ("round_number", 2**63), ("round_number", 1.0), ("round_number", "1"),
-        ("purpose", ""), ("purpose", "p" * 256), ("purpose", b"update"), ("purpose", None), ("purpose", "\ud800"),
-        ("total_digest", b"short"), ("total_digest", None),
-        ("participants", [(-1, bytes(16))]), ("participants", [(2**63, bytes(16))]),
-        ("participants", [(1, bytes(15))]), ("participants", [("1", bytes(16))]), ("participants", [(1, "x" * 16)]),
-        ("participants", None), ("participants", [1, 2, 3]),
+        ("session", b"short"), ("round_number", -1), ("round_number", 2**63), ("round_number", 1.0),
+        ("purpose", ""), ("purpose", "p" * 256), ("purpose", None), ("purpose", "\ud800"),
+        ("total_digest", b"short"), ("participants", [(2**63, bytes(16))]), ("participants", [(1, bytes(15))]),
     ],
 )  # fmt: skip
 def test_arguments_of_another_type_or_length_are_refused_by_name(store, name, value):
@@ -344,16 +333,9 @@ def test_a_session_begins_once_and_keeps_its_rules(store):
     assert store.position == before
     with pytest.raises(PolicyError, match="other rules"):
         store.add_session(SESSION, RULES._replace(min_clients=4))
-    for wrong in (
-        {"min_clients": 1}, {"manifest_digest": b""}, {"answers_kept": 0}, {"answers_kept": -1},
-    ):  # fmt: skip
+    for wrong in ({"min_clients": 1}, {"answers_kept": 0}):
         with pytest.raises(ParameterError):
             store.add_session(b"another session!", RULES._replace(**wrong))
-    with pytest.raises(ParameterError, match="must be SessionRules"):
-        store.add_session(b"another session!", tuple(RULES))
-    for keys in ({20: key_of(20)}, [ClientKey(0, key_of(20))], {-1: ClientKey(0, key_of(20))}):
-        with pytest.raises(ParameterError):
-            store.enrol(SESSION, keys)
     with pytest.raises(PolicyError, match="enrolled in the session before"):
         store.enrol(SESSION, {20: ClientKey(0, key_of(20)), 1: ClientKey(0, key_of(1))})
     assert store.position == before

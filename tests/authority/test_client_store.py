@@ -19,7 +19,7 @@ from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.client_store import ClientStore
 from shieldfl.authority.key_authority import SumKeyAuthority, session_key
-from shieldfl.authority.store import Position
+from shieldfl.authority.store import Position, StoreKeys
 from shieldfl.encryption import kahe, pads
 from shieldfl.encryption.enrolment import AuthorityGroup
 from shieldfl.errors import (
@@ -328,3 +328,27 @@ def test_old_copies_are_told_and_restored_ones_end_the_sessions(path, tmp_path):
         assert again.encrypt(other, update(), round=1) == frame
     with closing(sqlite3.connect(backup)) as database:
         assert database.execute("SELECT count(*) FROM records WHERE kind = 'key'").fetchone() == (1,)
+
+
+def test_a_frame_and_the_key_that_has_gone_on_are_kept_together_or_neither_is(store, monkeypatch):
+    encrypt(store, 1)
+    before, seal = (store.position, store.round(PUBLIC_KEY), kept(store, 1)), StoreKeys.seal
+    for failing in range(1, 6):
+        left = [failing]
+
+        def fails(*arguments, left=left):
+            left[0] -= 1
+            if left[0] == 0:
+                raise MemoryError
+            return seal(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreKeys, "seal", fails)
+            if failing == 5:  # frame, values, key and head were sealed
+                assert encrypt(store, 2)
+                break
+            with pytest.raises(MemoryError):
+                encrypt(store, 2)
+        assert (store.position, store.round(PUBLIC_KEY), kept(store, 1)) == before
+        assert kept(store, 2) is None
+    assert store.round(PUBLIC_KEY) == 2

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from authority.store_cases import ask, begun, never, opened, random_answer
+from authority.store_cases import SESSION, ask, begun, never, opened, random_answer
 from encryption.child_process import run_python
 from shieldfl.authority import private_file
 from shieldfl.authority.authority_store import AuthorityStore
@@ -118,6 +118,49 @@ def test_a_child_is_refused_while_a_thread_of_its_parent_computes(path):
         assert ended
         assert os.waitstatus_to_exitcode(status) == 7
         assert ask(store, 2)
+
+
+FORKED_WITHIN = """
+import os, sys
+from authority.store_cases import SESSION, opened
+from shieldfl.authority.store import Place
+from shieldfl.errors import PolicyError
+
+parent = os.getpid()
+try:
+    with opened(sys.argv[1]) as store, store._transaction() as change:
+        for number in range(40):  # more than stays in memory, so that pages are in the file before the commit
+            change.put(Place("reply", SESSION, number), bytes(100_000))
+        if os.fork() == 0 and sys.argv[2] == "raises":
+            raise ValueError("in the child")
+        if os.getpid() == parent:
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+except (PolicyError, ValueError) as error:
+    assert os.getpid() != parent
+    assert ("forked from" in str(error)) == (sys.argv[2] == "returns")
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["raises", "returns"])
+def test_a_child_that_is_forked_within_a_transaction_neither_undoes_nor_ends_it(path, how):
+    begun(path).close()
+    done = run_python("-c", FORKED_WITHIN, str(path), how)
+    assert (done.returncode, done.stderr) == (0, "")
+    with opened(path) as store, store._transaction() as change:
+        assert change.count("reply", SESSION) == 40
+
+
+def test_what_has_not_changed_is_not_written_anew_when_it_is_closed(path):
+    with begun(path):
+        pass
+    for changes in (False, True):
+        store = opened(path)
+        before = path.stat().st_mtime_ns
+        ask(store, 1) if changes else store.newest_closed_round(SESSION)
+        between = path.stat().st_mtime_ns
+        store.close()
+        assert (before != between, between != path.stat().st_mtime_ns) == (changes, changes)
 
 
 def test_a_child_that_lives_longer_keeps_the_file_from_nobody(path):
@@ -226,7 +269,7 @@ def test_what_could_not_be_made_leaves_nothing(path, monkeypatch):
         path.with_name("store-journal").touch()
         raise OSError("the disk")
 
-    monkeypatch.setattr("shieldfl.authority.store._fill", fails)
+    monkeypatch.setattr("shieldfl.authority.store._filled", fails)
     with pytest.raises(OSError, match="the disk"):
         begun(path)
     assert not list(path.parent.iterdir())

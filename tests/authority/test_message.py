@@ -18,28 +18,18 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=60).filter(
 messages = st.dictionaries(names, st.binary(max_size=200), max_size=6).map(Message)
 
 
-@given(messages)
-def test_round_trip(message):
+@given(messages, st.binary(min_size=1, max_size=20))
+def test_what_is_read_is_what_was_written_and_nothing_shorter_or_longer(message, rest):
+    wire = message.to_bytes()
+    for other in (wire + rest, *(wire[:length] for length in range(len(wire)))):
+        with pytest.raises(WireFormatError):
+            Message.from_bytes(other)
     again = Message.from_bytes(message.to_bytes())
     assert again == message
     assert list(again) == list(message)
     assert again.to_bytes() == message.to_bytes()
     assert message.nbytes == len(message.to_bytes())
     assert len(again) == len(message)
-
-
-@given(messages, st.binary(min_size=1, max_size=20))
-def test_what_follows_a_message_is_refused(message, rest):
-    with pytest.raises(WireFormatError):
-        Message.from_bytes(message.to_bytes() + rest)
-
-
-@given(messages)
-def test_every_truncation_is_refused(message):
-    wire = message.to_bytes()
-    for length in range(len(wire)):
-        with pytest.raises(WireFormatError):
-            Message.from_bytes(wire[:length])
 
 
 @given(messages, st.data())
@@ -115,11 +105,6 @@ def test_bytes_that_change_after_reading_change_no_part(kind):
     assert message["frame"] == b"12345"
 
 
-def test_a_view_of_more_than_flat_bytes_is_refused():
-    with pytest.raises(WireFormatError, match="flat"):
-        Message.from_bytes(memoryview(bytes(8)).cast("I"))
-
-
 @pytest.mark.parametrize("before", range(8))
 def test_vectors_are_aligned_wherever_they_lie_in_a_message(before):
     values = np.arange(5, dtype=np.float64)
@@ -129,15 +114,6 @@ def test_vectors_are_aligned_wherever_they_lie_in_a_message(before):
     assert not vector.flags.writeable
     np.testing.assert_array_equal(vector, values)
     assert np.shares_memory(vector, message.vector("v", np.float64, 5))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint32, np.uint64])
-def test_vectors_are_read_back_without_a_copy_and_read_only(dtype):
-    values = np.arange(5).astype(dtype)
-    vector = Message({"v": values.tobytes()}).vector("v", dtype, 5)
-    np.testing.assert_array_equal(vector, values)
-    assert vector.dtype == np.dtype(dtype)
-    assert not vector.flags.writeable
 
 
 @pytest.mark.parametrize("size", [0, 4, 6, 2**62])
@@ -150,11 +126,6 @@ def test_a_vector_of_another_size_is_refused(size):
 @given(st.integers(0, 2**64 - 1))
 def test_numbers(value):
     assert Message({"n": Message.from_number(value)}).number("n") == value
-
-
-def test_a_number_of_another_length_is_refused():
-    with pytest.raises(WireFormatError):
-        Message({"n": bytes(4)}).number("n")
 
 
 def test_a_missing_part_is_named():

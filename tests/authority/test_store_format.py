@@ -31,7 +31,7 @@ from authority.store_cases import (
     listed,
     moved_to,
 )
-from shieldfl.authority.authority_store import ClientKey, Grant, KeptMessage
+from shieldfl.authority.authority_store import ClientKey, Grant, message_place
 from shieldfl.authority.step_store import LONGEST_IN_TABLE_BYTES, StepStore
 from shieldfl.encryption.enrolment import client_number
 from shieldfl.errors import WireFormatError
@@ -85,7 +85,7 @@ def test_an_authoritys_store_is_what_the_page_says(tmp_path):
         store.grant_opener([SESSION], Grant(b"of the opener"))
         store.keep_enrolment_key(b"an enrolment key")
         for phase in (None, "update"):
-            store.keep_message(KeptMessage(SESSION, 1, phase), b"m" * 32)
+            store.keep_message(message_place(SESSION, 1, phase), b"m" * 32)
         position = store.position
     found = Read(path)
     assert (found.owner, found.epoch, found.number) == (AUTHORITY, *position)

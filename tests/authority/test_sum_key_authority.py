@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import threading
 
 import numpy as np
 import pytest
@@ -213,36 +212,3 @@ def test_secrets_are_neither_copied_nor_shown(session):
     for lengths in ((31, 1216), (32, 1215)):
         with pytest.raises(ParameterError):
             AuthorityIdentity(*map(bytes, lengths))
-
-
-def test_two_requests_at_once_get_one_answer_each(session):
-    totals = [session.total((0, 1, 2)), session.total((1, 2, 3))]
-    given, refused = [], []
-
-    def ask(total):
-        try:
-            given.append(session.authority.sum_key(total.request()))
-        except PolicyError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=ask, args=(total,)) for total in totals * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(given)) == 1
-    assert (len(given), len(refused)) == (4, 4)
-
-
-def test_nothing_changes_where_computing_fails(session, monkeypatch):
-    total = session.total()
-
-    def fail(*_, **__):
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("shieldfl.authority.key_authority.computed_sum_key", fail)
-        with pytest.raises(MemoryError):
-            session.authority.sum_key(total.request())
-    assert not session.authority.has_opened(total)
-    np.testing.assert_array_equal(session.authority.open(total), updates().astype(np.float64).sum(axis=0))

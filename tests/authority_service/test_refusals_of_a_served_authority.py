@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import ssl
 import threading
 
@@ -169,16 +168,6 @@ def test_without_a_certificate_of_its_issuer_nobody_gets_an_answer(folder, tmp_p
             pytest.raises(UnreachableError, match="certificate verify failed"),
         ):
             client.session(bytes(16))
-
-
-def test_an_expired_certificate_is_refused(folder):
-    make_certificate(folder.tls, PASSPHRASE, "aggregator", 0)
-    with (
-        served(folder) as one,
-        one.client(attempts=1) as client,
-        pytest.raises(UnreachableError, match="does not answer"),
-    ):
-        client.session(bytes(16))
 
 
 def test_older_protocols_are_refused(folder):
@@ -530,17 +519,6 @@ def test_addresses_without_tls_and_no_attempts_are_refused(folder):
                 one.client(**options)
         with one.client(url="https://127.0.0.1:1", attempts=1) as client, pytest.raises(UnreachableError):
             client.session(bytes(16))
-
-
-def test_what_a_disk_refuses_names_no_file_to_the_aggregator(folder, caplog):
-    with served(folder) as one, one.client(attempts=1) as client:
-        run = served_run(client, KAHE)
-        session = run.authority.session_id
-    (folder.sessions / session.hex() / "request").unlink()
-    with served(folder) as one, one.client(attempts=1) as client, pytest.raises(DataError) as caught:
-        client.session(session)
-    assert str(folder.path) not in str(caught.value)
-    assert json.dumps(str(caught.value))
 
 
 @pytest.mark.parametrize("writes", [1, 2])

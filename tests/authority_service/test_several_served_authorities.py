@@ -151,13 +151,6 @@ def test_an_authority_takes_part_with_no_key_that_nothing_can_be_sealed_to(folde
                 client.begun(request)
 
 
-def test_an_offer_is_asked_for_with_nothing_else(folders):
-    with served(folders[0]) as one, one.client() as client:
-        for message in (Message({"a": b""}), Message({"a": bytes(1000)})):
-            with pytest.raises(ParameterError, match=r"nothing else|more than"):
-                client._posted("/v1/offers", message)
-
-
 def test_the_same_request_begins_one_session_and_a_refused_one_another(folders):
     with connected(folders[:2]) as (services, connection):
         run = SteppedRun(KAHE, min_clients=3)

@@ -149,7 +149,7 @@ def secrets_of(keys: RoundSigner) -> list[bytes]:
         signing = held.signing_key.private_bytes_raw()
         assert held.enrolment_key is None  # erased when the last client had enrolled
         return [signing, held._opening_root, held.store_key]
-    contents = keys._authorities["update"].contents()  # overwritten as soon as nobody holds it
+    contents = keys._held["update"].contents()  # overwritten as soon as nobody holds it
     return [keys._secret_signing_key, bytes(contents.secret)]
 
 

@@ -14,7 +14,7 @@ import secrets
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from shieldfl.array_view import Buffer
 from shieldfl.authority.authority_store import ENROLMENT_HAS_ENDED
@@ -38,8 +38,6 @@ _EXPORTED = struct.Struct(f"32s1216s{SECRET_BYTES}s{SECRET_BYTES}s")
 EXPORTED_BYTES = _EXPORTED.size
 _MLKEM_BYTES = 64
 _MAGIC = b"shieldfl key file 1\n"
-_TAG_BYTES = 16
-_DIGEST_BYTES = 32
 _MOST_BYTES = 2**28
 """More than a key and the digests of a million rounds take."""
 
@@ -199,98 +197,35 @@ def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
     write_private_file(path, head + sealed)
 
 
-class _Head(NamedTuple):
-    contents: Contents
-    salt: bytes
-    nonce: bytes
-    length: int
-
-
 def read_key_file(path: Path, passphrase: str) -> Contents:
-    """Read a key file. Raises WireFormatError, KeyMismatchError, OSError."""
+    """Read a key file: only what was authenticated is used. Raises WireFormatError, KeyMismatchError, OSError."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
-    head = parse_head(data, str(path))
-    cipher = passphrase_cipher(passphrase, head.salt)
-    from cryptography.exceptions import InvalidTag
-
-    contents = head.contents
-    try:
-        contents.secret = bytearray(cipher.decrypt(head.nonce, data[head.length :], data[: head.length]))
-    except InvalidTag:
-        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
-    return contents
-
-
-def parse_head(data: bytes, name: str) -> _Head:
-    """Check all of a file, called ``name`` in errors, that takes no passphrase. Raises WireFormatError."""
     end = data.find(b"\n", len(_MAGIC)) + 1
     if not data.startswith(_MAGIC) or end == 0 or len(data) > _MOST_BYTES:
-        raise WireFormatError(f"{name} is not a shieldfl key file")
+        raise WireFormatError(f"{path} is not a shieldfl key file")
     try:
-        header = json.loads(data[len(_MAGIC) : end], object_pairs_hook=_without_duplicates)
-        head = _Head(
-            _read_contents(header), bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"]), end
-        )
-    # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex, no base64.
+        header = json.loads(data[len(_MAGIC) : end])
+        salt, nonce = bytes.fromhex(header["salt"]), bytes.fromhex(header["nonce"])
+    # RecursionError: brackets in brackets. ValueError: what is no JSON, no UTF-8, no hex.
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise WireFormatError(f"{name} is a damaged key file") from error
-    if (len(head.salt), len(head.nonce)) != (SALT_BYTES, NONCE_BYTES) or len(data) - end < _TAG_BYTES:
-        raise WireFormatError(f"{name} is a damaged key file")
-    return head
+        raise WireFormatError(f"{path} is a damaged key file") from error
+    if (len(salt), len(nonce)) != (SALT_BYTES, NONCE_BYTES):
+        raise WireFormatError(f"{path} is a damaged key file")
+    cipher = passphrase_cipher(passphrase, salt)
+    from cryptography.exceptions import InvalidTag
 
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
-    return found
-
-
-def _read_contents(header: Any) -> Contents:
-    """Read the fields; ValueError or TypeError for any that :func:`write_key_file` does not write."""
-    opened = _of_type(header["opened"], dict)
-    one_total_per_round = _of_type(header["one_total_per_round"], bool)
+    try:
+        secret = bytearray(cipher.decrypt(nonce, data[end:], data[:end]))
+    except InvalidTag:
+        raise KeyMismatchError(f"wrong passphrase for {path}, or the file was altered") from None
+    smallest, largest = header.get("weight_bounds", WEIGHT_BOUNDS)  # older files lack some
     return Contents(
-        public_key=base64.b64decode(_of_type(header["public_key"], str), validate=True),
-        min_clients=_count(header["min_clients"], least=1),
-        one_total_per_round=one_total_per_round,
-        opened={_round(number): _digest(digest) for number, digest in opened.items()},
-        secret=bytearray(),
-        # Older files lack both.
-        opened_coefficients=_count(header.get("opened_coefficients", 0), least=0),
-        weight_bounds=_bounds(header.get("weight_bounds", list(WEIGHT_BOUNDS))),
+        public_key=base64.b64decode(header["public_key"]),
+        min_clients=header["min_clients"],
+        one_total_per_round=header["one_total_per_round"],
+        opened={int(number): digest for number, digest in header["opened"].items()},
+        secret=secret,
+        opened_coefficients=header.get("opened_coefficients", 0),
+        weight_bounds=(smallest, largest),
     )
-
-
-def _of_type(value: Any, expected: type) -> Any:
-    if type(value) is not expected:
-        raise TypeError(f"expected {expected.__name__}")
-    return value
-
-
-def _count(value: Any, least: int) -> int:
-    number = _of_type(value, int)
-    if not least <= number < 2**64:
-        raise ValueError("a number is out of range")
-    return int(number)
-
-
-def _bounds(value: Any) -> tuple[float, float]:
-    smallest, largest = (_of_type(bound, float) for bound in _of_type(value, list))
-    if not 0.0 < smallest <= largest < float("inf"):
-        raise ValueError("no bounds of weights")
-    return smallest, largest
-
-
-def _round(text: str) -> int:
-    number = _count(int(text), least=0)
-    if str(number) != text:
-        raise ValueError("a round is no plain number")
-    return number
-
-
-def _digest(value: Any) -> str:
-    if len(bytes.fromhex(_of_type(value, str))) != _DIGEST_BYTES:
-        raise ValueError("a digest has another length")
-    return str(value)

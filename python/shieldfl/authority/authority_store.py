@@ -52,9 +52,6 @@ class ClientKey(Uncopied):
     round: int
     key: bytes
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "round", as_number(self.round, "a key's round"))
-
     def __repr__(self) -> str:
         return f"ClientKey(round={self.round})"
 
@@ -81,15 +78,6 @@ class SessionRules(NamedTuple):
     min_clients: int
     answers_kept: int
 
-    def checked(self) -> SessionRules:
-        """Return the rules if a session can have them. Raises ParameterError."""
-        as_bytes(self.manifest_digest, DIGEST_BYTES, "manifest_digest")
-        least = {"min_clients": _LEAST_CLIENTS, "answers_kept": 1}
-        for name, number in least.items():
-            if as_number(getattr(self, name), name) < number:
-                raise ParameterError(f"{name} must be at least {number}")
-        return SessionRules(self.manifest_digest, int(self.min_clients), int(self.answers_kept))
-
 
 class _Session(NamedTuple):
     """What the record of a session has: its rules, and how far it has come."""
@@ -97,9 +85,8 @@ class _Session(NamedTuple):
     epoch: int
     rules: SessionRules
     answered: int = -1
-    """The newest round that was."""
     closed: int = -1
-    """The newest round that was ended."""
+    """As the one before, the newest round."""
     replied: int = 0
     """The number of the newest reply."""
     answers: tuple[tuple[str, int], ...] = ()
@@ -119,20 +106,11 @@ class _Session(NamedTuple):
         return self.answered - self.rules.answers_kept
 
 
-class KeptMessage(NamedTuple):
-    """Which message it is: a round's first one, or the reply to a phase. There is a record of each that has left."""
-
-    session: bytes
-    round: int
-    phase: str | None = None
-    """None for the round's first message."""
-
-    @property
-    def place(self) -> Place:
-        """Where it is. Raises ParameterError."""
-        if self.phase is None:
-            return placed("first message", self.session, self.round)
-        return placed("reply", *self)
+def message_place(session: bytes, round_number: int, phase: str | None = None) -> Place:
+    """Return where it is kept which message has left: a round's first one, or, of a phase, the reply."""
+    if phase is None:
+        return placed("first message", session, round_number)
+    return placed("reply", session, round_number, phase)
 
 
 Participants = list[tuple[int, bytes]]
@@ -141,56 +119,16 @@ _CLIENTS_AT_ONCE = 500
 """Of which records are asked for by one statement: fewer values than any SQLite takes."""
 
 
-class _Answer(NamedTuple):
-    """What the record of an answer has."""
-
-    total_digest: bytes
-    listed: Participants
-    answer: bytes
-
-
 def _listed(participants: Any) -> Participants:
     """Put a list in order. Raises ParameterError; PolicyError for a list with duplicates."""
-    try:
-        pairs = [(client, frame_id) for client, frame_id in participants]
-    except (TypeError, ValueError):
-        raise ParameterError("participants must be pairs of a client's number and a frame id") from None
     listed = sorted(
         (as_number(client, "a client's number"), as_bytes(frame_id, _FRAME_ID_BYTES, "a frame id"))
-        for client, frame_id in pairs
+        for client, frame_id in participants
     )
     for column, what in ((0, "a client"), (1, "a frame")):
         if len({entry[column] for entry in listed}) < len(listed):
             raise PolicyError(f"the list names {what} twice: each counts once. Start a new round")
     return listed
-
-
-def _checked_keys(keys: Any, clients: Iterable[int] | None = None) -> dict[int, ClientKey]:
-    """Return keys by client, in the order of clients: of just these, if given. Raises ParameterError."""
-    if not isinstance(keys, Mapping) or not all(isinstance(key, ClientKey) for key in keys.values()):
-        raise ParameterError("keys must be a mapping from clients' numbers to ClientKey")
-    try:
-        ordered = sorted(keys)
-    except TypeError:
-        raise ParameterError("clients' numbers must be whole numbers") from None
-    checked = {as_number(client, "a client's number"): keys[client] for client in ordered}
-    for key in checked.values():
-        as_bytes(key.key, KEY_BYTES, "a client's key")
-    if clients is not None and checked.keys() != set(clients):
-        raise ParameterError("there must be a key for each client that a key was given for, and no other")
-    return checked
-
-
-def _checked_grants(grants: Any, clients: Iterable[int]) -> None:
-    if not isinstance(grants, Mapping) or not all(isinstance(grant, Grant) for grant in grants.values()):
-        raise ParameterError("grants must be a mapping from clients' numbers to Grant")
-    if not grants.keys() <= set(clients):
-        raise ParameterError("a grant is for a client that is enrolled with it")
-    for grant, request_digest in grants.values():
-        if not isinstance(grant, bytes):
-            raise ParameterError("a grant must be a Grant of bytes")
-        if request_digest is not None:
-            as_bytes(request_digest, DIGEST_BYTES, "request_digest")
 
 
 def _read_session(change: Transaction, session: bytes) -> _Session:
@@ -246,12 +184,13 @@ def take_keys(change: Transaction, session: bytes, clients: Iterable[int]) -> di
 
 
 def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool) -> None:
-    for client, key in keys.items():
+    for client, key in sorted(keys.items()):
+        as_bytes(key.key, KEY_BYTES, "a client's key")
         change.put(Place("key", session, client=client), encoded((key.round, key.key)), taken=taken)
 
 
 def _has_ended(change: Transaction) -> bool:
-    return change.has_any(_ENROLMENT_END.kind)
+    return change.sums.get(_ENROLMENT_END.kind, (0, 0))[0] > 0  # also where the record is hidden
 
 
 def _end_enrolment(change: Transaction) -> None:
@@ -271,10 +210,10 @@ def _stored_answer(
     condition = "kind = 'answer' AND session = ? AND round = ? AND name = ?"
     for _, number, content in change.find(condition, *occasion[1:4]):
         numbers.append(number)
-        found = decoded(content, _Answer)
-        if (found.total_digest, found.listed) == (total_digest, listed):
-            return found.answer
-        if any(client in clients for client, _ in found.listed):
+        digest, others, answer = decoded(content, tuple[bytes, list[tuple[int, bytes]], bytes])
+        if (digest, others) == (total_digest, listed):
+            return answer
+        if any(client in clients for client, _ in others):
             raise PolicyError(
                 f"a client of this list was answered for in round {occasion.round} with another list or total: the "
                 "difference of the two could be its update. Start a new round, with updates that were in no answered "
@@ -305,9 +244,8 @@ class AuthorityStore(Store):
     def add_session(self, session: bytes, rules: SessionRules) -> None:
         """Begin a session, 16 bytes, in the epoch that runs; the same one again, by the same rules, changes nothing."""
         place = placed("session", session)
-        if not isinstance(rules, SessionRules):
-            raise ParameterError(f"rules must be SessionRules, not {type(rules).__name__}")
-        rules = rules.checked()
+        if rules.min_clients < _LEAST_CLIENTS or rules.answers_kept < 1:
+            raise ParameterError(f"min_clients must be at least {_LEAST_CLIENTS}, and answers be kept")
         with self._transaction() as change:
             if change.get(place) is None:
                 _write_session(change, session, _Session(change.epoch, rules))
@@ -333,26 +271,17 @@ class AuthorityStore(Store):
         """Enrol clients in several sessions, all or none: by session, each with its key and what it gets for it.
 
         ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store. Raises
-        PolicyError for a client that was enrolled in a session before, revoked or not, and once enrolment has ended;
-        ParameterError.
+        PolicyError for a client that was enrolled in a session before, revoked or not, and once enrolment has ended.
         """
-        given = {} if grants is None else grants
-        if not all(isinstance(by_session, Mapping) for by_session in (keys, given)):
-            raise ParameterError("keys and grants must be mappings from sessions")
-        if not given.keys() <= keys.keys():
-            raise ParameterError("there are grants for a session in which nobody is enrolled with them")
-        by_session = {session: _checked_keys(keys[session]) for session in keys}
-        for session, own in by_session.items():
-            _checked_grants(given.get(session, {}), own)
-        with self._enrolling(list(by_session), clients) as change:
-            for session, own in by_session.items():
+        with self._enrolling(list(keys), clients) as change:
+            for session, own in keys.items():
                 for client in own:
-                    if change.get(Place("key", session, client=client)) is not None:
+                    if change.get(placed("key", session, client=client)) is not None:
                         raise PolicyError(
                             f"client {client} was enrolled in the session before: take another number"
                         )
                 _write_keys(change, session, own, taken=False)
-                for client, grant in given.get(session, {}).items():
+                for client, grant in (grants or {}).get(session, {}).items():
                     change.put(Place("grant", session, client=client), encoded(grant))
 
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
@@ -361,7 +290,6 @@ class AuthorityStore(Store):
         ``clients`` is how many there will be: where all are enrolled, enrolment ends with this.
         """
         every = list(sessions)
-        _checked_grants({0: grant}, [0])
         with self._enrolling(every, clients) as change:
             for session in every:
                 if change.get(Place("grant", session)) is not None:
@@ -371,16 +299,13 @@ class AuthorityStore(Store):
     @contextlib.contextmanager
     def _enrolling(self, sessions: list[bytes], clients: int | None) -> Iterator[Transaction]:
         """End enrolment afterwards where so many clients are in every one of these sessions; never for None."""
-        expected = None if clients is None else as_number(clients, "clients")
-        for session in sessions:
-            placed("session", session)
         with self._transaction() as change:
             if _has_ended(change):
                 raise PolicyError(ENROLMENT_HAS_ENDED)
             for session in sessions:
                 _read_session(change, session)
             yield change
-            if expected is not None and all(change.count("key", session) >= expected for session in sessions):
+            if clients is not None and all(change.count("key", session) >= clients for session in sessions):
                 _end_enrolment(change)
 
     def grant(self, session: bytes, client: int | None) -> Grant | None:
@@ -394,10 +319,8 @@ class AuthorityStore(Store):
     def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
         """Keep what opens requests for enrolment, unless there is such a key; return the one that is kept.
 
-        None once enrolment has ended, and where none was given yet. Raises ParameterError.
+        None once enrolment has ended, and where none was given yet.
         """
-        if key is not None and not isinstance(key, bytes):
-            raise ParameterError("an enrolment key must be bytes")
         with self._transaction() as change:
             if _has_ended(change):
                 return None
@@ -439,8 +362,10 @@ class AuthorityStore(Store):
                 for place, _, content in change.find("kind = 'key' AND session = ?", session)
                 if content
             }
-            ratcheted = _checked_keys(ratchet(held), held)
-            if any(key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()):
+            ratcheted = ratchet(held)
+            if ratcheted.keys() != held.keys() or any(
+                key.round != max(held[client].round, number + 1) for client, key in ratcheted.items()
+            ):
                 raise ParameterError(f"every key has to be moved to round {number + 1}, and none further")
             _write_keys(change, session, ratcheted, taken=False)
             _write_session(change, session, begun._replace(closed=number))
@@ -488,15 +413,14 @@ class AuthorityStore(Store):
             held = take_keys(change, session, [client for client, _ in listed])
             if any(key.round > number for key in held.values()):
                 raise PolicyError(f"the key of a client was moved past round {number}: ask for a later round")
-            computed = compute(held)
-            if not isinstance(computed, tuple) or len(computed) != 2 or not isinstance(computed[0], bytes):
-                raise ParameterError("what is computed must be bytes, the answer, and the keys by client")
-            answer, ratcheted = computed[0], _checked_keys(computed[1], held)
-            if any(not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()):
-                raise ParameterError(f"a key moves up alone, and at most to round {number + 1}")
+            answer, ratcheted = compute(held)
+            if ratcheted.keys() != held.keys() or any(
+                not held[client].round <= key.round <= number + 1 for client, key in ratcheted.items()
+            ):
+                raise ParameterError(f"each key, and no other, moves up, and at most to round {number + 1}")
             # No other list of this occasion has this client: so there is nothing at this place yet.
             place = occasion._replace(client=listed[0][0])
-            written = purpose, change.put(place, encoded(_Answer(total_digest, listed, answer)))
+            written = purpose, change.put(place, encoded((total_digest, listed, answer)))
             _write_keys(change, session, ratcheted, taken=True)
             others = begun.answers if number == begun.answered else ()
             begun = begun._replace(answered=number, answers=(*others, written))
@@ -505,46 +429,39 @@ class AuthorityStore(Store):
             change.delete("kind = 'answer' AND session = ? AND round <= ?", session, begun.newest_dropped)
         return answer
 
-    def keep_message(self, message: KeptMessage, digest: bytes) -> None:
-        """Keep a round's first message, or a reply, by its digest of 32 bytes. Raises PolicyError for another one."""
-        place = message.place
+    def keep_message(self, place: Place, digest: bytes) -> None:
+        """Keep a message, at :func:`message_place`, by its digest of 32 bytes. Raises PolicyError for another one."""
         as_bytes(digest, DIGEST_BYTES, "digest")
         with self._transaction() as change:
-            begun, kept = _read_session(change, message.session), change.get(place)
+            begun, kept = _read_session(change, place.session), change.get(place)
             if kept is None:
                 number = change.put(place, digest)
-                if message.phase is not None:
-                    _write_session(change, message.session, begun._replace(replied=number))
+                if place.name:
+                    _write_session(change, place.session, begun._replace(replied=number))
             elif kept != digest:
                 raise PolicyError(
-                    f"round {place.round} was begun with another first message: begin it as it was, or a later one"
-                    if message.phase is None
-                    else f"phase {message.phase!r} of round {place.round} came to another reply: ask with the message "
-                    "that had that"
+                    f"phase {place.name!r} of round {place.round} came to another reply: ask with the message that had "
+                    "that"
+                    if place.name
+                    else f"round {place.round} was begun with another first message: begin it as it was, or a later one"
                 )
 
-    def row_of_message(self, message: KeptMessage) -> int:
+    def row_of_message(self, place: Place) -> int:
         """Return the number of the row of a message that was kept; 0 where there is none."""
-        place = message.place
         with self._transaction() as change:
             return change.number_at(place)
 
-    def check_replies_are_known(self, message: KeptMessage, known: int) -> None:
+    def check_replies_are_known(self, place: Place, known: int) -> None:
         """Raise PolicyError where a reply that comes before a message was kept after the row ``known``."""
-        place = message.place
         with self._transaction() as change:
-            if _read_session(change, message.session).replied <= known:
+            if _read_session(change, place.session).replied <= known:
                 return
-            unknown = list(
-                change.find("kind = 'reply' AND session = ? AND number > ?", message.session, known)
-            )
+            unknown = list(change.find("kind = 'reply' AND session = ? AND number > ?", place.session, known))
             own = change.number_at(place)
-        if message.phase is None:
-            # To be asked for again, they need their own round.
-            waits = any(reply.round < message.round for reply, _, _ in unknown)
-        else:
-            waits = any(not own or number < own for _, number, _ in unknown)
-        if waits:
+        # To be asked for again, those of a round need it to be begun.
+        if any(
+            (not own or number < own) if place.name else one.round < place.round for one, number, _ in unknown
+        ):
             raise PolicyError(
                 f"the store has {len(unknown)} reply(s) that did not come into the state that this authority goes on "
                 "from: pass the same requests on again, in their order, or restore the newest state"
@@ -556,4 +473,4 @@ class AuthorityStore(Store):
         number = placed("answer", session, round_number).round
         with self._transaction() as change:
             answers = change.find("kind = 'answer' AND session = ? AND round = ?", session, number)
-            return any(decoded(content, _Answer).total_digest == digest for _, _, content in answers)
+            return any(decoded(content, list[Any])[0] == digest for _, _, content in answers)

@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import struct
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,40 +34,12 @@ _MADE_OF_BYTES = 32
 """Of the MAC, before a frame, of what it was made of."""
 
 
-class _Granted(NamedTuple):
-    """What a client has of one authority's grant."""
+_Enrolment = tuple[list[bytes], list[tuple[bytes, bytes]]]
+"""What a client has of its enrolment in a session, in the order of the authorities.
 
-    reads_grants: bytes
-    """What grants to it are read with, 32 bytes; nothing for a key that was enrolled elsewhere."""
-    opening_key: bytes = b""
-    """What opens that authority's answers, 32 bytes; nothing before the grant."""
-
-
-class _Enrolment(NamedTuple):
-    """What a client has of its enrolment in a session, in the order of the authorities."""
-
-    requests: list[bytes]
-    """What it asked with; nothing once all have granted it, and where it was enrolled elsewhere."""
-    granted: list[_Granted]
-
-    def index_of(self, session: bytes, grant: Buffer) -> int:
-        """Return whose grant it is. Raises KeyMismatchError for another client's or session's, PolicyError for none."""
-        keys = [one.reads_grants for one in self.granted]
-        if not all(keys) or not keys:
-            raise PolicyError("the session's key was enrolled elsewhere, and so were its grants taken")
-        for index, key in enumerate(keys[:-1]):
-            with contextlib.suppress(KeyMismatchError):
-                read_grant(key, session, grant)
-                return index
-        read_grant(keys[-1], session, grant)
-        return len(keys) - 1
-
-
-class _Opens(NamedTuple):
-    """What of a client's key opens answers."""
-
-    public_key: Any
-    opening_keys: list[bytes]
+What it asked with: nothing once all have granted it, and where it was enrolled elsewhere. Then of each what its grant
+is read with, nothing for a key that was enrolled elsewhere, and what opens its answers, nothing before the grant.
+"""
 
 
 def _frame_at(session: bytes, round_number: int, purpose: str, part: int) -> Place:
@@ -119,7 +92,7 @@ def _read_enrolment(change: Transaction, session: bytes) -> _Enrolment:
     found = change.get(Place("enrolment", session))
     if found is None:
         _read_key(change, session)
-    return decoded(found or b"", _Enrolment)
+    return decoded(found or b"", tuple[list[bytes], list[tuple[bytes, bytes]]])
 
 
 class ClientStore(Store):
@@ -167,14 +140,14 @@ class ClientStore(Store):
             EnrolmentRequest.of(authority, session, client, secret).to_bytes()
             for authority, secret in zip(authorities, shared, strict=True)
         ]
-        granted = [_Granted(grant_key(secret, session)) for secret in shared]
+        granted = [(grant_key(secret, session), b"") for secret in shared]
         with self._transaction() as change:
             if _was_enrolled(change, session):
                 number = _read_key(change, session).client
-                found = _read_enrolment(change, session)
-                if number == key.client and found.requests:
-                    return found.requests
-            self._add(change, key, _Enrolment(requests, granted))
+                before, _ = _read_enrolment(change, session)
+                if number == key.client and before:
+                    return before
+            self._add(change, key, (requests, granted))
         return requests
 
     def add_key(self, key: Any) -> None:
@@ -184,9 +157,9 @@ class ClientStore(Store):
         """
         granted = []
         with contextlib.suppress(PolicyError):
-            granted = [_Granted(b"", opening_key) for opening_key in key.opening_keys]
+            granted = [(b"", opening_key) for opening_key in key.opening_keys]
         with self._transaction() as change:
-            self._add(change, key, _Enrolment([], granted))
+            self._add(change, key, ([], granted))
 
     def _add(self, change: Transaction, key: Any, enrolment: _Enrolment) -> None:
         session = key.public_key.id
@@ -206,15 +179,21 @@ class ClientStore(Store):
         """
         session = public_key.id
         with self._transaction() as change:
-            requests, granted = found = _read_enrolment(change, session)
-            index = found.index_of(session, grant)
-            if granted[index].opening_key:
+            requests, granted = _read_enrolment(change, session)
+            if not granted or not granted[0][0]:
+                raise PolicyError("the session's key was enrolled elsewhere, and so were its grants taken")
+            for index, (reads_grants, known) in enumerate(granted):
+                try:
+                    opening_key = read_grant(reads_grants, session, grant)
+                except KeyMismatchError:
+                    if index < len(granted) - 1:
+                        continue  # it may be another authority's
+                    raise
+                if not known:
+                    granted[index] = reads_grants, opening_key
+                    is_last = all(opens for _, opens in granted)
+                    change.put(Place("enrolment", session), encoded(([] if is_last else requests, granted)))
                 return
-            opening_key = read_grant(granted[index].reads_grants, session, grant)
-            granted[index] = granted[index]._replace(opening_key=opening_key)
-            is_last = all(one.opening_key for one in granted)
-            enrolment = _Enrolment([] if is_last else requests, granted)
-            change.put(Place("enrolment", session), encoded(enrolment))
 
     def opening_keys(self, public_key: Any) -> list[bytes]:
         """Return what opens the session's answers, 32 bytes for each authority; secret.
@@ -222,10 +201,10 @@ class ClientStore(Store):
         Raises PolicyError before all have granted it.
         """
         with self._transaction() as change:
-            found = _read_enrolment(change, public_key.id)
-        if not found.granted or not all(one.opening_key for one in found.granted):
+            opening_keys = [opens for _, opens in _read_enrolment(change, public_key.id)[1]]
+        if not opening_keys or not all(opening_keys):
             raise PolicyError("this client was granted no answers: take the key authority's grant first")
-        return [one.opening_key for one in found.granted]
+        return opening_keys
 
     def open(
         self, public_key: Any, total: Any, answers: Answers, *, threads: int | None = None
@@ -234,8 +213,8 @@ class ClientStore(Store):
 
         Raises PolicyError before all have granted it, and as :func:`open_answered` does.
         """
-        granted: Any = _Opens(public_key, self.opening_keys(public_key))
-        return open_answered(total, answers, granted, threads=threads)
+        opens: Any = SimpleNamespace(public_key=public_key, opening_keys=self.opening_keys(public_key))
+        return open_answered(total, answers, opens, threads=threads)
 
     def round(self, public_key: Any) -> int:
         """Return the round that the session's key stands at: of earlier ones no frame is made any more."""

@@ -78,7 +78,7 @@ class AnswerOpener(TotalOpener[Any]):
     def _answer(self, total: Any) -> Answer:
         key = self._public_key
         sum_keys, request = self.sum_keys(total)
-        answer = Answer(*open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None))
+        answer = open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None)
         self._opened.add(total.digest())
         self.request = request
         return answer

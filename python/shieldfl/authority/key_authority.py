@@ -25,7 +25,7 @@ from shieldfl.authority.authority_secrets import (
 )
 from shieldfl.authority.authority_store import AuthorityStore, Grant, Keys, SessionRules
 from shieldfl.authority.authority_store import ClientKey as StoredKey
-from shieldfl.authority.store import Position, remove_file
+from shieldfl.authority.store import MEMORY, Position, remove_file
 from shieldfl.authority.total_opener import (
     LEAST_THAT_HIDES,
     WEIGHT_BOUNDS,
@@ -254,20 +254,21 @@ class KeyPairAuthority(KeyAuthority[Key]):
                         "be one client's update. Start a new round"
                     )
                 if self._newest is not None and self._newest[0] == digest:
-                    return self._newest[1].copy()
+                    sums, weight_sum = self._newest[1]
+                    return sums.copy(), weight_sum
             cost = 0 if before == digest else more  # the same sums once more tell nothing more
             if self.opened_coefficients + cost > MOST_OPENED_COEFFICIENTS:
                 raise PolicyError(
                     f"this key has opened {self.opened_coefficients:,} coefficients, and {more:,} more would pass the "
                     f"{MOST_OPENED_COEFFICIENTS:,} that one key may: make a new key authority"
                 )
-            answer = Answer(*self._held_decryptor().open(total.parsed, self._threads))
+            sums, weight_sum = self._held_decryptor().open(total.parsed, self._threads)
             # Noted before it leaves.
             self.opened_coefficients += cost
             self._opened[total.round] = digest
             if self.one_total_per_round:
-                self._newest = digest, answer.copy()
-        return answer
+                self._newest = digest, (sums.copy(), weight_sum)
+        return sums, weight_sum
 
     def has_opened(self, total: SchemeTotal) -> bool:
         """Say whether a total of this one's round was opened."""
@@ -563,7 +564,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
         own: Any = self._public_key
-        return Answer(*open_total(own, total, [sum_key], threads=self._threads or None))
+        return open_total(own, total, [sum_key], threads=self._threads or None)
 
     @property
     def position(self) -> Position:
@@ -572,7 +573,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def contents(self) -> Contents:
         """Return what makes the authority itself, whose secret the receiver overwrites."""
-        if self._store.is_in_memory:
+        if self._store._path is MEMORY:
             raise PolicyError(
                 "this authority's memory ends with the process, and without it nothing goes on: make the authority "
                 "with store=, the path of a file"

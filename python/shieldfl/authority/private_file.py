@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shieldfl.build_info import how_to_install
+from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
-    ShieldError,
     WireFormatError,
 )
 from shieldfl.stateful import Uncopied
@@ -63,25 +62,21 @@ class HeldFile(Uncopied):
         except ValueError as error:
             raise ParameterError(NO_PATH) from error
         # Also where it is dropped without being closed.
-        self._close = weakref.finalize(self, _close, descriptor, os.getpid())
+        self.close = weakref.finalize(self, _close, descriptor, os.getpid())
         self._descriptor = descriptor
         _HELD.add(self)
         try:
-            self._lock()
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.check_in_place()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, BlockingIOError):
+                raise PolicyError(f"the store {self._path} {IS_HELD}. {nothing}") from error
+            if isinstance(error, OSError) and not isinstance(error, DataError):
+                raise DataError(
+                    f"the store {self._path} cannot be locked: put it on a disk of this machine. {nothing}"
+                ) from error
             raise
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PolicyError(f"the store {self._path} {IS_HELD}. {self._nothing}") from error
-        except OSError as error:
-            raise DataError(
-                f"the store {self._path} cannot be locked: put it on a disk of this machine. {self._nothing}"
-            ) from error
 
     def check_in_place(self) -> None:
         """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody.
@@ -109,9 +104,6 @@ class HeldFile(Uncopied):
                 f"the store {self._path} was moved, deleted or replaced while it was held here: close it, and put the "
                 f"newest file back, or open a backup with restored=True. {self._nothing}"
             )
-
-    def close(self) -> None:
-        self._close()
 
 
 def _close(descriptor: int, process: int) -> None:
@@ -146,21 +138,15 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
 
     Raises ParameterError for a passphrase that is empty or no text, ShieldError where ``cryptography`` is missing.
     """
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-    except ImportError as error:
-        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
-    if not isinstance(passphrase, str):
-        raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
+    aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
     if not passphrase:
         raise ParameterError("the passphrase is empty: a key file needs one")
-    kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
+    kdf = scrypt.Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
     try:
         encoded = passphrase.encode()
-    except UnicodeEncodeError:
+    except (AttributeError, UnicodeEncodeError):
         raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
-    return AESGCM(kdf.derive(encoded))
+    return aead.AESGCM(kdf.derive(encoded))
 
 
 def write_private_file(path: Path, *pieces: bytes) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from shieldfl.array_view import Buffer, frame_buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_private_file
-from shieldfl.build_info import how_to_install
-from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
+from shieldfl.build_info import cryptographic
+from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, WireFormatError
 
 SEALING_KEY_BYTES = 32
 
@@ -59,7 +59,17 @@ def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
     with memoryview(frame_buffer(data)) as whole, whole.cast("B") as content:
         start, end = _checked_body(owner, content, key)
         if key is not None:
-            return _unsealed(content, start, key)
+            from cryptography.exceptions import InvalidTag
+
+            nonce_end = start + _NONCE_BYTES
+            with content[nonce_end:] as sealed:
+                try:
+                    nonce, head = bytes(content[start:nonce_end]), bytes(content[:start])
+                    return bytes(_cipher(key).decrypt(nonce, sealed, head))
+                except InvalidTag:
+                    raise KeyMismatchError(
+                        "the state was sealed under another key, or was truncated or altered"
+                    ) from None
     return memoryview(data)[start:end]
 
 
@@ -88,31 +98,10 @@ def _checked_body(owner: bytes, content: memoryview, key: bytes | None) -> tuple
     return body, end
 
 
-def _unsealed(content: memoryview, start: int, key: bytes) -> bytes:
-    cipher = _cipher(key)
-    from cryptography.exceptions import InvalidTag
-
-    nonce_end = start + _NONCE_BYTES
-    with content[nonce_end:] as sealed:
-        try:
-            record: bytes = cipher.decrypt(bytes(content[start:nonce_end]), sealed, bytes(content[:start]))
-        except InvalidTag:
-            raise KeyMismatchError(
-                "the state was sealed under another key, or was truncated or altered"
-            ) from None
-    return record
-
-
 def _cipher(key: bytes) -> Any:
     if not isinstance(key, bytes) or len(key) != SEALING_KEY_BYTES:
         raise ParameterError(f"a sealing key has {SEALING_KEY_BYTES} random bytes")
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise ShieldError(
-            f"sealed states need the package 'cryptography': {how_to_install('keys')}"
-        ) from error
-    return AESGCM(key)
+    return cryptographic("ciphers.aead", "sealed states").AESGCM(key)
 
 
 _LATER_NAMES = "[0-9a-f]" * 8

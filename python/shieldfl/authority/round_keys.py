@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from shieldfl.array_view import as_frame, as_unsigned
 from shieldfl.authority.authority_secrets import AuthoritySecrets, Contents, JointKeys
-from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, KeptMessage
+from shieldfl.authority.authority_store import OPENER_HAS_GRANT, AuthorityStore, Grant, message_place
 from shieldfl.authority.key_authority import KeyPairAuthority, SumKeyAuthority
 from shieldfl.authority.message import Part, piece_of_each
 from shieldfl.authority.round_key_check import (
@@ -197,13 +197,10 @@ class RoundKeys(RoundSigner):
         self._threads = threads
         self._make_pair = make_pair or KeyPairAuthority
         # Made at once, so that what is out of range is refused at set-up; the first round takes these pairs.
-        self._made = {} if check else {purpose: self._make(purpose) for purpose in parameters}
-        self._lasting = {
-            purpose: authority
-            for purpose, authority in self._made.items()
-            if scheme_of(parameters[purpose]).keys_last
-        }
-        self._authorities: dict[str, KeyPairAuthority] = {}
+        self._held = {} if check else {purpose: self._make(purpose) for purpose in parameters}
+        """Every pair whose secret is held, by purpose."""
+        self._taken: set[str] = set()
+        """The purposes for which the newest round opens."""
         self._parts: dict[str, dict[str, bytes]] = {}
         self._has_keys = check is None
 
@@ -221,29 +218,18 @@ class RoundKeys(RoundSigner):
         self._has_keys = True
 
     @property
-    def _held(self) -> dict[str, KeyPairAuthority]:
-        """Every pair whose secret is held, by purpose."""
-        return self._made | self._lasting | self._authorities
-
-    @property
     def _pairs(self) -> dict[str, tuple[bool, Contents]]:
         """Those that are held, and whether the round that runs has them."""
-        return {
-            purpose: (purpose in self._authorities, one.contents()) for purpose, one in self._held.items()
-        }
+        return {purpose: (purpose in self._taken, one.contents()) for purpose, one in self._held.items()}
 
     @_pairs.setter
     def _pairs(self, pairs: dict[str, tuple[bool, Contents]]) -> None:
         refuse_unless(pairs.keys() <= self.check.parameters.keys())
-        self._made, self._lasting, self._authorities = {}, {}, {}
-        for purpose, (taken, contents) in pairs.items():
-            authority = KeyPairAuthority.of_contents(contents, threads=self._threads)
-            if scheme_of(self.check.parameters[purpose]).keys_last:
-                self._lasting[purpose] = authority
-            if taken:
-                self._authorities[purpose] = authority
-            elif purpose not in self._lasting:
-                self._made[purpose] = authority
+        self._held = {
+            purpose: KeyPairAuthority.of_contents(contents, threads=self._threads)
+            for purpose, (_, contents) in pairs.items()
+        }
+        self._taken = {purpose for purpose, (taken, _) in pairs.items() if taken}
 
     def check_changed(self) -> None:
         """Raise WireFormatError for pairs of other parameters or policy than the federation's."""
@@ -268,7 +254,8 @@ class RoundKeys(RoundSigner):
             self._check_keys()
             number = self._checked_round(round_number)
             if number > self._round:
-                self._wipe(list(self._authorities))
+                for purpose in self._taken.copy():
+                    self._wipe(purpose)
                 self._round, self._parts = number, {}
             parts: dict[str, bytes] = {}
             for purpose in purposes:
@@ -278,17 +265,17 @@ class RoundKeys(RoundSigner):
             return parts
 
     def _open_purpose(self, purpose: str) -> dict[str, bytes]:
-        authority = self._lasting.get(purpose) or self._made.pop(purpose, None) or self._make(purpose)
-        self._authorities[purpose] = authority
+        authority = self._held.get(purpose) or self._make(purpose)
+        self._held[purpose] = authority
+        self._taken.add(purpose)
         frame = authority.public_key.to_bytes()
         signed = signed_bytes(self.check.session, self._round, purpose, frame)
         return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
     def opener(self, round_number: int, purpose: str = "update") -> KeyPairAuthority:
         with self._lock:
-            authority = self._authorities.get(purpose)
-            if round_number == self._round and authority is not None:
-                return authority
+            if round_number == self._round and purpose in self._taken:
+                return self._held[purpose]
         raise PolicyError(
             f"there is no secret key for {purpose!r} of round {round_number}: the round was not begun, or is over and "
             "its key wiped. Begin a later round"
@@ -298,13 +285,12 @@ class RoundKeys(RoundSigner):
         """Give up a secret of the newest round; other rounds' are gone already."""
         with self._lock:
             if round_number == self._round:
-                self._wipe([purpose])
+                self._wipe(purpose)
 
-    def _wipe(self, purposes: Iterable[str]) -> None:
-        for purpose in purposes:
-            authority = self._authorities.pop(purpose, None)
-            if authority is not None and purpose not in self._lasting:
-                authority.wipe()
+    def _wipe(self, purpose: str) -> None:
+        if purpose in self._taken and not scheme_of(self.check.parameters[purpose]).keys_last:
+            self._held.pop(purpose).wipe()
+        self._taken.discard(purpose)
 
 
 _POSITION = struct.Struct("<QQ")
@@ -526,7 +512,7 @@ class SessionKeys(RoundSigner):
         """
         with self._lock:
             store, number = self._held_store(), self._checked_round(round_number)
-            store.check_replies_are_known(KeptMessage(self._session_id, number), self._known)
+            store.check_replies_are_known(message_place(self._session_id, number), self._known)
             for authority in self._authorities.values():
                 if authority.newest_closed_round < number - 1:
                     authority.close_round(number - 1)
@@ -541,12 +527,12 @@ class SessionKeys(RoundSigner):
         return self.check.session_key("update").id
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        self._held_store().keep_message(KeptMessage(self._session_id, round_number), digest)
+        self._held_store().keep_message(message_place(self._session_id, round_number), digest)
 
     @contextmanager
     def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
         """See :class:`RoundSigner`: which replies there are is in the store."""
-        store, reply = self._held_store(), KeptMessage(self._session_id, round_number, phase)
+        store, reply = self._held_store(), message_place(self._session_id, round_number, phase)
         store.check_replies_are_known(reply, self._known)
         yield partial(store.keep_message, reply)
         # Not before the reply is in the state: one that is kept, and lost by an error here, is not known.

@@ -5,118 +5,25 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shieldfl.authority.private_file import sync_folder
+from shieldfl.authority.private_file import disk_errors_as, sync_folder, write_private_file
 from shieldfl.authority.role_state import LONGEST_SEALED_BYTES, TOO_LONG_TO_SEAL
 from shieldfl.authority.store import AT_PLACE, Place, Store, Transaction, decoded, encoded
+from shieldfl.build_info import cryptographic
 from shieldfl.errors import CapacityError, DataError, PolicyError, WireFormatError
 
 _NONCE = bytes(12)  # each key seals one file
 _NAME_BYTES = 16
-
-
-class KeptFiles:
-    """A folder beside a store: what is replaced there need not be copied into a journal first, nor overwritten.
-
-    A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
-    disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
-
-    The names of this store's files end in ``store``, 16 hexadecimal digits; those of others are not touched.
-    """
-
-    def __init__(self, folder: Path, store: str, nothing: str) -> None:
-        self._folder = folder
-        self._store = store
-        self._name = re.compile(rf"[0-9a-f]{{{2 * _NAME_BYTES}}}-{store}")
-        self._nothing = nothing
-
-    def write(self, content: bytes) -> tuple[str, bytes]:
-        """Write a content, on the disk once this returns; return the file's name, and the key that it is sealed under.
-
-        Raises DataError where the disk is full, cannot be written or fails, and for a folder that is a link;
-        CapacityError for a content of 2 GiB. Then there is no file.
-        """
-        if len(content) > LONGEST_SEALED_BYTES:
-            raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
-        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{self._store}", secrets.token_bytes(32)
-        path = self._folder / name
-        try:
-            if self._folder.is_symlink():
-                # What it leads to may be another copy of this store's, whose files would be deleted as nobody's.
-                raise DataError(f"{self._folder} is a link: put the folder itself there. {self._nothing}")
-            if not self._folder.exists():
-                self._made()
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb", buffering=0) as file:
-                    left = memoryview(_cipher(key).encrypt(_NONCE, content, name.encode()))
-                    while left:
-                        left = left[file.write(left) :]
-                    os.fsync(file.fileno())
-                sync_folder(path)
-            except BaseException:
-                self.delete([name])
-                raise
-        except DataError:  # which is an OSError, too
-            raise
-        except OSError as error:
-            raise DataError(
-                f"a file in {self._folder} cannot be written: free some space there, and look at its owner and its "
-                f"permissions. {self._nothing}"
-            ) from error
-        return name, key
-
-    def _made(self) -> None:
-        self._folder.mkdir(mode=0o700)
-        try:
-            sync_folder(self._folder)
-        except BaseException:
-            self._folder.rmdir()  # the next one would not see to it that it is found after a power failure
-            raise
-
-    def read(self, name: str, key: bytes) -> bytes:
-        """Return a file's content. Raises DataError, and WireFormatError where it is missing, or was altered."""
-        from cryptography.exceptions import InvalidTag
-
-        path = self._folder / name
-        try:
-            return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
-        except FileNotFoundError:
-            raise WireFormatError(
-                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy of that"
-            ) from None
-        except InvalidTag:
-            raise WireFormatError(f"the file {path} was altered, or is another copy's") from None
-        except OSError as error:
-            raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete files that the store has no more. What the disk does not delete now, :meth:`delete_others` will."""
-        for name in names:
-            with contextlib.suppress(OSError):
-                (self._folder / name).unlink(missing_ok=True)
-
-    def delete_others(self, names: Collection[str]) -> None:
-        """Delete all files but these, as far as the disk lets them be deleted: nobody has their keys any more."""
-        with contextlib.suppress(OSError):
-            if not self._folder.is_symlink():
-                self.delete(
-                    path.name
-                    for path in list(self._folder.iterdir())
-                    if self._name.fullmatch(path.name) and path.name not in names
-                )
+_NAME = rf"[0-9a-f]{{{2 * _NAME_BYTES}}}-%s(\.[0-9a-f]{{8}})?"  # with what it has before it is whole
 
 
 def _cipher(key: bytes) -> Any:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    return AESGCM(key)
+    return cryptographic("ciphers.aead", "stores").AESGCM(key)
 
 
 UPDATE_OF_ANOTHER_ROUND = (
@@ -134,8 +41,11 @@ class StepStore(Store):
 
     A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
     copy a round's second frame could be made: see :class:`~shieldfl.authority.store.Store`. Long contents are files of
-    the folder ``PATH-kept``, under names that are this store's: back both up together. What was replaced is deleted by
-    :meth:`keep` alone, so that an old copy that is opened beside the folder, and refused, has deleted nothing.
+    the folder ``PATH-kept``, under names that end in 16 hexadecimal digits of this store: back both up together. They
+    are deleted by :meth:`keep` alone, so that an old copy that is opened, and refused, has deleted nothing.
+
+    A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
+    disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
     """
 
     _kinds, _of_epoch = ("moved", "update"), ("kept", "file")
@@ -144,13 +54,63 @@ class StepStore(Store):
     _why_uncopied = "holds a client's secrets and is neither copied nor pickled: open it where it is used"
 
     @functools.cached_property
-    def _files(self) -> KeptFiles:
+    def _folder(self) -> Path:
         # Beside the file itself, by whichever link it was opened.
         path = self._path.resolve()
-        assert self._keys is not None, "the store is open"
-        return KeptFiles(
-            path.with_name(f"{path.name}-kept"), self._keys.mac("kept files")[:8].hex(), self._nothing
+        return path.with_name(f"{path.name}-kept")
+
+    def _written(self, content: bytes, store: str) -> tuple[str, bytes]:
+        """Write a content, on the disk once this returns; return the file's name, and the key that it is sealed under.
+
+        Raises DataError where the disk is full, cannot be written or fails, and for a folder that is a link;
+        CapacityError for a content of 2 GiB. Then there is no file.
+        """
+        if len(content) > LONGEST_SEALED_BYTES:
+            raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
+        name, key = f"{secrets.token_hex(_NAME_BYTES)}-{store}", secrets.token_bytes(32)
+        folder = self._folder
+        words = (
+            f"a file in {folder} cannot be written: free some space there, and look at its owner and its permissions. "
+            f"{self._nothing}"
         )
+        with disk_errors_as(words):
+            if folder.is_symlink():
+                # What it leads to may be another copy of this store's, whose files would be deleted as nobody's.
+                raise DataError(f"{folder} is a link: put the folder itself there. {self._nothing}")
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                try:
+                    sync_folder(folder)
+                except BaseException:
+                    folder.rmdir()  # the next one would not see to it that it is found after a power failure
+                    raise
+            try:
+                write_private_file(folder / name, _cipher(key).encrypt(_NONCE, content, name.encode()))
+            except BaseException:
+                self._delete([name])
+                raise
+        return name, key
+
+    def _read(self, name: str, key: bytes) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        path = self._folder / name
+        try:
+            return bytes(_cipher(key).decrypt(_NONCE, path.read_bytes(), name.encode()))
+        except FileNotFoundError:
+            raise WireFormatError(
+                f"the file {path} is missing: it belongs to the store beside its folder, and to every copy of that"
+            ) from None
+        except InvalidTag:
+            raise WireFormatError(f"the file {path} was altered, or is another copy's") from None
+        except OSError as error:
+            raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
+
+    def _delete(self, names: Iterable[str]) -> None:
+        """Delete files that the store has no more. What the disk does not delete now, the next :meth:`keep` will."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)
 
     def kept(self, session: bytes) -> dict[str, bytes]:
         """Return what was kept last of a session, by its names. Raises WireFormatError, DataError."""
@@ -158,7 +118,7 @@ class StepStore(Store):
             found = change.find("kind = 'kept' AND session = ?", session)
             kept = {place.name: content for place, _, content in found}
             files = _files(change, "kind = 'file' AND session = ?", session)
-            return kept | {name: self._files.read(file, key) for name, file, key in files}
+            return kept | {name: self._read(file, key) for name, file, key in files}
 
     def keep(
         self,
@@ -196,13 +156,18 @@ class StepStore(Store):
             if update is not None:
                 _note_update(change, session, round_number, update, repeats=repeats)
             before = {file for _, file, _ in _files(change, "kind = 'file'")}
-            self._files.delete_others(before)  # of processes that ended before they had committed
+            own_name = change.keys.mac("kept files")[:8].hex()
+            with contextlib.suppress(OSError):
+                if not self._folder.is_symlink():
+                    # Of processes that ended before they had committed: nobody has their keys any more.
+                    names = {path.name for path in self._folder.iterdir()}
+                    self._delete(name for name in names - before if re.fullmatch(_NAME % own_name, name))
             written: list[str] = []
             try:
                 for name, content in contents.items():
                     kinds, kept = ("kept", "file"), content
                     if len(content) > LONGEST_IN_TABLE_BYTES:
-                        file, key = self._files.write(content)
+                        file, key = self._written(content, own_name)
                         written.append(file)
                         kinds, kept = ("file", "kept"), encoded((file, key))
                     own, other = (Place(kind, session, name=name) for kind in kinds)
@@ -210,11 +175,11 @@ class StepStore(Store):
                     change.delete(AT_PLACE, *other)
             except BaseException:
                 # Not where the commit fails, which may turn out to be done.
-                self._files.delete(written)
+                self._delete(written)
                 raise
             change.put(moved, b"")
             replaced = before - {file for _, file, _ in _files(change, "kind = 'file'")}
-        self._files.delete(replaced)
+        self._delete(replaced)
 
 
 def _files(change: Transaction, condition: str, *values: bytes) -> Iterator[tuple[str, str, bytes]]:

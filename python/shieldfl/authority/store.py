@@ -1,6 +1,5 @@
 """What every store is: one SQLite file of sealed records that one process holds, verified whenever it is opened.
 
-What is asked for is written, and on the disk, before it leaves: neither a crash nor a second request makes another one.
 Each record is sealed for its place. The head, which is sealed as well, has of each kind of record how many there are,
 and the sum of what a secret function makes of them: none is altered, removed, added or put back unseen.
 """
@@ -8,6 +7,7 @@ and the sum of what a secret function makes of them: none is altered, removed, a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import hmac
@@ -15,16 +15,15 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 from shieldfl.array_view import as_bytes, as_unsigned
 from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
-from shieldfl.build_info import how_to_install
+from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     CapacityError,
     DataError,
@@ -36,9 +35,6 @@ from shieldfl.errors import (
 )
 from shieldfl.stateful import Uncopied
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 KEY_BYTES = OWNER_BYTES = DIGEST_BYTES = 32
 SESSION_BYTES = 16
 _TOKEN_BYTES = _TAG_BYTES = 16
@@ -49,11 +45,11 @@ _MOST_NAME_BYTES = 255
 MEMORY = Path(":memory:")
 """In place of a path, for a store that ends with its process."""
 
-_SCHEMA = """
-CREATE TABLE head (owner BLOB, salt BLOB, proof BLOB, sealed BLOB);
-CREATE TABLE records (kind TEXT, session BLOB, round INTEGER, name TEXT, client INTEGER, number INTEGER, sealed BLOB,
-    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID;
-"""
+_SCHEMA = (
+    "CREATE TABLE head (owner BLOB, salt BLOB, proof BLOB, sealed BLOB)",
+    "CREATE TABLE records (kind TEXT, session BLOB, round INTEGER, name TEXT, client INTEGER, number INTEGER, "
+    "sealed BLOB,\n    PRIMARY KEY (kind, session, round, name, client)) WITHOUT ROWID",
+)
 _PRAGMAS = (
     # Held from the first lock to the end of the process, which a second writer then cannot enter.
     "locking_mode=EXCLUSIVE",
@@ -69,8 +65,8 @@ _PRAGMAS = (
     "mmap_size=0",
     "cache_size=-2000",  # KiB; else the file says how much
 )
-_WRITTEN_ANEW = "VACUUM"
-"""What clears a file of copies: where SQLite has moved a row, its old place may hold what was overwritten since."""
+_PAGES = slice(28, 32), slice(16, 18)
+"""Where in its first page a database says of how many pages it is, and of how many bytes one."""
 _DAMAGED = (
     WireFormatError,
     "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
@@ -92,7 +88,6 @@ _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
     sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
 }
 _ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
-
 
 T = TypeVar("T")
 
@@ -116,7 +111,7 @@ def decoded(data: bytes, form: type[T]) -> T:
 
 
 def as_number(value: Any, what: str) -> int:
-    """Check a number that SQLite can hold: whole, not negative, below 2^63. Raises ParameterError."""
+    """Return a number that SQLite can hold: whole, not negative, below 2^63. Raises ParameterError."""
     number = as_unsigned(value, what)
     if number >= 2**63:
         raise ParameterError(f"{what} must be below 2^63")
@@ -124,31 +119,25 @@ def as_number(value: Any, what: str) -> int:
 
 
 def refuse_altered(what: str) -> NoReturn:
-    """Raise WireFormatError."""
     raise WireFormatError(f"the store was altered: {what}. Restore the newest backup with restored=True")
 
 
 class StoreKeys(Uncopied):
-    """What seals and authenticates for one store. Raises ShieldError where ``cryptography`` is missing."""
+    """What seals and authenticates for one store."""
 
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     def __init__(self, key: bytes, owner: bytes, salt: bytes) -> None:
-        try:
-            from cryptography.exceptions import InvalidTag
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-            from cryptography.hazmat.primitives.hashes import SHA256
-            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-        except ImportError as error:
-            raise ShieldError(
-                f"the store needs the package 'cryptography': {how_to_install('keys')}"
-            ) from error
-        derived = HKDF(SHA256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0").derive(key)
+        self._aes, hkdf, sha256 = (
+            getattr(cryptographic(module, "stores"), name)
+            for module, name in (("ciphers.aead", "AESGCM"), ("kdf.hkdf", "HKDF"), ("hashes", "SHA256"))
+        )
+        derived = hkdf(sha256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0").derive(key)
         self._sealing, self._authenticating, summing = (
             derived[start : start + KEY_BYTES] for start in range(0, len(derived), KEY_BYTES)
         )
         self._summing = hashlib.blake2b(key=summing, digest_size=_SUM_BYTES)
-        self._invalid, self._aes, self._newest = InvalidTag, AESGCM, (b"", AESGCM(self._sealing))
+        self._newest: tuple[bytes, Any] = b"", None
         self.proof = self.mac("proof", owner, salt)
 
     def mac(self, what: str, *values: int | bytes) -> bytes:
@@ -157,29 +146,29 @@ class StoreKeys(Uncopied):
 
     def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
         """Return the token of a transaction, then AES-256-GCM with its tag; ``number`` is once in a transaction."""
-        return token + self._cipher(token).encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound)
+        return token + bytes(self._cipher(token).encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound))
 
     def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
         """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
+        from cryptography.exceptions import InvalidTag
+
         try:
             nonce = number.to_bytes(_NONCE_BYTES, "big")
-            return self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
-        except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
+            content: bytes = self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
+            return content
+        except (InvalidTag, TypeError, AttributeError, OverflowError, ValueError):
             refuse_altered(f"{what} is not what was written")
 
-    def _cipher(self, token: bytes) -> AESGCM:
-        # Of a random token of each transaction: so one that was cut off and is tried again has other nonces, and no key
-        # seals more than one transaction.
+    def _cipher(self, token: bytes) -> Any:
+        # Of a random token of each transaction: no key seals more than one, also where one is cut off and tried again.
         if self._newest[0] != token:
             self._newest = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
         return self._newest[1]
 
     def summand(self, bound: bytes, sealed: bytes) -> int:
-        """Return what a sealed record is in the sum of its kind; known to nobody without the key, as are sums.
-
-        The token and the tag stand for all of it: what they belong to was, or is to be, unsealed.
-        """
+        """Return what a sealed record is in the sum of its kind; known to nobody without the key, as are sums."""
         digest = self._summing.copy()
+        # The token and the tag stand for all of it: what they belong to was, or is to be, unsealed.
         digest.update(bound + sealed[:_TOKEN_BYTES] + sealed[-_TAG_BYTES:])
         return int.from_bytes(digest.digest(), "big")
 
@@ -207,10 +196,7 @@ class Place(NamedTuple):
 
 
 def placed(kind: str, session: Any, round_number: Any = None, name: Any = ..., client: Any = None) -> Place:
-    """Return a place of values that are of the right types and lengths, without those that are not given.
-
-    A name is a text of 1 to 255 bytes. Raises ParameterError.
-    """
+    """Return a place of values that are of the right types and lengths. Raises ParameterError."""
     try:
         length = 1 if name is ... else len(name.encode())
     except (AttributeError, UnicodeEncodeError):
@@ -240,8 +226,8 @@ class Transaction:
         heads = self._execute("SELECT sealed FROM head").fetchall()
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
         self.epoch, self.number, sums = decoded(content, tuple[int, int, dict[str, tuple[int, bytes]]])
-        self._sums = {kind: (count, int.from_bytes(total, "big")) for kind, (count, total) in sums.items()}
-        self._before = self.number
+        self.sums = {kind: (count, int.from_bytes(total, "big")) for kind, (count, total) in sums.items()}
+        """Of each kind how many records there are, and the sum of what they are."""
 
     @property
     def position(self) -> Position:
@@ -250,27 +236,21 @@ class Transaction:
     def write_head(self) -> None:
         """Write it, once in a transaction."""
         sums = {
-            kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self._sums.items()
+            kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self.sums.items()
         }
         content = encoded((self.epoch, self.number, sums))
         sealed = self.keys.seal(self._token, 0, content, _HEAD)
         self._execute("UPDATE head SET sealed = ?", (sealed,))
-
-    def finish(self) -> None:
-        """Write the head where something has changed."""
-        if self.number != self._before:
-            self.write_head()
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
         """Yield the place, the number and the content of what fits a condition in SQL, in the order of places.
 
         What is taken has to be put again, each as one that was taken.
         """
-        for place, number, sealed in self._rows(condition, values):
-            bound = encoded((*place, number))
+        for place, number, bound, sealed in self._rows(condition, values):
             yield place, number, self.keys.unseal(number, sealed, bound, place)
             if taken:
-                self._count(place.kind, -1, -self.keys.summand(bound, sealed))
+                self._count(place, bound, sealed, -1)
 
     def get(self, place: Place) -> bytes | None:
         """Return what was put there last; None for nothing."""
@@ -280,16 +260,9 @@ class Transaction:
         """Return the number of the record there; 0 for none."""
         return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
 
-    def has_any(self, kind: str) -> bool:
-        """Say whether there are records of a kind, by the head: also where one is hidden."""
-        return self._sums.get(kind, (0, 0))[0] > 0
-
-    def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, Any]]:
-        select = f"SELECT * FROM records WHERE {condition}"
-        return [
-            (Place(*place), number, sealed)
-            for *place, number, sealed in self._execute(select, values).fetchall()
-        ]
+    def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, bytes, Any]]:
+        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
+        return [(Place(*row[:-2]), row[-2], encoded(row[:-1]), row[-1]) for row in rows]
 
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over the one that there was; return its number, above those of all before."""
@@ -303,7 +276,7 @@ class Transaction:
             self._execute(update, (self.number, sealed, *place))
         else:
             self._execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
-        self._count(place.kind, 1, self.keys.summand(bound, sealed))
+        self._count(place, bound, sealed, 1)
         return self.number
 
     def delete(self, condition: str, *values: Any) -> None:
@@ -314,38 +287,31 @@ class Transaction:
 
     def _count_out(self, condition: str, values: tuple[Any, ...]) -> int:
         rows = self._rows(condition, values)
-        for place, number, sealed in rows:
-            self._count(place.kind, -1, -self.keys.summand(encoded((*place, number)), sealed))
+        for place, _, bound, sealed in rows:
+            self._count(place, bound, sealed, -1)
         return len(rows)
 
-    def _count(self, kind: str, more: int, summand: int) -> None:
-        count, total = self._sums.get(kind, (0, 0))
-        self._sums[kind] = count + more, (total + summand) % 2 ** (8 * _SUM_BYTES)
+    def _count(self, place: Place, bound: bytes, sealed: bytes, more: int) -> None:
+        count, total = self.sums.get(place.kind, (0, 0))
+        summand = more * self.keys.summand(bound, sealed)
+        self.sums[place.kind] = count + more, (total + summand) % 2 ** (8 * _SUM_BYTES)
 
     def count(self, kind: str, session: bytes) -> int:
         select = "SELECT count(*) FROM records WHERE kind = ? AND session = ?"
         return int(self._execute(select, (kind, session)).fetchone()[0])
 
-    def begin_epoch(self, epoch: int, forgotten: Iterable[str]) -> None:
-        """Begin an epoch, in which there are no records of some kinds."""
-        self.epoch, self.number = epoch, self.number + 1
-        for kind in forgotten:
-            self._execute("DELETE FROM records WHERE kind = ?", (kind,))
-            self._sums.pop(kind, None)
-
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
-        written = {kind: one for kind, one in self._sums.items() if any(one)}
-        self._sums = {}
-        for *values, number, sealed in self._execute("SELECT * FROM records"):
-            place = Place(*values)
-            bound = encoded((*place, number))
-            self.keys.unseal(number, sealed, bound, place)
+        written = {kind: one for kind, one in self.sums.items() if any(one)}
+        self.sums = {}
+        for *bound, sealed in self._execute("SELECT * FROM records"):
+            place, number = Place(*bound[:-1]), bound[-1]
+            self.keys.unseal(number, sealed, encoded(bound), place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
-            self._count(place.kind, 1, self.keys.summand(bound, sealed))
-        for kind in sorted(written.keys() | self._sums.keys()):
-            (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self._sums))
+            self._count(place, encoded(bound), sealed, 1)
+        for kind in sorted(written.keys() | self.sums.keys()):
+            (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self.sums))
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
                 refuse_altered(f"of the records of kind {kind!r} there are {what}")
@@ -359,14 +325,10 @@ def _in_our_words(path: Path, nothing: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is None and isinstance(error, sqlite3.OperationalError):
-            code = sqlite3.SQLITE_CORRUPT  # text that is none, which SQLite has read and Python has not
-        elif code is None:
-            code = sqlite3.SQLITE_MISUSE
-        kind, words = _PROBLEMS.get(
-            code & 0xFF, (ShieldError, "was not understood by SQLite: see the error before this")
-        )
+        # Without a number: text that is none, which SQLite has read and Python has not; or else a misuse.
+        own = sqlite3.SQLITE_CORRUPT if isinstance(error, sqlite3.OperationalError) else sqlite3.SQLITE_MISUSE
+        misused = ShieldError, "was not understood by SQLite: see the error before this"
+        kind, words = _PROBLEMS.get(getattr(error, "sqlite_errorcode", own) & 0xFF, misused)
         raise kind(f"the store {path} {words}. {nothing}") from error
 
 
@@ -388,27 +350,18 @@ def _connected(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _fill(connection: sqlite3.Connection, key: bytes, owner: bytes) -> None:
-    """Write the tables, and the head of a store in which nothing has happened yet."""
-    connection.execute("BEGIN EXCLUSIVE")
-    for statement in _SCHEMA.split(";\n")[:-1]:
-        connection.execute(statement)
-    salt = secrets.token_bytes(_SALT_BYTES)
-    keys = StoreKeys(key, owner, salt)
-    sealed = keys.seal(secrets.token_bytes(_TOKEN_BYTES), 0, encoded((0, 0, {})), _HEAD)
-    connection.execute("INSERT INTO head VALUES (?, ?, ?, ?)", (owner, salt, keys.proof, sealed))
-    connection.execute("COMMIT")
-
-
-def _schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
-    return rows.fetchall()
-
-
-def _is_whole(content: bytes) -> bool:
-    """Whether a database has as many pages as it says: SQLite does not miss one that is not in use."""
-    pages, bytes_of_page = int.from_bytes(content[28:32], "big"), int.from_bytes(content[16:18], "big")
-    return len(content) == pages * bytes_of_page > 0
+def _filled(path: Path, key: bytes, owner: bytes, nothing: str) -> bytes:
+    """Write the tables, and the head of a store in which nothing has happened yet; return the content."""
+    with _in_our_words(path, nothing), contextlib.closing(_connected(path)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        salt = secrets.token_bytes(_SALT_BYTES)
+        keys = StoreKeys(key, owner, salt)
+        sealed = keys.seal(secrets.token_bytes(_TOKEN_BYTES), 0, encoded((0, 0, {})), _HEAD)
+        connection.execute("INSERT INTO head VALUES (?, ?, ?, ?)", (owner, salt, keys.proof, sealed))
+        connection.execute("COMMIT")
+        return bytes(connection.serialize())
 
 
 def remove_file(path: Path) -> None:
@@ -421,12 +374,11 @@ class Store(Uncopied):
     """A memory in a file, or in that of the process. Thread-safe; one process at a time.
 
     Every operation is one transaction; what raises an error has given nothing, and changed nothing. After an error of
-    the disk the file is closed, and opened again, with all checks, by the next operation: where the disk failed in the
-    commit itself, it may turn out to be done. The same request then gets what was written, and another one is refused.
+    the disk the next operation opens the file again, with all checks: a commit that failed may turn out to be done.
 
     **An old copy of the whole file is a valid store.** What was given after it was made could be given again, and be
-    something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``. A backup is
-    opened with ``restored=True``, which ends all sessions, or not at all; a snapshot of a machine is such a backup.
+    something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``. A backup, as
+    a snapshot of a machine is one, is opened with ``restored=True``, which ends all sessions, or not at all.
 
     Parameters
     ----------
@@ -434,23 +386,17 @@ class Store(Uncopied):
     key : 32 random bytes, those that it was created with.
     owner_id : an authority's id, 32 bytes, that it was created with; None for a client's store.
     at_least : a :attr:`position` that the store is known to have reached. An older file is refused.
-    restored : begin an epoch above both the file's and that of ``at_least``: sessions of earlier ones are refused from
-        now on, and what was secret of them is deleted. Give the newest epoch that anybody knows: a backup that is
-        restored twice without it begins one epoch twice.
+    restored : begin an epoch above both the file's and that of ``at_least``, the newest that anybody knows: sessions of
+        earlier ones are refused from now on, and what was secret of them is deleted.
 
     Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
-    PolicyError for one that is older than ``at_least``, or that another process holds; DataError for a disk that
-    fails, or cannot be written; ParameterError.
+    PolicyError for one that is older than ``at_least``, or that another process holds; DataError; ParameterError.
     """
 
-    _kinds: ClassVar[tuple[str, ...]]
-    """Of records that stay for good."""
-    _of_epoch: ClassVar[tuple[str, ...]]
-    """Of those that are deleted when a backup is restored."""
-    _owner: ClassVar[bytes] = b""
-    """Of a client's store, which has no other; 32 bytes."""
-    _nothing: ClassVar[str]
-    """What has not happened where a transaction failed, in a sentence."""
+    _kinds: ClassVar[tuple[str, ...]]  # of records that stay for good
+    _of_epoch: ClassVar[tuple[str, ...]]  # of those that are deleted when a backup is restored
+    _owner: ClassVar[bytes] = b""  # of a client's store, which has no other; 32 bytes
+    _nothing: ClassVar[str]  # what has not happened where a transaction failed, in a sentence
 
     def __init__(
         self,
@@ -466,11 +412,11 @@ class Store(Uncopied):
         self._connection: sqlite3.Connection | None = None
         self._file: HeldFile | None = None
         self._keys: StoreKeys | None = None
-        self._key = as_bytes(key, KEY_BYTES, "a store's key")
-        self._owner_id = self._checked_owner(owner_id)
+        self._key, self._owner_id = key, self._checked(key, owner_id)
         if not isinstance(at_least, tuple) or len(at_least) != 2:
             raise ParameterError("at_least must be a position: an epoch and a number of rows")
-        self._position = Position(*(as_number(number, "a number of at_least") for number in at_least))
+        self.position = Position(*(as_number(number, "a number of at_least") for number in at_least))
+        """How far the store has come; noted elsewhere, such as in signed answers, it tells old copies."""
         # Whatever folder the process goes to: after an error the same file is opened again.
         self._path = path if path is MEMORY else Path(path).absolute()
         self._content = _content
@@ -482,7 +428,7 @@ class Store(Uncopied):
             with _in_our_words(self._path, self._nothing):
                 self._connection = self._opened(restored)
         except BaseException:
-            self._give_up()
+            self._let_go(give_up=True)
             raise
 
     @classmethod
@@ -491,9 +437,7 @@ class Store(Uncopied):
 
         Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written.
         """
-        as_bytes(key, KEY_BYTES, "a store's key")
-        owner = cls._checked_owner(owner_id)
-        place = Path(path)
+        owner, place = cls._checked(key, owner_id), Path(path)
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -503,8 +447,7 @@ class Store(Uncopied):
         except ValueError as error:
             raise ParameterError(NO_PATH) from error
         try:
-            with _in_our_words(place, cls._nothing), contextlib.closing(_connected(place)) as connection:
-                _fill(connection, key, owner)
+            _filled(place, key, owner, cls._nothing)
             # SQLite sees to its own files' places in the folder; this one was there before it came.
             sync_folder(place)
         except BaseException:
@@ -513,60 +456,66 @@ class Store(Uncopied):
         return cls(path, key, owner_id)
 
     @classmethod
-    def _checked_owner(cls, owner_id: bytes | None) -> bytes:
+    def _checked(cls, key: bytes, owner_id: bytes | None) -> bytes:
+        as_bytes(key, KEY_BYTES, "a store's key")
         return as_bytes(cls._owner if owner_id is None else owner_id, OWNER_BYTES, "a store's owner")
 
     @classmethod
     def in_memory(cls, key: bytes, owner_id: bytes, content: bytes | None = None) -> Self:
         """Make a store that ends with this process; ``content`` is :meth:`serialised`, which may be an old copy."""
         if content is None:
-            with _in_our_words(MEMORY, cls._nothing), contextlib.closing(_connected(MEMORY)) as connection:
-                _fill(connection, key, owner_id)
-                content = bytes(connection.serialize())
+            content = _filled(MEMORY, key, owner_id, cls._nothing)
         return cls(MEMORY, key, owner_id, _content=content)
 
     def __del__(self) -> None:
         # The connection is in a cycle of Python's making, and would hold its file until the next collection of such.
         if self._process == os.getpid():
-            self._give_up()
+            self._let_go(give_up=True)
+        elif self._connection is not None:
+            # In a child it is never freed: its end would roll back what the parent is writing.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
 
     def _opened(self, restored: bool) -> sqlite3.Connection:
         try:
-            return self._verified(restored)
+            with contextlib.ExitStack() as stack:
+                connection = _connected(self._path)
+                stack.callback(connection.close)
+                self._verify(connection, restored)
+                stack.pop_all()
         except (UnicodeDecodeError, sqlite3.DataError) as error:
             # A length beyond SQLite's limit, or a name that is no text: nothing that a store writes has one.
             kind, words = _DAMAGED
             raise kind(f"the store {self._path} {words}. {self._nothing}") from error
-
-    def _verified(self, restored: bool) -> sqlite3.Connection:
-        connection = _connected(self._path)
-        try:
-            if self._path is MEMORY:
-                if not _is_whole(self._content):
-                    raise WireFormatError("the content of a store in memory was cut off")
-                connection.deserialize(self._content)
-                self._content = b""
-            connection.execute("BEGIN EXCLUSIVE")
-            with contextlib.closing(sqlite3.connect(":memory:")) as empty:
-                empty.executescript(_SCHEMA)
-                right = _schema_of(empty)
-            if _schema_of(connection) != right:
-                raise WireFormatError(
-                    f"{self._path} has not the tables of a store: it is of another version, was altered, or was never "
-                    "finished. If creating it was cut off, nothing came of it: delete it and create it again"
-                )
-            # Also whether the order of a table is right, by which records are looked for.
-            (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            if finding != "ok":
-                raise sqlite3.DataError
-            self._check(connection, restored)
-            connection.execute("COMMIT")
-            if self._path is not MEMORY:
-                connection.execute(_WRITTEN_ANEW)
-        except BaseException:
-            connection.close()
-            raise
         return connection
+
+    def _verify(self, connection: sqlite3.Connection, restored: bool) -> None:
+        if self._path is MEMORY:
+            # SQLite does not miss a page that is not in use.
+            pages, of_page = (int.from_bytes(self._content[at], "big") for at in _PAGES)
+            if len(self._content) != pages * of_page or not pages:
+                raise WireFormatError("the content of a store in memory was cut off")
+            connection.deserialize(self._content)
+            self._content = b""
+        connection.execute("BEGIN EXCLUSIVE")
+        tables = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
+        if tables.fetchall() != [(table,) for table in _SCHEMA]:
+            raise WireFormatError(
+                f"{self._path} has not the tables of a store: it is of another version, was altered, or was never "
+                "finished. If creating it was cut off, nothing came of it: delete it and create it again"
+            )
+        # Also whether the order of a table is right, by which records are looked for.
+        (finding,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        if finding != "ok":
+            raise sqlite3.DataError
+        self._check(connection, restored)
+        connection.execute("COMMIT")
+        self._write_anew(connection)
+
+    def _write_anew(self, connection: sqlite3.Connection) -> None:
+        """Clear the file of copies: where SQLite has moved a row, its old place may hold what was overwritten since."""
+        if self._path is not MEMORY:
+            connection.execute("VACUUM")
+        self._written_anew = self.position
 
     def _check(self, connection: sqlite3.Connection, restored: bool) -> None:
         """Verify a file that was just opened: the first time, or again after an error of the disk."""
@@ -584,28 +533,22 @@ class Store(Uncopied):
         found = Transaction(connection, self._keys)
         found.verify({*self._kinds, *self._of_epoch})
         if restored:
-            epoch = as_number(max(found.epoch, self._position.epoch) + 1, "the epoch after this")
-            found.begin_epoch(epoch, self._of_epoch)
-        elif found.position < self._position:
+            epoch = as_number(max(found.epoch, self.position.epoch) + 1, "the epoch after this")
+            found.epoch, found.number = epoch, found.number + 1
+            for kind in self._of_epoch:
+                connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
+                found.sums.pop(kind, None)
+        elif found.position < self.position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, and is known "
-                f"to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest file, or, "
+                f"to have reached row {self.position.rows} of epoch {self.position.epoch}. Open the newest file, or, "
                 "if that is lost, this one with restored=True"
             )
-        if restored or not self.is_in_memory:
+        if restored or self._path is not MEMORY:
             # What was read before is on the disk for good when this is. After a commit that failed, what it wrote
             # may be in the memory of the machine, be read from there, and never get to the disk.
             found.write_head()
-        self._position = found.position
-
-    @property
-    def is_in_memory(self) -> bool:
-        return self._path is MEMORY
-
-    @property
-    def position(self) -> Position:
-        """How far the store has come; noted elsewhere, such as in signed answers, it tells old copies."""
-        return self._position
+        self.position = found.position
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -617,14 +560,19 @@ class Store(Uncopied):
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
-                if change.position < self._position:
+                if change.position < self.position:
                     refuse_altered("while it was held here, it is as it was before")
+                before = change.number
                 yield change
-                change.finish()
+                self._check_process()
+                if change.number != before:
+                    change.write_head()
                 if self._file is not None:
                     self._file.check_in_place()
                 connection.execute("COMMIT")
             except BaseException as error:
+                if os.getpid() != self._process:
+                    raise  # in a child of the fork that this was: what is written is its parent's
                 # What Python refused, before SQLite heard of it, is no error of the disk.
                 if isinstance(error, sqlite3.Error) and not isinstance(error, sqlite3.ProgrammingError):
                     self._let_go()
@@ -634,7 +582,7 @@ class Store(Uncopied):
                     except sqlite3.Error:
                         self._let_go()
                 raise
-            self._position = change.position
+            self.position = change.position
 
     def _check_process(self) -> None:
         # Before the lock is taken: in a child it may be that of a thread which the child does not have.
@@ -650,11 +598,8 @@ class Store(Uncopied):
         if self._file is not None:
             self._file.check_in_place()
         if self._connection is None:
-            self._closed = self._path is MEMORY
-            if self._closed:
-                raise PolicyError(
-                    "the store in memory was lost by an error: begin another one, and new sessions"
-                )
+            if self._file is None:
+                raise PolicyError("the store in memory was lost by an error: begin another one")
             self._connection = self._opened(restored=False)
         if self._connection.in_transaction:
             raise PolicyError(_ASKED_WITHIN)
@@ -674,27 +619,22 @@ class Store(Uncopied):
             if self._connection is not None and self._connection.in_transaction:
                 raise PolicyError(_ASKED_WITHIN)
             self._closed = True
-            if self._connection is not None and self._file is not None:
+            if self._connection is not None and self.position != self._written_anew:
                 with contextlib.suppress(sqlite3.Error):  # it is written anew when it is opened, too
-                    self._connection.execute(_WRITTEN_ANEW)
-            self._give_up()
+                    self._write_anew(self._connection)
+            self._let_go(give_up=True)
             self._keys, self._key = None, b""
 
-    def _let_go(self) -> None:
+    def _let_go(self, *, give_up: bool = False) -> None:
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
             self._connection = None
-
-    def _give_up(self) -> None:
-        self._let_go()
-        if self._file is not None:
+        if give_up and self._file is not None:
             self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

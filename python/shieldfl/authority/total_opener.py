@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,6 @@ _MISSTATED = (
 
 
 def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return bounds of weights that can be. Raises ParameterError."""
     smallest, largest = (as_real(bound, "a bound of weights") for bound in bounds)
     if not 0.0 < smallest <= largest < math.inf:
         raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
@@ -49,7 +48,6 @@ def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) -> int:
-    """Return a fewest number of clients that a total can have. Raises ParameterError."""
     number = as_unsigned(min_clients, "min_clients")
     if not 1 <= number <= params.max_clients:
         raise ParameterError(
@@ -59,15 +57,8 @@ def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) ->
     return number
 
 
-class Answer(NamedTuple):
-    """What an opening gave: the sums, float64 (count,), and the sum of encrypted weights, if there are any."""
-
-    sums: NDArray[np.float64]
-    weight_sum: float | None
-
-    def copy(self) -> Answer:
-        """Return one whose sums are the receiver's own."""
-        return Answer(self.sums.copy(), self.weight_sum)
+Answer = tuple[NDArray[np.float64], float | None]
+"""What an opening gave: the sums, float64 (count,), and the sum of encrypted weights, if there are any."""
 
 
 class TotalOpener(Uncopied, Generic[Key]):
@@ -163,8 +154,7 @@ class TotalOpener(Uncopied, Generic[Key]):
                 f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
                 "wait for more clients before closing the round"
             )
-        answer = self._answer(total)
-        return answer.sums, answer.weight_sum, total.total_weight
+        return *self._answer(total), total.total_weight
 
     def has_opened(self, total: Total) -> bool:
         """Say whether this total was opened, or, where each round has one alone, that of its round."""

@@ -342,8 +342,9 @@ class _Server:
 
     def applications(self) -> tuple[web.Application, web.Application]:
         main, beside = web.Application(middlewares=[self._told]), web.Application()
-        main.router.add_post("/v1/offers", self._offer)
-        main.router.add_post("/v1/sessions", self._begin_session)
+        service, most = self._service, LEAST_BODY_BYTES + 4 * self._service.policy.most_values
+        main.router.add_post("/v1/offers", self._asked("offer", _MOST_OFFER_BYTES, service.offer))
+        main.router.add_post("/v1/sessions", self._asked("begin-session", most, service.begin_session))
         main.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
         beside.router.add_get("/health", self._health)
         beside.router.add_get("/metrics", self._metrics)
@@ -382,31 +383,23 @@ class _Server:
     def tell_malformed(self, error: str) -> None:
         self._tell("unknown", {"status": 400, "reason": error}, "HTTPError", 0, 0.0)
 
-    async def _offer(self, request: web.Request) -> web.Response:
-        async def answer() -> tuple[int, Message]:
-            name = self._peer_of(request)
-            async with self._turn(f"offer to {name}"), self._bodies.read(request, _MOST_OFFER_BYTES) as body:
-                return len(body), await self._in_thread(
-                    lambda: self._service.offer(Message.from_bytes(body), name)
-                )
+    def _asked(self, call: str, most_bytes: int, work: Callable[[Message, str], Message]) -> Handler:
+        """Return what answers a call that is of no session by ``work``, which gets the body and who asks."""
 
-        return await self._answered("offer", {}, answer)
+        async def handle(request: web.Request) -> web.Response:
+            async def answer() -> tuple[int, Message]:
+                name = self._peer_of(request)
+                # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
+                async with (
+                    self._turn(f"{call} of {name}"),
+                    self._bodies.read(request, most_bytes) as body,
+                    self._turn(call),
+                ):
+                    return len(body), await self._in_thread(lambda: work(Message.from_bytes(body), name))
 
-    async def _begin_session(self, request: web.Request) -> web.Response:
-        async def answer() -> tuple[int, Message]:
-            name = self._peer_of(request)
-            most = LEAST_BODY_BYTES + 4 * self._service.policy.most_values
-            # An aggregator's one after the other, whatever it asks for: the next turn is another one's.
-            async with (
-                self._turn(f"request of {name}"),
-                self._bodies.read(request, most) as body,
-                self._turn("begin-session"),
-            ):
-                return len(body), await self._in_thread(
-                    lambda: self._service.begin_session(Message.from_bytes(body), name)
-                )
+            return await self._answered(call, {}, answer)
 
-        return await self._answered("begin-session", {}, answer)
+        return handle
 
     async def _call(self, request: web.Request) -> web.Response:
         call, hexadecimal = request.match_info["call"], request.match_info["session"]

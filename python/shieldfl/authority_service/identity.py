@@ -90,24 +90,18 @@ def _is_signed(public_key: bytes, signature: Part, content: bytes) -> bool:
     return True
 
 
-class _LongLivedKey(Uncopied):
-    _why_uncopied = "holds a secret key and is neither copied nor pickled"
-
-    def __init__(self, secret: bytes) -> None:
-        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
-        self.public_key: bytes = self._key.public_key().public_bytes_raw()
-        """32 bytes."""
-
-
-class ServiceKey(_LongLivedKey):
+class ServiceKey(Uncopied):
     """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
 
     Clients and aggregators pin the public one, and take no set-up that it has not signed.
     """
 
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
+
     def __init__(self, secret: bytes) -> None:
-        super().__init__(secret)
-        self._secret = secret
+        self._secret, self._key = secret, _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self.public_key: bytes = self._key.public_key().public_bytes_raw()
+        """32 bytes."""
 
     @classmethod
     def create(cls, path: Path, passphrase: str) -> ServiceKey:
@@ -156,8 +150,15 @@ def _enrolment_content(name: str, setup_digest: bytes, client: int, enrolment: P
     return _ENROLMENT_DOMAIN + b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
-class ClientIdentity(_LongLivedKey):
+class ClientIdentity(Uncopied):
     """A client's long-lived Ed25519 key, whose public one an authority's operator registers under a name."""
+
+    _why_uncopied = "holds a secret key and is neither copied nor pickled"
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self.public_key: bytes = self._key.public_key().public_bytes_raw()
+        """32 bytes."""
 
     @classmethod
     def create(cls, path: Path) -> ClientIdentity:

@@ -118,42 +118,6 @@ class AuthorityPolicy(Settings):
 
 
 _MOST_OFFERS = 32  # of one aggregator: its oldest makes way
-
-
-class OfferedKeys:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # By aggregator.
-        self._held: dict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(OrderedDict)
-
-    def offer(self, aggregator: str) -> AuthorityIdentity:
-        made = AuthoritySecrets()
-        with self._lock:
-            own = self._held[aggregator]
-            own[made.identity] = made
-            if len(own) > _MOST_OFFERS:
-                own.popitem(last=False)
-        return made.identity
-
-    def take(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
-        """Take the keys that were offered for a group out: whatever comes of it, nothing else is begun with them.
-
-        Raises PolicyError for a group of others' keys, or of some that were used, or made way, or were forgotten;
-        ParameterError for one that clients could seal nothing to.
-        """
-        for member in group.members:
-            member.seal(bytes(SECRET_BYTES), b"")
-        with self._lock:
-            held = self._held[aggregator]
-            owned = [member for member in group.members if member in held]
-            if len(owned) != 1:
-                raise PolicyError(
-                    "of these keys not one, and one alone, was offered here, or not since this authority was started: "
-                    "have every authority make a new offer, and begin the session with those"
-                )
-            return JointKeys(held.pop(owned[0]), group)
-
-
 _MOST_OPEN = 64  # sessions at once; one that is asked for again is opened again
 
 
@@ -241,6 +205,7 @@ class AuthorityService:
             self._folder = folder
             self.policy = AuthorityPolicy.from_file(folder.policy)
             self._key = ServiceKey.load(folder.key, passphrase)
+            self.public_key = self._key.public_key
             self._registry = folder.registry
             for left in folder.sessions.iterdir():
                 if not SessionFolder(left).is_begun:
@@ -248,13 +213,10 @@ class AuthorityService:
         except BaseException:
             self._held.close()
             raise
-        self._offered = OfferedKeys()
+        # By aggregator, what it was offered and has begun no session with.
+        self._offered: dict[str, OrderedDict[AuthorityIdentity, AuthoritySecrets]] = defaultdict(OrderedDict)
         self._lock = threading.Lock()
         self._places: OrderedDict[bytes, _Place] = OrderedDict()
-
-    @property
-    def public_key(self) -> bytes:
-        return self._key.public_key
 
     @property
     def open_sessions(self) -> int:
@@ -286,7 +248,7 @@ class AuthorityService:
                         f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
                     )
                 facts = self._facts_of(request, aggregator)
-                joint = None if request.group is None else self._offered.take(aggregator, request.group)
+                joint = None if request.group is None else self._taken(aggregator, request.group)
                 place.session = ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
         with self.session(session_id, aggregator) as session:
             return session.setup
@@ -295,8 +257,32 @@ class AuthorityService:
         """Return keys for one session of this aggregator in which other authorities have to answer, too."""
         if message:
             raise ParameterError("who asks for an offer says nothing else")
-        offered = self._offered.offer(aggregator)
+        made = AuthoritySecrets()
+        with self._lock:
+            own = self._offered[aggregator]
+            own[made.identity] = made
+            if len(own) > _MOST_OFFERS:
+                own.popitem(last=False)
+        offered = made.identity
         return Message({"verifying key": offered.verifying_key, "enrolment key": offered.enrolment_key})
+
+    def _taken(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
+        """Take the keys that were offered for a group out: whatever comes of it, nothing else is begun with them.
+
+        Raises PolicyError for a group of others' keys, or of some that were used, or made way, or were forgotten;
+        ParameterError for one that clients could seal nothing to.
+        """
+        for member in group.members:
+            member.seal(bytes(SECRET_BYTES), b"")
+        with self._lock:
+            held = self._offered[aggregator]
+            owned = [member for member in group.members if member in held]
+            if len(owned) != 1:
+                raise PolicyError(
+                    "of these keys not one, and one alone, was offered here, or not since this authority was started: "
+                    "have every authority make a new offer, and begin the session with those"
+                )
+            return JointKeys(held.pop(owned[0]), group)
 
     def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
         method, plan = request.method, request.method.plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,6 @@ SESSION_ID_BYTES = 16
 _OFFERS = "offers"
 _NONCE_BYTES = 16
 _MOST_ASKED_BYTES = 2**20  # a list of numbers takes some thirty times as much memory once it was read
-
-
-@dataclass(frozen=True)
-class _Asked:
-    method: str
-    settings: Mapping[str, Any]
-    plan: FederationPlan
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,8 @@ class SessionRequest:
         return hashlib.sha256(self.to_message().to_bytes()).digest()[:SESSION_ID_BYTES]
 
     def to_message(self) -> Message:
-        asked = _Asked(self.method.name, self.method.own_settings, self.method.plan)
+        method = self.method
+        asked = {"method": method.name, "settings": method.own_settings, "plan": method.plan}
         parts = {"asked": msgspec.json.encode(asked, order="sorted"), "nonce": self.nonce}
         offers = {} if self.group is None else {_OFFERS: self.group.to_bytes()}
         return Message({**parts, **offers, **self.initial.to_message()})
@@ -82,16 +76,16 @@ class SessionRequest:
                 f"a method, its settings and a plan take at most {_MOST_ASKED_BYTES:,} bytes as JSON"
             )
         try:
-            asked = msgspec.json.decode(message["asked"], type=_Asked)
+            asked = msgspec.json.decode(message["asked"], type=dict[str, Any])
+            parts = [asked.get(name) for name in ("method", "settings", "plan")]
+            name, changed, plan = msgspec.convert(parts, tuple[str, dict[str, Any], FederationPlan])
         except (ValueError, RecursionError, ParameterError) as error:
             raise WireFormatError(f"these bytes ask for no session of this version: {error}") from error
-        check_plan(asked.plan)
-        settings = MethodSettings()
-        if asked.settings:
-            settings = settings.changed(asked.method, asked.settings)
-        initial = GlobalModel.from_message(message, asked.plan.parameters, asked.plan.buffers)
+        check_plan(plan)
+        settings = MethodSettings().changed(name, changed) if changed else MethodSettings()
+        initial = GlobalModel.from_message(message, plan.parameters, plan.buffers)
         nonce = bytes(message["nonce"])
         if len(nonce) != _NONCE_BYTES:
             raise WireFormatError(f"a session's nonce has {_NONCE_BYTES} bytes")
         group = AuthorityGroup.from_bytes(bytes(message[_OFFERS])) if _OFFERS in message else None
-        return cls(make_method(asked.method, settings, asked.plan), initial, nonce, group)
+        return cls(make_method(name, settings, plan), initial, nonce, group)
