@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from shieldfl.lab.bench.measurement import select
-from shieldfl.lab.bench.own import OwnScheme, authority_of, paillier_parameters
+from shieldfl.lab.bench.measurement import Scheme, select
+from shieldfl.lab.bench.own import authority_of, own_scheme, paillier_parameters
 
 CIPHERTEXTS = 512
 FEW = 32
@@ -28,12 +28,12 @@ def authority(
     return authority_of(paillier_parameters(key_bits, packing, randomizer), threads)
 
 
-def check_total_of(scheme: OwnScheme, batch: sf.paillier.CiphertextBatch, values: np.ndarray) -> None:
+def check_total_of(scheme: Scheme, batch: sf.paillier.CiphertextBatch, values: np.ndarray) -> None:
     total = scheme.start_sum(scheme.serialise(batch))
-    scheme.check(scheme.open(scheme.close(total)), values, times=1)
+    scheme.check(scheme.opened(total), values, times=1)
 
 
-def run_encrypt(benchmark, scheme: OwnScheme) -> None:
+def run_encrypt(benchmark, scheme: Scheme) -> None:
     selection = select(scheme.most_values, 1.0)
     batch = benchmark(scheme.encrypt, selection)
     benchmark.extra_info["ciphertexts"] = selection.values.size // scheme.values_per_ciphertext
@@ -45,27 +45,27 @@ def run_encrypt(benchmark, scheme: OwnScheme) -> None:
 @with_packings
 @with_key_bits
 def test_encrypt(benchmark, key_bits, packing, threads):
-    run_encrypt(benchmark, OwnScheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS))
+    run_encrypt(benchmark, own_scheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS))
 
 
 @with_key_bits
 def test_encrypt_with_vartime_lookups(benchmark, key_bits):
-    run_encrypt(benchmark, OwnScheme("vartime", authority(key_bits), 1, CIPHERTEXTS, lookups_vartime=True))
+    run_encrypt(benchmark, own_scheme("vartime", authority(key_bits), 1, CIPHERTEXTS, lookups_vartime=True))
 
 
 @with_key_bits
 def test_encrypt_with_classical_randomizers(benchmark, key_bits):
-    run_encrypt(benchmark, OwnScheme("classical", authority(key_bits, randomizer="classical"), 1, FEW))
+    run_encrypt(benchmark, own_scheme("classical", authority(key_bits, randomizer="classical"), 1, FEW))
 
 
 @with_key_bits
 def test_encrypt_on_the_gmp_engine(benchmark, key_bits):
-    run_encrypt(benchmark, OwnScheme("gmp", authority(key_bits), 1, FEW, engine="gmp"))
+    run_encrypt(benchmark, own_scheme("gmp", authority(key_bits), 1, FEW, engine="gmp"))
 
 
 @with_key_bits
 def test_encrypt_from_a_filled_pool(benchmark, key_bits):
-    scheme = OwnScheme("pool", authority(key_bits), 1, CIPHERTEXTS)
+    scheme = own_scheme("pool", authority(key_bits), 1, CIPHERTEXTS)
     selection = select(CIPHERTEXTS, 1.0)
 
     def filled():
@@ -83,7 +83,7 @@ def test_encrypt_from_a_filled_pool(benchmark, key_bits):
 @with_key_bits
 def test_add_a_frame(benchmark, key_bits, packing, threads, clear):
     """Parsing, checking and adding one frame; each time to a sum that holds another one."""
-    scheme = OwnScheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS)
+    scheme = own_scheme(packing, authority(key_bits, packing), threads, CIPHERTEXTS)
     selection = select(CIPHERTEXTS * scheme.values_per_ciphertext, 1.0)
     first, second = (scheme.serialise(scheme.encrypt(selection)) for _ in range(2))
 
@@ -98,7 +98,7 @@ def test_add_a_frame(benchmark, key_bits, packing, threads, clear):
         return total
 
     total = benchmark.pedantic(add, setup=prepared, rounds=10)
-    opened = scheme.open(scheme.close(total))
+    opened = scheme.opened(total)
     scheme.check(opened, selection.values, times=2, clear=selection.values if clear else None)
 
 
@@ -106,7 +106,7 @@ def test_add_a_frame(benchmark, key_bits, packing, threads, clear):
 @with_packings
 @with_key_bits
 def test_open(benchmark, key_bits, packing, threads):
-    scheme = OwnScheme(packing, authority(key_bits, packing, threads=threads), threads, CIPHERTEXTS)
+    scheme = own_scheme(packing, authority(key_bits, packing, threads=threads), threads, CIPHERTEXTS)
     selection = select(CIPHERTEXTS * scheme.values_per_ciphertext, 1.0)
     closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
     scheme.check(benchmark(scheme.open, closed), selection.values, times=1)

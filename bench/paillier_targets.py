@@ -10,8 +10,8 @@ from statistics import median
 import shieldfl as sf
 from peak_memory import with_extra_peak_bytes
 from shieldfl.lab.bench.comparison import PaillierCase, measure_paillier, own_paillier, paillier_baselines
-from shieldfl.lab.bench.measurement import Effort, Figure, run_on_cores, select
-from shieldfl.lab.bench.own import OwnScheme, authority_of, paillier_parameters
+from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, run_on_cores, select
+from shieldfl.lab.bench.own import authority_of, own_scheme, paillier_parameters
 from target import Target, at_least, at_most, median_seconds_in_turns
 
 KEY_BITS = 2048
@@ -55,7 +55,7 @@ def _on_one_core(sizes: Sizes) -> tuple[dict[str, Figure], float, list[str]]:
     return figures, _pooled_us(ours[0], sizes), missing
 
 
-def _pooled_us(scheme: OwnScheme, sizes: Sizes) -> float:
+def _pooled_us(scheme: Scheme, sizes: Sizes) -> float:
     """Microseconds for each ciphertext, of one value, when all randomisers are there already."""
     ciphertexts = sizes.effort.fast_ciphertexts
     selection = select(ciphertexts, 1.0)
@@ -69,7 +69,7 @@ def _pooled_us(scheme: OwnScheme, sizes: Sizes) -> float:
         if scheme.encryptor.precomputed != 0:
             raise RuntimeError("encryption did not use the pool up")
         total = scheme.start_sum(scheme.serialise(batch))
-        scheme.check(scheme.open(scheme.close(total)), selection.values, times=1)
+        scheme.check(scheme.opened(total), selection.values, times=1)
     return 1e6 * median(seconds[1:]) / ciphertexts
 
 
@@ -130,11 +130,11 @@ def _two_threads(sizes: Sizes) -> Target:
 
 def _seconds_by_threads(sizes: Sizes) -> dict[str, float]:
     authority = authority_of(paillier_parameters(KEY_BITS), threads=1)
-    one, two = (OwnScheme("single", authority, threads, sizes.effort.fast_ciphertexts) for threads in (1, 2))
+    one, two = (own_scheme("single", authority, threads, sizes.effort.fast_ciphertexts) for threads in (1, 2))
     selection = select(sizes.effort.fast_ciphertexts, 1.0)
     for scheme in (one, two):
         total = scheme.start_sum(scheme.serialise(scheme.encrypt(selection)))
-        scheme.check(scheme.open(scheme.close(total)), selection.values, times=1)
+        scheme.check(scheme.opened(total), selection.values, times=1)
     return median_seconds_in_turns(
         {"one": lambda: one.encrypt(selection), "two": lambda: two.encrypt(selection)},
         3 * sizes.effort.fewest_repetitions,

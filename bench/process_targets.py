@@ -24,7 +24,7 @@ from peak_memory import with_extra_peak_bytes
 from shieldfl.lab.bench.measurement import Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import seal_baselines
-from shieldfl.lab.bench.own import EnrolledSession, OwnScheme, authority_of, own_schemes, parameter_sets
+from shieldfl.lab.bench.own import EnrolledSession, authority_of, own_scheme, own_schemes, parameter_sets
 from sizes import QUICK, Sizes
 from target import Target, at_least, at_most
 
@@ -88,7 +88,7 @@ def _in_a_process(what: str, sizes: Sizes, environment: dict[str, str]) -> dict[
 def _speed(sizes: Sizes) -> dict[str, Any]:
     from scheme_targets import fastest
 
-    return _beside_seal(OwnScheme("speed", authority_of(fastest(), 1), 1), "encrypt", sizes)
+    return _beside_seal(own_scheme("speed", authority_of(fastest(), 1), 1), "encrypt", sizes)
 
 
 def _kahe(sizes: Sizes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import shieldfl as sf
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, select
 from shieldfl.lab.bench.measurement import measure as measure_schemes
 from shieldfl.lab.bench.others import TENSEAL, seal_baselines, tenseal_baselines
-from shieldfl.lab.bench.own import OwnScheme, authority_of
+from shieldfl.lab.bench.own import authority_of, own_scheme
 from sizes import Sizes
 from target import Target, at_least, at_most, median_seconds_in_turns
 
@@ -43,7 +43,7 @@ def fastest() -> sf.ckks.Parameters:
 
 
 def _against_baselines(sizes: Sizes) -> Iterator[Target]:
-    schemes: list[Scheme] = [OwnScheme("speed", authority_of(fastest(), 1), 1)]
+    schemes: list[Scheme] = [own_scheme("speed", authority_of(fastest(), 1), 1)]
     schemes += seal_baselines(1, sizes.baseline_values)[:1]
     if importlib.util.find_spec("tenseal"):
         schemes += tenseal_baselines(1, sizes.baseline_values)[:1]
@@ -75,7 +75,7 @@ def beside(own: Figure, baseline: Figure, stage: str) -> str:
 
 def _digest_ns(sizes: Sizes) -> float:
     """What the digest of a total takes, for each of its values."""
-    scheme = OwnScheme("speed", authority_of(fastest(), 1), 1)
+    scheme = own_scheme("speed", authority_of(fastest(), 1), 1)
     frame = scheme.close(scheme.start_sum(scheme.encrypt(select(sizes.dense, 1.0)).to_bytes())).to_bytes()
     seconds = median_seconds_in_turns({"digest": lambda: hashlib.sha256(frame).digest()}, sizes.repetitions)
     return 1e9 * seconds["digest"] / sizes.dense
@@ -101,7 +101,7 @@ def _wire_bytes(sizes: Sizes) -> Iterator[Target]:
     coarse = plan(max_clients=32, value_bits=16, fraction_bits=12, goal="size")
     fine = plan(max_clients=64, value_bits=24, fraction_bits=20, goal="size")
     named = {"16 bits, 32 clients": coarse, "24 bits, 64 clients": fine}
-    schemes = [OwnScheme(name, authority_of(parameters, 1), 1) for name, parameters in named.items()]
+    schemes = [own_scheme(name, authority_of(parameters, 1), 1) for name, parameters in named.items()]
     figures = measure_schemes(schemes, select(sizes.dense, 1.0), _ONCE)
     for figure, target, stretch in zip(figures, (6.6, 12.5), (6.0, 9.0), strict=True):
         name = figure.scheme.removeprefix("shieldfl ")
@@ -122,7 +122,7 @@ def _two_threads(sizes: Sizes) -> Target:
 
 
 def _sparse_over_dense(sizes: Sizes) -> Target:
-    scheme = OwnScheme("speed", authority_of(fastest(), 1), 1)
+    scheme = own_scheme("speed", authority_of(fastest(), 1), 1)
     sparse, dense = select(sizes.sparse, 0.1), select(sizes.sparse // 10, 1.0)
     for selection in (sparse, dense):
         closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))

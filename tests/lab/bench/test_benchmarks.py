@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ from shieldfl.lab.bench.measurement import (
     select,
     to_fixed_point,
 )
-from shieldfl.lab.bench.own import OwnScheme, authority_of, own_schemes, paillier_parameters, parameter_sets
+from shieldfl.lab.bench.own import authority_of, own_scheme, own_schemes, paillier_parameters, parameter_sets
 from shieldfl.masks import Mask
 from target import at_least, at_most, median_seconds_in_turns
 
@@ -50,45 +51,46 @@ ONCE = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=8, medium_cipher
 BOTH = "encrypt and serialise"
 
 
-class Plain(Scheme):
+def plain(
+    off_by: float = 0.0, *, clear_off_by=0.0, most_values=None, values_per_ciphertext=1, calls=None, wait=0.0
+) -> Scheme:
     """Encrypts nothing: the sum is the sum."""
+    calls = [] if calls is None else calls
 
-    def __init__(
-        self, off_by: float = 0.0, *, most_values=None, values_per_ciphertext=1, clear_off_by=0.0
-    ) -> None:
-        super().__init__(
-            "plain", "none", most_values, values_per_ciphertext=values_per_ciphertext, fraction_bits=20
-        )
-        self.calls: list[str] = []
-        self._off_by, self._clear_off_by = off_by, clear_off_by
+    def encrypt(selection):
+        calls.append("encrypt")
+        time.sleep(wait)
+        return to_fixed_point(selection.values[:most_values]) / 2.0**20
 
-    def encrypt(self, selection):
-        self.calls.append("encrypt")
-        return to_fixed_point(self.sample(selection)) / 2.0**20
+    def add(total, frame):
+        calls.append("add")
+        total += np.frombuffer(frame) + off_by
 
-    def serialise(self, encrypted):
-        return encrypted.tobytes()
+    def add_with_clear(total, frame, clear):
+        total += np.frombuffer(frame) + to_fixed_point(clear) / 2.0**20 + clear_off_by
 
-    def start_sum(self, frame):
-        return np.frombuffer(frame).copy()
-
-    def add(self, total, frame):
-        self.calls.append("add")
-        total += np.frombuffer(frame) + self._off_by
-
-    def add_with_clear(self, total, loaded, clear):
-        total += np.frombuffer(loaded) + to_fixed_point(clear) / 2.0**20 + self._clear_off_by
-
-    def open(self, closed):
-        return closed
+    return Scheme(
+        name="plain",
+        setting="none",
+        encrypt=encrypt,
+        serialise=lambda encrypted: encrypted.tobytes(),
+        start_sum=lambda frame: np.frombuffer(frame).copy(),
+        add=add,
+        add_with_clear=add_with_clear,
+        open=lambda total: total,
+        most_values=most_values,
+        values_per_ciphertext=values_per_ciphertext,
+        fraction_bits=20,
+    )
 
 
 def test_every_scheme_takes_its_turn_and_medians_are_per_value():
-    first, second = Plain(), Plain()
+    calls: list[str] = []
+    first, second = plain(calls=calls), plain()
     effort = Effort(seconds=0.0, fewest_repetitions=4, most_repetitions=9)
     figures = measure([first, second], select(500, 1.0), effort)
-    assert first.calls.count("add") == second.calls.count("add") == 4
-    assert first.calls.count("encrypt") == 5  # once more, to warm up
+    assert calls.count("add") == 4
+    assert calls.count("encrypt") == 5  # once more, to warm up
     for figure in figures:
         assert (figure.values, figure.repetitions, figure.bytes_per_value) == (500, 4, 8.0)
         assert set(figure.stage_ns) == {*STAGES, BOTH} - {"close"}
@@ -96,27 +98,22 @@ def test_every_scheme_takes_its_turn_and_medians_are_per_value():
         assert figure.encrypt_and_serialise_ns >= max(
             figure.stage_ns["encrypt"], figure.stage_ns["serialise"]
         )
-    (of_paillier,) = measure_paillier([Plain(most_values=70, values_per_ciphertext=7)], effort)
+    (of_paillier,) = measure_paillier([plain(most_values=70, values_per_ciphertext=7)], effort)
     assert (of_paillier.values, of_paillier.values_per_ciphertext) == (70, 7)
     assert set(of_paillier.stage_ns) == {*STAGES, BOTH, "load", "add with plaintext"} - {"close"}
 
 
 def test_the_cores_are_those_at_work():
-    class Waiting(Plain):
-        def encrypt(self, selection):
-            time.sleep(0.1)
-            return super().encrypt(selection)
-
-    (figure,) = measure([Waiting()], select(500, 1.0), ONCE)
+    (figure,) = measure([plain(wait=0.1)], select(500, 1.0), ONCE)
     assert 0.0 <= figure.cores < 0.5
     assert figure.stage_ns["encrypt"] * 500 >= 0.1e9
 
 
 def test_a_scheme_that_opens_something_else_is_no_result():
     with pytest.raises(WrongSumError):
-        measure([Plain(), Plain(off_by=1e-9)], select(500, 1.0), ONCE)
+        measure([plain(), plain(off_by=1e-9)], select(500, 1.0), ONCE)
     with pytest.raises(WrongSumError, match="plain opened a wrong sum of 10 values"):
-        measure_paillier([Plain(most_values=10, clear_off_by=2.0**-20)], ONCE)
+        measure_paillier([plain(most_values=10, clear_off_by=2.0**-20)], ONCE)
 
 
 def test_effort_stops_at_the_most_repetitions():
@@ -169,7 +166,7 @@ def update_peers(threads: int = 1) -> list[Scheme]:
     for make in (lambda: others.tenseal_baselines(threads, 4096), lambda: others.flower_baselines(4096)):
         with contextlib.suppress(ModuleNotFoundError):
             found += make()
-    return [*found, others.PlainCopy()]
+    return [*found, others.plain_copy()]
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
@@ -187,7 +184,7 @@ def test_own_figures_are_those_of_real_frames(scheme, share):
 
 @pytest.mark.parametrize("engine", [None, "gmp"])
 def test_own_figures_of_paillier_are_those_of_real_frames(single, engine):
-    scheme = OwnScheme("single", single, 1, 9, engine=engine)
+    scheme = own_scheme("single", single, 1, 9, engine=engine)
     (figure,) = measure_paillier([scheme], ONCE)
     frame = scheme.serialise(scheme.encrypt(select(9, 1.0)))
     assert figure.own
@@ -197,12 +194,11 @@ def test_own_figures_of_paillier_are_those_of_real_frames(single, engine):
 
 def test_each_check_sees_a_value_that_is_off(single, paillier_peers):
     exact = [own_schemes(name, 1)[0] for name in ("ckks", "kahe", "pads")]
-    exact += [OwnScheme("single", single, 1, 8), *paillier_peers.values()]
+    exact += [own_scheme("single", single, 1, 8), *paillier_peers.values()]
     schemes = [(one, 2.0**-20) for one in exact] + [(one, 2.0**-11) for one in update_peers()]
     for scheme, off in schemes:
         selection = select(8 if off == 2.0**-20 else 100, 1.0)
-        closed = scheme.close(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
-        opened = scheme.open(scheme.answer(closed))
+        opened = scheme.opened(scheme.start_sum(scheme.serialise(scheme.encrypt(selection))))
         scheme.check(opened, selection.values, times=1)
         opened[1] += off
         with pytest.raises(WrongSumError, match=re.escape(scheme.name)):
@@ -235,27 +231,20 @@ def test_phe_and_heu_open_what_went_in(paillier_peers):
     assert (figure.values, figure.bytes_per_value) == (3, 512.0)
 
 
-class Recorded:
-    """A function, and what it was called with first."""
-
-    def __init__(self, function) -> None:
-        self.first, self._function = [], function
-
-    def __call__(self, first, *others):
-        self.first.append(first)
-        return self._function(first, *others)
-
-
 def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbour(monkeypatch):
     workflow = pytest.importorskip("flwr.server.workflow").SecAggPlusWorkflow
+    utilities = import_module("flwr.common.secure_aggregation.secaggplus_utils")
+    seeds, make = [], utilities.pseudo_rand_gen
+    monkeypatch.setattr(
+        utilities, "pseudo_rand_gen", lambda seed, *how: [seeds.append(seed), make(seed, *how)][1]
+    )
     parameters = inspect.signature(workflow).parameters
     assert parameters["num_shares"].default is inspect.Parameter.empty
     selection = select(2000, 1.0)
     for baseline, neighbours in zip(others.flower_baselines(4096), (2, 63), strict=True):
-        seeds = Recorded(baseline._mask_of)
-        monkeypatch.setattr(baseline, "_mask_of", seeds)
+        seeds.clear()
         _, masked = baseline.encrypt(selection)
-        assert len(seeds.first) == len(set(seeds.first)) == neighbours + 1
+        assert len(seeds) == len(set(seeds)) == neighbours + 1
         assert 0 <= masked.min() <= masked.max() < parameters["modulus_range"].default
         assert np.abs(np.corrcoef(masked, selection.values)[0, 1]) < 0.2
         for part in (
@@ -268,7 +257,7 @@ def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbo
 
 
 def test_a_copy_takes_what_it_is_given_each_time():
-    copy = others.PlainCopy()
+    copy = others.plain_copy()
     for size in (10, 20, 10):
         selection = select(size, 1.0)
         selection.values[:] = size

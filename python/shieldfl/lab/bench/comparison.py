@@ -16,7 +16,7 @@ from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.measurement import Effort, Figure, Scheme, measure, run_on_cores, select
 from shieldfl.lab.bench.others import Peer
-from shieldfl.lab.bench.own import UPDATE_SCHEMES, OwnScheme, authority_of, own_schemes, paillier_parameters
+from shieldfl.lab.bench.own import UPDATE_SCHEMES, authority_of, own_scheme, own_schemes, paillier_parameters
 from shieldfl.settings import Settings, Share, Threads, about
 
 Values = Annotated[int, Meta(ge=1, le=2**31)]
@@ -51,7 +51,7 @@ class UpdateCase(Settings):
                 (others.TENSEAL, lambda: others.tenseal_baselines(self.threads, most)),
                 (others.FLOWER, lambda: others.flower_baselines(most)),
             )
-            schemes += [*found, others.PlainCopy()]
+            schemes += [*found, others.plain_copy()]
         return measure(schemes, select(self.values, self.share), effort), missing
 
 
@@ -135,7 +135,7 @@ def compare(
     return comparison
 
 
-def own_paillier(case: PaillierCase, effort: Effort) -> list[OwnScheme]:
+def own_paillier(case: PaillierCase, effort: Effort) -> list[Scheme]:
     """Return this library's Paillier, under three keys; the first one is what others are compared with."""
     single, dense, classical = (
         authority_of(parameters, case.threads)
@@ -147,11 +147,11 @@ def own_paillier(case: PaillierCase, effort: Effort) -> list[OwnScheme]:
     )
     threads, fast = case.threads, effort.fast_ciphertexts
     return [
-        OwnScheme("single", single, threads, fast),
-        OwnScheme("single, vartime look-ups", single, threads, fast, lookups_vartime=True),
-        OwnScheme("dense", dense, threads, fast),
-        OwnScheme("single, GMP engine", single, threads, effort.medium_ciphertexts, engine="gmp"),
-        OwnScheme("single, classical", classical, threads, effort.slow_ciphertexts),
+        own_scheme("single", single, threads, fast),
+        own_scheme("single, vartime look-ups", single, threads, fast, lookups_vartime=True),
+        own_scheme("dense", dense, threads, fast),
+        own_scheme("single, GMP engine", single, threads, effort.medium_ciphertexts, engine="gmp"),
+        own_scheme("single, classical", classical, threads, effort.slow_ciphertexts),
     ]
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 STAGES = ("encrypt", "serialise", "add", "close", "open")
+BOTH = "encrypt and serialise"
 VALUE_BITS = 24
 FRACTION_BITS = 20
 """Of the numbers that Paillier's libraries encrypt."""
@@ -34,8 +34,7 @@ class WrongSumError(ShieldError):
     """A scheme opened something else than the sum of what went in: its times mean nothing."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """An update and the positions of it that are encrypted."""
 
     update: NDArray[np.float32]
@@ -65,84 +64,48 @@ def from_fixed_point(integers: NDArray[np.int64], fraction_bits: int = FRACTION_
     return integers / 2.0**fraction_bits
 
 
-class Scheme(ABC):
-    """One library at one setting. Holds both keys: it plays every role of a round by itself.
+@dataclass(kw_only=True)
+class Scheme:
+    """One library at one setting, and the steps of a round. It has both keys: it plays every role by itself."""
 
-    Parameters
-    ----------
-    name : short enough for a column of a table.
-    setting : all that somebody needs to repeat it.
-    most_values : how many values it is timed on at most, gathered already, since its cost is linear; None for the
-        whole update, the mask included.
-    values_per_ciphertext : how many of them one ciphertext holds.
-    fraction_bits : of numbers whose sums must be right to the last bit; None where they are not exact.
-    tolerance : how far off a value may be then.
-    """
-
+    name: str
+    setting: str
+    """All that somebody needs to repeat it."""
+    encrypt: Callable[[Selection], Any]
+    serialise: Callable[[Any], Any]
+    """Turns what was encrypted into what travels."""
+    start_sum: Callable[[Any], Any]
+    """Makes a sum that holds what travelled. Is not timed."""
+    add: Callable[[Any, Any], object]
+    """Takes a sum and what travelled, or was loaded: parses, checks, adds."""
+    open: Callable[[Any], NDArray[np.float64]]
+    load: Callable[[Any], Any] | None = None
+    """Turns what travelled into what is added; most do that as they add."""
+    add_with_clear: Callable[[Any, Any, NDArray[np.float32]], object] | None = None
+    """Adds, with each ciphertext, what its client sent in the clear, where the library can."""
+    close: Callable[[Any], Any] | None = None
+    """Turns the sum into what leaves the aggregator: what the key holder opens, or what an authority is asked."""
+    answer: Callable[[Any], Any] | None = None
+    """What an authority that does not open sums answers, for ``open``. Is not timed: it costs by the clients."""
+    size_bytes: Callable[[Any], int] = len
+    most_values: int | None = None
+    """How many values it is timed on, gathered already, since its cost is linear; None for the whole update."""
+    values_per_ciphertext: int = 1
+    fraction_bits: int | None = None
+    """Of numbers whose sums must be right to the last bit; None where they are not exact."""
+    tolerance: float = 0.0
+    """How far off a value may be then."""
     own: bool = False
-    """Whether it is this library."""
-    untimed: frozenset[str] = frozenset({"close"})
-    """Stages whose time would say nothing: there is nothing to do, or other roles do it in a round."""
+    opens: bool = True
+    """Whether the time of opening says something: other roles may do it in a round."""
+    encryptor: Any = None
+    """Of ours."""
 
-    def __init__(
-        self,
-        name: str,
-        setting: str,
-        most_values: int | None = None,
-        *,
-        values_per_ciphertext: int = 1,
-        fraction_bits: int | None = None,
-        tolerance: float = 0.0,
-    ) -> None:
-        self.name, self.setting = name, setting
-        self.most_values, self.values_per_ciphertext = most_values, values_per_ciphertext
-        self._fraction_bits, self._tolerance = fraction_bits, tolerance
-
-    def sample(self, selection: Selection) -> NDArray[np.float32]:
-        """Return the values that it is timed on."""
-        return selection.values[: self.most_values]
-
-    @abstractmethod
-    def encrypt(self, selection: Selection) -> Any:
-        """Encrypt the selected values as a client does."""
-
-    @abstractmethod
-    def serialise(self, encrypted: Any) -> Any:
-        """Turn what ``encrypt`` returned into what travels."""
-
-    def size_bytes(self, frame: Any) -> int:
-        return sum(map(len, frame)) if isinstance(frame, list) else len(frame)
-
-    def load(self, frame: Any) -> Any:
-        """Turn what travelled into what ``add`` takes; most do that in ``add``."""
-        return frame
-
-    @abstractmethod
-    def start_sum(self, frame: Any) -> Any:
-        """Make a sum that holds one frame. Is not timed."""
-
-    @abstractmethod
-    def add(self, total: Any, frame: Any) -> None:
-        """Add what travelled: parse, check, add."""
-
-    def add_with_clear(self, total: Any, loaded: Any, clear: NDArray[np.float32]) -> None:
-        """Add, with each ciphertext, what its client sent in the clear, where the library can."""
-        raise NotImplementedError
-
-    def close(self, total: Any) -> Any:
-        """Turn the sum into what leaves the aggregator: what the key holder opens, or what an authority is asked."""
-        return total
-
-    def answer(self, closed: Any) -> Any:
-        """Have an authority that does not open sums answer what it is asked; the result is what ``open`` takes.
-
-        Is not timed: it costs by the clients, not by the values.
-        """
-        return closed
-
-    @abstractmethod
-    def open(self, closed: Any) -> NDArray[np.float64]:
-        """Decrypt and decode."""
+    def opened(self, total: Any) -> NDArray[np.float64]:
+        """Close, answer and open, untimed."""
+        for step in filter(None, (self.close, self.answer)):
+            total = step(total)
+        return self.open(total)
 
     def check(
         self,
@@ -156,15 +119,15 @@ class Scheme(ABC):
         if clear is not None:
             expected = expected + self._encoded(clear)
         error = np.abs(opened - expected).max(initial=0.0) if opened.size == expected.size else np.inf
-        if not error <= times * self._tolerance:
+        if not error <= times * self.tolerance:
             raise WrongSumError(
                 f"{self.name} opened a wrong sum of {expected.size:,} values: off by {error:.2g}"
             )
 
     def _encoded(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        if self._fraction_bits is None:
+        if self.fraction_bits is None:
             return values.astype(np.float64)
-        return from_fixed_point(to_fixed_point(values, self._fraction_bits), self._fraction_bits)
+        return from_fixed_point(to_fixed_point(values, self.fraction_bits), self.fraction_bits)
 
 
 @dataclass(frozen=True)
@@ -208,68 +171,73 @@ class Figure:
     @property
     def encrypt_and_serialise_ns(self) -> float:
         """From float32 values to bytes."""
-        return self.stage_ns["encrypt and serialise"]
+        return self.stage_ns[BOTH]
 
 
-@dataclass
 class _Record:
     """What is remembered of a scheme while its case is measured: of each stage an entry for each repetition."""
 
-    first_frame: Any
-    values: int
-    bytes_per_value: float
-    seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    cores: list[float] = field(default_factory=list)
-    """At work while encrypting."""
+    def __init__(self, scheme: Scheme, selection: Selection) -> None:
+        self._scheme, self._selection = scheme, selection
+        self._frame = scheme.serialise(scheme.encrypt(selection))
+        opened = scheme.opened(scheme.start_sum(self._frame))
+        scheme.check(opened, selection.values, times=1)
+        self._count = opened.size
+        self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._cores: list[float] = []
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def _stage(self, name: str) -> Iterator[None]:
         begin, processor_begin = time.perf_counter(), time.process_time()
         yield
         processor_end, end = time.process_time(), time.perf_counter()
-        self.seconds[name].append(end - begin)
+        self._seconds[name].append(end - begin)
         if name == "encrypt":
-            self.cores.append((processor_end - processor_begin) / (end - begin))
+            self._cores.append((processor_end - processor_begin) / (end - begin))
 
-    def repeat(self, scheme: Scheme, selection: Selection, with_clear: bool) -> None:
+    def repeat(self, with_clear: bool) -> None:
         """Encrypt, add to a sum that holds a frame, open, check; ``with_clear``: once more with clear values."""
-        values, total = scheme.sample(selection), scheme.start_sum(self.first_frame)
-        with self.stage("encrypt"):
-            encrypted = scheme.encrypt(selection)
-        with self.stage("serialise"):
+        scheme, values = self._scheme, self._selection.values
+        total = scheme.start_sum(self._frame)
+        with self._stage("encrypt"):
+            encrypted = scheme.encrypt(self._selection)
+        with self._stage("serialise"):
             frame = scheme.serialise(encrypted)
-        if with_clear:
-            clear = np.ascontiguousarray(values[::-1])
-            mixed = scheme.start_sum(self.first_frame)
-            with self.stage("load"):
-                frame = scheme.load(frame)
-            with self.stage("add with plaintext"):
+        if with_clear and scheme.add_with_clear is not None:
+            clear = np.ascontiguousarray(values[: scheme.most_values][::-1])
+            mixed = scheme.start_sum(self._frame)
+            with self._stage("load"):
+                frame = frame if scheme.load is None else scheme.load(frame)
+            with self._stage("add with plaintext"):
                 scheme.add_with_clear(mixed, frame, clear)
-            scheme.check(scheme.open(scheme.answer(scheme.close(mixed))), values, times=2, clear=clear)
-        with self.stage("add"):
+            scheme.check(scheme.opened(mixed), values, times=2, clear=clear)
+        with self._stage("add"):
             scheme.add(total, frame)
-        with self.stage("close"):
-            closed = scheme.close(total)
-        answered = scheme.answer(closed)
-        with self.stage("open"):
-            opened = scheme.open(answered)
+        if scheme.close is not None:
+            with self._stage("close"):
+                total = scheme.close(total)
+        if scheme.answer is not None:
+            total = scheme.answer(total)
+        with self._stage("open"):
+            opened = scheme.open(total)
         scheme.check(opened, values, times=2)
 
-    def figure(self, scheme: Scheme) -> Figure:
-        both = [sum(pair) for pair in zip(self.seconds["encrypt"], self.seconds["serialise"], strict=True)]
+    def figure(self) -> Figure:
+        scheme, seconds = self._scheme, self._seconds
+        both = [sum(pair) for pair in zip(seconds["encrypt"], seconds["serialise"], strict=True)]
         return Figure(
             scheme=scheme.name,
             setting=scheme.setting,
             own=scheme.own,
-            values=self.values,
+            values=self._count,
             repetitions=len(both),
-            bytes_per_value=self.bytes_per_value,
+            bytes_per_value=scheme.size_bytes(self._frame) / self._count,
             stage_ns={
-                stage: 1e9 * median(times) / self.values
-                for stage, times in (self.seconds | {"encrypt and serialise": both}).items()
-                if stage not in scheme.untimed
+                stage: 1e9 * median(times) / self._count
+                for stage, times in (seconds | {BOTH: both}).items()
+                if scheme.opens or stage != "open"
             },
-            cores=median(self.cores),
+            cores=median(self._cores),
             values_per_ciphertext=scheme.values_per_ciphertext,
         )
 
@@ -283,21 +251,14 @@ def measure(
 
     Raises WrongSumError when a scheme opens a wrong sum.
     """
-    records = [_warm_up(scheme, selection) for scheme in schemes]
+    records = [_Record(scheme, selection) for scheme in schemes]
     begin = time.perf_counter()
     repetitions = 0
     while not effort.is_enough(repetitions, time.perf_counter() - begin):
-        for scheme, record in zip(schemes, records, strict=True):
-            record.repeat(scheme, selection, with_clear)
+        for record in records:
+            record.repeat(with_clear)
         repetitions += 1
-    return [record.figure(scheme) for scheme, record in zip(schemes, records, strict=True)]
-
-
-def _warm_up(scheme: Scheme, selection: Selection) -> _Record:
-    frame = scheme.serialise(scheme.encrypt(selection))
-    opened = scheme.open(scheme.answer(scheme.close(scheme.start_sum(frame))))
-    scheme.check(opened, selection.values, times=1)
-    return _Record(frame, opened.size, scheme.size_bytes(frame) / opened.size)
+    return [record.figure() for record in records]
 
 
 def run_on_cores(

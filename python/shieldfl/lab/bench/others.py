@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import inspect
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from importlib import metadata
-from typing import Any
+from importlib import import_module, metadata
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +19,7 @@ from shieldfl.build_info import how_to_install
 from shieldfl.lab.bench.measurement import FRACTION_BITS, Scheme, Selection, from_fixed_point, to_fixed_point
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(NamedTuple):
     """A library that may be missing."""
 
     packages: tuple[str, ...]
@@ -45,34 +42,27 @@ PHE = Peer(("phe", "gmpy2"), f"python-paillier with gmpy2 is not installed: {how
 HEU = Peer(("heu", "heu.phe", "heu.numpy"), f"HEU is not installed: {how_to_install('heu')}")
 
 
-class PlainCopy(Scheme):
-    """A copy of float32 values that are gathered already, into memory that is there already; sums in float32."""
+def plain_copy() -> Scheme:
+    """Return a copy of float32 values that are gathered already, into memory that is there already."""
+    sent = np.empty(0, np.float32)
 
-    def __init__(self) -> None:
-        super().__init__(
-            "plain copy",
-            "memcpy of the float32 values into memory that is there already, sums in float32: nothing is protected",
-        )
-        self._sent = np.empty(0, np.float32)
-
-    def encrypt(self, selection: Selection) -> NDArray[np.float32]:
+    def copy(selection: Selection) -> NDArray[np.float32]:
         """Copy. All frames share the memory, and hold the same values."""
-        if self._sent.size != selection.values.size:
-            self._sent = np.empty_like(selection.values)
-        np.copyto(self._sent, selection.values)
-        return self._sent
+        nonlocal sent
+        if sent.size != selection.values.size:
+            sent = np.empty_like(selection.values)
+        np.copyto(sent, selection.values)
+        return sent
 
-    def serialise(self, encrypted: NDArray[np.float32]) -> NDArray[np.uint8]:
-        return encrypted.view(np.uint8)
-
-    def start_sum(self, frame: NDArray[np.uint8]) -> NDArray[np.float32]:
-        return frame.view(np.float32).copy()
-
-    def add(self, total: NDArray[np.float32], frame: NDArray[np.uint8]) -> None:
-        np.add(total, frame.view(np.float32), out=total)
-
-    def open(self, closed: NDArray[np.float32]) -> NDArray[np.float64]:
-        return closed.astype(np.float64)
+    return Scheme(
+        name="plain copy",
+        setting="memcpy of the float32 values into memory that is there already, sums in float32: nothing is protected",
+        encrypt=copy,
+        serialise=lambda values: values.view(np.uint8),
+        start_sum=lambda frame: frame.view(np.float32).copy(),
+        add=lambda total, frame: np.add(total, frame.view(np.float32), out=total),
+        open=lambda total: total.astype(np.float64),
+    )
 
 
 # Half a step of the default fixed point, 2^-20, is what quantising costs; these two are no worse than that.
@@ -80,50 +70,34 @@ _SEAL_TOLERANCE = 2.0**-21
 _SEAL_SETTINGS: tuple[tuple[int, tuple[int, ...], int], ...] = ((2048, (54,), 40), (4096, (54, 55), 40))
 
 
-def seal_baselines(threads: int, most_values: int) -> list[_Seal]:
+def seal_baselines(threads: int, most_values: int) -> list[Scheme]:
     """Return SEAL at the rings of this library: N = 2048 with one prime, N = 4096 with two.
 
+    CKKSEncoder, Encryptor, save without compression, load, Evaluator, Decryptor; the loop over ciphertexts is in C++.
     The second of two primes is kept for key switching, which SEAL's context with several primes always prepares.
     """
-    return [_Seal(*setting, threads, most_values) for setting in _SEAL_SETTINGS]
+    return [_seal(*setting, threads, most_values) for setting in _SEAL_SETTINGS]
 
 
-class _Seal(Scheme):
-    """CKKSEncoder, Encryptor, save, load, Evaluator, Decryptor; the loop over ciphertexts is in C++."""
-
-    def __init__(
-        self, degree: int, prime_bits: tuple[int, ...], log2_scale: int, threads: int, most_values: int
-    ) -> None:
-        primes = ",".join(map(str, prime_bits))
-        super().__init__(
-            f"SEAL {degree} [{primes}]",
-            f"SEAL {_core.seal_version()}, CKKS slots, N = {degree}, primes of [{primes}] bits, scale 2^{log2_scale}, "
-            "public key, uncompressed",
-            most_values,
-            values_per_ciphertext=degree // 2,
-            tolerance=_SEAL_TOLERANCE,
-        )
-        self._threads = threads
-        self._seal = _seal_baseline.SealGeneralPath(degree, prime_bits, log2_scale)
-
-    def encrypt(self, selection: Selection) -> _seal_baseline.SealCiphertexts:
-        return self._seal.encrypt(self.sample(selection), self._threads)
-
-    def serialise(self, encrypted: _seal_baseline.SealCiphertexts) -> _seal_baseline.SealSavedCiphertexts:
-        """Save without compression, which is SEAL's fastest."""
-        return self._seal.save(encrypted, self._threads)
-
-    def size_bytes(self, frame: _seal_baseline.SealSavedCiphertexts) -> int:
-        return frame.nbytes
-
-    def start_sum(self, frame: _seal_baseline.SealSavedCiphertexts) -> _seal_baseline.SealCiphertexts:
-        return self._seal.load(frame, self._threads)
-
-    def add(self, total: _seal_baseline.SealCiphertexts, frame: _seal_baseline.SealSavedCiphertexts) -> None:
-        self._seal.load_and_add(frame, total, self._threads)
-
-    def open(self, closed: _seal_baseline.SealCiphertexts) -> NDArray[np.float64]:
-        return self._seal.open(closed, self._threads)
+def _seal(
+    degree: int, prime_bits: tuple[int, ...], log2_scale: int, threads: int, most_values: int
+) -> Scheme:
+    seal = _seal_baseline.SealGeneralPath(degree, prime_bits, log2_scale)
+    primes = ",".join(map(str, prime_bits))
+    return Scheme(
+        name=f"SEAL {degree} [{primes}]",
+        setting=f"SEAL {_core.seal_version()}, CKKS slots, N = {degree}, primes of [{primes}] bits, "
+        f"scale 2^{log2_scale}, public key, uncompressed",
+        encrypt=lambda selection: seal.encrypt(selection.values[:most_values], threads),
+        serialise=lambda encrypted: seal.save(encrypted, threads),
+        start_sum=lambda frame: seal.load(frame, threads),
+        add=lambda total, frame: seal.load_and_add(frame, total, threads),
+        open=lambda total: seal.open(total, threads),
+        size_bytes=lambda frame: frame.nbytes,
+        most_values=most_values,
+        values_per_ciphertext=degree // 2,
+        tolerance=_SEAL_TOLERANCE,
+    )
 
 
 # Degree, primes, scale, and how far off a value may be. The example of its documentation; the leanest one that keeps
@@ -136,62 +110,59 @@ _TENSEAL_SETTINGS: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
 )
 
 
-def tenseal_baselines(threads: int, most_values: int) -> list[_TenSeal]:
-    """Return TenSEAL at three settings. Raises ModuleNotFoundError where it is not installed."""
-    tenseal = importlib.import_module("tenseal")
-    return [_TenSeal(tenseal, *setting, threads, most_values) for setting in _TENSEAL_SETTINGS]
+def tenseal_baselines(threads: int, most_values: int) -> list[Scheme]:
+    """Return TenSEAL at three settings. Raises ModuleNotFoundError where it is not installed.
 
-
-class _TenSeal(Scheme):
-    """One CKKSVector for each ciphertext, made from a NumPy slice.
-
-    Lists, one long vector and batched tensors were tried: none is faster.
+    One CKKSVector for each ciphertext, made from a NumPy slice: lists, one long vector and batched tensors are not
+    faster. Serialising compresses, and cannot be told not to.
     """
+    tenseal = import_module("tenseal")
+    return [_tenseal(tenseal, *setting, threads, most_values) for setting in _TENSEAL_SETTINGS]
 
-    def __init__(
-        self,
-        tenseal: Any,
-        degree: int,
-        prime_bits: tuple[int, ...],
-        log2_scale: int,
-        tolerance: float,
-        threads: int,
-        most_values: int,
-    ) -> None:
-        primes = ",".join(map(str, prime_bits))
-        super().__init__(
-            f"TenSEAL {degree} [{primes}]",
-            f"TenSEAL {tenseal.__version__}, CKKS, poly_modulus_degree {degree}, coeff_mod_bit_sizes [{primes}], "
-            f"global_scale 2^{log2_scale}, public key",
-            most_values,
-            values_per_ciphertext=degree // 2,
-            tolerance=tolerance,
-        )
-        self._tenseal = tenseal
-        self._slots = degree // 2
-        self._context = tenseal.context(
-            tenseal.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(prime_bits), n_threads=threads
-        )
-        self._context.global_scale = 2.0**log2_scale
 
-    def encrypt(self, selection: Selection) -> list[Any]:
-        values = self.sample(selection)
-        vector, context, slots = self._tenseal.ckks_vector, self._context, self._slots
+def _tenseal(
+    tenseal: Any,
+    degree: int,
+    prime_bits: tuple[int, ...],
+    log2_scale: int,
+    tolerance: float,
+    threads: int,
+    most_values: int,
+) -> Scheme:
+    slots = degree // 2
+    context = tenseal.context(
+        tenseal.SCHEME_TYPE.CKKS, degree, coeff_mod_bit_sizes=list(prime_bits), n_threads=threads
+    )
+    context.global_scale = 2.0**log2_scale
+    vector, load = tenseal.ckks_vector, tenseal.ckks_vector_from
+
+    def encrypt(selection: Selection) -> list[Any]:
+        values = selection.values[:most_values]
         return [vector(context, values[start : start + slots]) for start in range(0, values.size, slots)]
 
-    def serialise(self, encrypted: list[Any]) -> list[bytes]:
-        """Serialise; TenSEAL compresses, and cannot be told not to."""
-        return [vector.serialize() for vector in encrypted]
+    def add(total: list[Any], frame: list[bytes]) -> None:
+        for one, part in zip(total, frame, strict=True):
+            one.add_(load(context, part))
 
-    def start_sum(self, frame: list[bytes]) -> list[Any]:
-        return [self._tenseal.ckks_vector_from(self._context, part) for part in frame]
+    primes = ",".join(map(str, prime_bits))
+    return Scheme(
+        name=f"TenSEAL {degree} [{primes}]",
+        setting=f"TenSEAL {tenseal.__version__}, CKKS, poly_modulus_degree {degree}, coeff_mod_bit_sizes [{primes}], "
+        f"global_scale 2^{log2_scale}, public key",
+        encrypt=encrypt,
+        serialise=lambda encrypted: [one.serialize() for one in encrypted],
+        start_sum=lambda frame: [load(context, part) for part in frame],
+        add=add,
+        open=lambda total: np.concatenate([np.asarray(one.decrypt(), np.float64) for one in total]),
+        size_bytes=_all_bytes,
+        most_values=most_values,
+        values_per_ciphertext=slots,
+        tolerance=tolerance,
+    )
 
-    def add(self, total: list[Any], frame: list[bytes]) -> None:
-        for vector, part in zip(total, frame, strict=True):
-            vector.add_(self._tenseal.ckks_vector_from(self._context, part))
 
-    def open(self, closed: list[Any]) -> NDArray[np.float64]:
-        return np.concatenate([np.asarray(vector.decrypt(), dtype=np.float64) for vector in closed])
+def _all_bytes(frame: Sequence[bytes]) -> int:
+    return sum(map(len, frame))
 
 
 _FLOWER_CLIENTS = 64
@@ -200,224 +171,186 @@ _FLOWER_CLIENTS = 64
 _FLOWER_SHARES = (3, _FLOWER_CLIENTS)
 
 
-def flower_baselines(most_values: int) -> list[FlowerBaseline]:
-    """Return Flower with the fewest neighbours and with all clients. Raises ModuleNotFoundError where it is missing."""
-    modules = {name.rpartition(".")[2]: importlib.import_module(name) for name in _FLOWER_MODULES}
-    return [FlowerBaseline(modules, shares - 1, most_values) for shares in _FLOWER_SHARES]
+def flower_baselines(most_values: int) -> list[Scheme]:
+    """Return Flower with the fewest neighbours and with all clients. Raises ModuleNotFoundError where it is missing.
 
-
-class FlowerBaseline(Scheme):
-    """The client's stage that has a cost for each value, from float32 values to bytes, by Flower's own functions.
-
-    In it: the weight, clipping and quantising, the client's own mask, one mask for each neighbour, the modulus, and
-    serialising. Not in it: keys and agreeing on them, Shamir's shares, and what the server does to take masks off.
+    It is the client's stage that has a cost for each value, from float32 values to bytes, by Flower's own functions. In
+    it: the weight, clipping and quantising, the client's own mask, one mask for each neighbour, the modulus, and
+    serialising. Not in it: keys and agreeing on them, Shamir's shares, and what the server does to take masks off: a
+    mask for each client, and more for each that is lost.
     """
+    modules = {name.rpartition(".")[2]: import_module(name) for name in _FLOWER_MODULES}
+    return [_flower(modules, shares - 1, most_values) for shares in _FLOWER_SHARES]
 
-    untimed = frozenset(
-        {"close", "open"}
-    )  # the server makes a mask for each client, and more for each that is lost
 
-    def __init__(self, modules: dict[str, Any], neighbours: int, most_values: int) -> None:
-        workflow = inspect.signature(modules["workflow"].SecAggPlusWorkflow).parameters
-        self._clipping, self._quantised, self._modulus = (
-            workflow[name].default for name in ("clipping_range", "quantization_range", "modulus_range")
-        )
-        super().__init__(
-            f"Flower SecAgg{'' if neighbours == _FLOWER_CLIENTS - 1 else '+'}, {neighbours} neighbours",
-            f"flwr {metadata.version('flwr')}, the client's masking among {_FLOWER_CLIENTS} clients: {neighbours + 1} "
-            f"shares, so {neighbours} neighbours, clipping range {self._clipping:g}, quantisation range "
-            f"{self._quantised:,}, modulus {self._modulus:,}, one thread; without key agreement, "
-            "Shamir's shares and unmasking",
-            most_values,
-            # Rounding is random: by up to a step.
-            tolerance=2 * self._clipping / self._quantised,
-        )
-        self._common, self._arithmetic = modules["common"], modules["ndarrays_arithmetic"]
-        self._quantize, self._dequantize = (
-            modules["quantization"].quantize,
-            modules["quantization"].dequantize,
-        )
-        self._mask_of = modules["secaggplus_utils"].pseudo_rand_gen
-        self._own_seed = secrets.token_bytes(32)
-        # As generate_shared_key returns them. The masks of half of the neighbours are added, the others subtracted.
-        keys = [base64.urlsafe_b64encode(secrets.token_bytes(32)) for _ in range(neighbours)]
-        self._added, self._subtracted = keys[::2], keys[1::2]
+def _flower(modules: dict[str, Any], neighbours: int, most_values: int) -> Scheme:
+    common, arithmetic, utilities = (
+        modules[name] for name in ("common", "ndarrays_arithmetic", "secaggplus_utils")
+    )
+    workflow = inspect.signature(modules["workflow"].SecAggPlusWorkflow).parameters
+    clipping, quantised, modulus = (
+        workflow[name].default for name in ("clipping_range", "quantization_range", "modulus_range")
+    )
+    own_seed = secrets.token_bytes(32)
+    # As generate_shared_key returns them. The masks of half of the neighbours are added, the others subtracted.
+    keys = [base64.urlsafe_b64encode(secrets.token_bytes(32)) for _ in range(neighbours)]
 
-    def encrypt(self, selection: Selection) -> list[NDArray[Any]]:
+    def masked(arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        shapes = [array.shape for array in arrays]
+        for seed in (own_seed, *keys[::2]):
+            mask = utilities.pseudo_rand_gen(seed, modulus, shapes)
+            arrays = arithmetic.parameters_addition(arrays, mask)
+        for seed in keys[1::2]:
+            mask = utilities.pseudo_rand_gen(seed, modulus, shapes)
+            arrays = arithmetic.parameters_subtraction(arrays, mask)
+        in_range: list[NDArray[Any]] = arithmetic.parameters_mod(arrays, modulus)
+        return in_range
+
+    def encrypt(selection: Selection) -> list[NDArray[Any]]:
         """Weigh, quantise and mask, as the client's mod does after training; the weight is the largest allowed."""
-        arithmetic = self._arithmetic
-        ratio = self._quantised
-        parameters = arithmetic.parameters_multiply([self.sample(selection)], ratio / self._quantised)
-        quantised = self._quantize(parameters, self._clipping, self._quantised)
-        return self._masked(arithmetic.factor_combine(ratio, quantised))
+        parameters = arithmetic.parameters_multiply([selection.values[:most_values]], 1.0)
+        integers = modules["quantization"].quantize(parameters, clipping, quantised)
+        return masked(arithmetic.factor_combine(quantised, integers))
 
-    def _masked(self, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        arithmetic, shapes = self._arithmetic, [array.shape for array in arrays]
-        for seed in (self._own_seed, *self._added):
-            arrays = arithmetic.parameters_addition(arrays, self._mask_of(seed, self._modulus, shapes))
-        for seed in self._subtracted:
-            arrays = arithmetic.parameters_subtraction(arrays, self._mask_of(seed, self._modulus, shapes))
-        masked: list[NDArray[Any]] = arithmetic.parameters_mod(arrays, self._modulus)
-        return masked
+    def read(frame: list[bytes]) -> list[NDArray[Any]]:
+        return [common.bytes_to_ndarray(part) for part in frame]
 
-    def serialise(self, encrypted: list[NDArray[Any]]) -> list[bytes]:
-        return [self._common.ndarray_to_bytes(array) for array in encrypted]
-
-    def start_sum(self, frame: list[bytes]) -> list[Any]:
-        return [[self._common.bytes_to_ndarray(part) for part in frame], 1]
-
-    def add(self, total: list[Any], frame: list[bytes]) -> None:
+    def add(total: list[Any], frame: list[bytes]) -> None:
         """Read a frame and add it, as the server does."""
-        arrays = [self._common.bytes_to_ndarray(part) for part in frame]
-        total[:] = self._arithmetic.parameters_addition(total[0], arrays), total[1] + 1
+        total[:] = arithmetic.parameters_addition(total[0], read(frame)), total[1] + 1
 
-    def open(self, closed: list[Any]) -> NDArray[np.float64]:
+    def unmask(total: list[Any]) -> NDArray[np.float64]:
         """Take the client's masks off as often as it is in the sum, as if all neighbours were lost, and dequantise."""
-        arrays, frames = closed
-        masks = self._masked([np.zeros_like(array) for array in arrays])
-        arithmetic = self._arithmetic
+        arrays, frames = total
+        masks = masked([np.zeros_like(array) for array in arrays])
         unmasked = arithmetic.parameters_subtraction(arrays, arithmetic.parameters_multiply(masks, frames))
-        ratio, sums = arithmetic.factor_extract(arithmetic.parameters_mod(unmasked, self._modulus))
-        (values,) = self._dequantize(sums, self._clipping, self._quantised)
-        opened: NDArray[np.float64] = values - (ratio / self._quantised - 1) * self._clipping
+        ratio, sums = arithmetic.factor_extract(arithmetic.parameters_mod(unmasked, modulus))
+        (values,) = modules["quantization"].dequantize(sums, clipping, quantised)
+        opened: NDArray[np.float64] = values - (ratio / quantised - 1) * clipping
         return opened
 
-
-def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> _Phe:
-    """Return phe with a fresh key. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is missing."""
-    return _Phe(
-        importlib.import_module("phe"), importlib.import_module("gmpy2"), key_bits, threads, ciphertexts
+    return Scheme(
+        name=f"Flower SecAgg{'' if neighbours == _FLOWER_CLIENTS - 1 else '+'}, {neighbours} neighbours",
+        setting=f"flwr {metadata.version('flwr')}, the client's masking among {_FLOWER_CLIENTS} clients: "
+        f"{neighbours + 1} shares, so {neighbours} neighbours, clipping range {clipping:g}, quantisation range "
+        f"{quantised:,}, modulus {modulus:,}, one thread; without key agreement, Shamir's shares and unmasking",
+        encrypt=encrypt,
+        serialise=lambda arrays: [common.ndarray_to_bytes(array) for array in arrays],
+        start_sum=lambda frame: [read(frame), 1],
+        add=add,
+        open=unmask,
+        size_bytes=_all_bytes,
+        most_values=most_values,
+        tolerance=2 * clipping / quantised,  # rounding is random: by up to a step
+        opens=False,
     )
 
 
-class _Phe(Scheme):
-    """python-paillier, the library that SenseCrypt encrypts with (section 4.1), with gmpy2: its raw functions.
+def phe_baseline(key_bits: int, threads: int, ciphertexts: int) -> Scheme:
+    """Return python-paillier, the library that SenseCrypt encrypts with (section 4.1), with gmpy2 and a fresh key.
 
-    ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber + EncryptedNumber`` longer than
-    ``mulmod`` on GMP's numbers. phe uses one thread; on several, each gets a share of the numbers, while GMP works
-    without the interpreter's lock.
+    By its raw functions: ``PaillierPublicKey.encrypt`` takes as long as ``raw_encrypt``, ``EncryptedNumber +
+    EncryptedNumber`` longer than ``mulmod`` on GMP's numbers. It has no format of its own for ciphertexts, and checks
+    nothing. phe uses one thread; on several, each gets a share of the numbers, while GMP works without the
+    interpreter's lock. Raises ModuleNotFoundError where phe, or the gmpy2 it is fast with, is missing.
     """
+    phe, gmpy2 = import_module("phe"), import_module("gmpy2")
+    if not phe.util.HAVE_GMP:
+        raise ModuleNotFoundError(PHE.how_to_install, name="gmpy2")
+    public_key, secret_key = phe.generate_paillier_keypair(n_length=key_bits)
+    mulmod, modulus, square = phe.util.mulmod, gmpy2.mpz(public_key.n), gmpy2.mpz(public_key.nsquare)
 
-    def __init__(self, phe: Any, gmpy2: Any, key_bits: int, threads: int, ciphertexts: int) -> None:
-        if not phe.util.HAVE_GMP:
-            raise ModuleNotFoundError(PHE.how_to_install, name="gmpy2")
-        super().__init__(
-            "phe + gmpy2",
-            f"phe {phe.__version__} with gmpy2 {gmpy2.version()}, raw_encrypt and mulmod, {key_bits} bits",
-            ciphertexts,
-            fraction_bits=FRACTION_BITS,
-        )
-        self._public_key, self._secret_key = phe.generate_paillier_keypair(n_length=key_bits)
-        self._mulmod = phe.util.mulmod
-        self._mpz = gmpy2.mpz
-        self._modulus = gmpy2.mpz(self._public_key.n)
-        self._modulus_square = gmpy2.mpz(self._public_key.nsquare)
-        self._ciphertext_bytes = key_bits // 4
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, initializer=_work_without_the_lock, initargs=(gmpy2,))
+    def without_the_lock() -> None:
+        gmpy2.get_context().allow_release_gil = True
 
-    def _map(self, function: Callable[..., Any], *numbers: Sequence[Any]) -> list[Any]:
-        if self._threads == 1:
+    pool = ThreadPoolExecutor(threads, initializer=without_the_lock)
+
+    def mapped(function: Callable[..., Any], *numbers: Sequence[Any]) -> list[Any]:
+        if threads == 1:
             return list(map(function, *numbers))
-        share = -(-len(numbers[0]) // self._threads)
+        share = -(-len(numbers[0]) // threads)
         starts = range(0, len(numbers[0]), share)
         parts = [[sequence[start : start + share] for sequence in numbers] for start in starts]
-        results = self._pool.map(lambda part: list(map(function, *part)), parts)
+        results = pool.map(lambda part: list(map(function, *part)), parts)
         return [number for result in results for number in result]
 
-    def encrypt(self, selection: Selection) -> list[int]:
+    def encrypt(selection: Selection) -> list[int]:
         """Encrypt each value; a negative one is its difference from n."""
-        modulus = self._public_key.n
-        numbers = [number % modulus for number in to_fixed_point(self.sample(selection)).tolist()]
-        return self._map(self._public_key.raw_encrypt, numbers)
+        numbers = to_fixed_point(selection.values[:ciphertexts]).tolist()
+        return mapped(public_key.raw_encrypt, [number % public_key.n for number in numbers])
 
-    def serialise(self, encrypted: list[int]) -> list[bytes]:
-        """Return the ciphertexts' bytes; phe has no format of its own for them."""
-        return [number.to_bytes(self._ciphertext_bytes, "big") for number in encrypted]
+    def load(frame: list[bytes]) -> list[Any]:
+        """Return GMP's numbers, which phe adds faster than Python's."""
+        return [gmpy2.mpz(int.from_bytes(part, "big")) for part in frame]
 
-    def load(self, frame: list[bytes]) -> list[Any]:
-        """Return GMP's numbers, which phe adds faster than Python's; nothing is checked."""
-        return [self._mpz(int.from_bytes(part, "big")) for part in frame]
+    def add(total: list[Any], frame: list[Any]) -> None:
+        total[:] = mapped(lambda left, right: mulmod(left, right, square), total, frame)
 
-    def start_sum(self, frame: list[bytes]) -> list[Any]:
-        return self.load(frame)
-
-    def add(self, total: list[Any], frame: list[Any]) -> None:
-        modulus_square, mulmod = self._modulus_square, self._mulmod
-        total[:] = self._map(lambda left, right: mulmod(left, right, modulus_square), total, frame)
-
-    def add_with_clear(self, total: list[Any], loaded: list[Any], clear: NDArray[np.float32]) -> None:
+    def add_with_clear(total: list[Any], loaded: list[Any], clear: NDArray[np.float32]) -> None:
         """Multiply each ciphertext by 1 + n m, and then the ciphertexts.
 
         Faster than ``EncryptedNumber + float`` and than ``raw_encrypt(m, r_value=1)``, which inverts where m < 0.
         """
-        modulus, modulus_square, mulmod = self._modulus, self._modulus_square, self._mulmod
 
         def add_both(left: Any, right: Any, number: int) -> Any:
-            return mulmod(left, mulmod(right, 1 + modulus * number, modulus_square), modulus_square)
+            return mulmod(left, mulmod(right, 1 + modulus * number, square), square)
 
-        total[:] = self._map(add_both, total, loaded, to_fixed_point(clear).tolist())
+        total[:] = mapped(add_both, total, loaded, to_fixed_point(clear).tolist())
 
-    def open(self, closed: list[Any]) -> NDArray[np.float64]:
-        modulus = self._public_key.n
-        plaintexts = self._map(self._secret_key.raw_decrypt, [int(number) for number in closed])
-        signed = [number - modulus if number > modulus // 2 else number for number in plaintexts]
-        return from_fixed_point(np.array(signed, dtype=np.int64))
+    def decrypt(total: list[Any]) -> NDArray[np.float64]:
+        plaintexts = mapped(secret_key.raw_decrypt, [int(number) for number in total])
+        n = public_key.n
+        return from_fixed_point(np.array([one - n if one > n // 2 else one for one in plaintexts], np.int64))
+
+    return Scheme(
+        name="phe + gmpy2",
+        setting=f"phe {phe.__version__} with gmpy2 {gmpy2.version()}, raw_encrypt and mulmod, {key_bits} bits",
+        encrypt=encrypt,
+        serialise=lambda encrypted: [number.to_bytes(key_bits // 4, "big") for number in encrypted],
+        load=load,
+        start_sum=load,
+        add=add,
+        add_with_clear=add_with_clear,
+        open=decrypt,
+        size_bytes=_all_bytes,
+        most_values=ciphertexts,
+        fraction_bits=FRACTION_BITS,
+    )
 
 
-def _work_without_the_lock(gmpy2: Any) -> None:
-    gmpy2.get_context().allow_release_gil = True
-
-
-def heu_baselines(key_bits: int, ciphertexts: int) -> list[_Heu]:
+def heu_baselines(key_bits: int, ciphertexts: int) -> list[Scheme]:
     """Return HEU's Paillier and, for information, the scheme of Okamoto and Uchiyama, whose ciphertexts are smaller.
 
-    They use all cores that the process is bound to, however many threads anybody asks for. Raises ModuleNotFoundError
-    where HEU is not installed.
+    They use all cores that the process is bound to, however many threads anybody asks for: whole arrays, which HEU
+    spreads over its threads by itself. Raises ModuleNotFoundError where HEU is not installed.
     """
-    phe, arrays = (importlib.import_module(f"heu.{part}") for part in ("phe", "numpy"))
-    return [_Heu(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
+    phe, arrays = (import_module(f"heu.{part}") for part in ("phe", "numpy"))
+    return [_heu(phe, arrays, schema, key_bits, ciphertexts) for schema in ("ZPaillier", "OU")]
 
 
-class _Heu(Scheme):
-    """Whole arrays, which HEU spreads over its threads by itself."""
+def _heu(phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) -> Scheme:
+    kit = arrays.setup(getattr(phe.SchemaType, schema), key_bits)
+    encoder = kit.integer_encoder(1)
+    encryptor, add, decryptor = kit.encryptor(), kit.evaluator().add, kit.decryptor()
+    load = arrays.CiphertextArray.load_from
 
-    def __init__(self, phe: Any, arrays: Any, schema: str, key_bits: int, ciphertexts: int) -> None:
-        super().__init__(
-            f"HEU {schema}",
-            f"sf-heu {metadata.version('sf-heu')}, {schema}, {key_bits} bits, on all cores of its process",
-            ciphertexts,
-            fraction_bits=FRACTION_BITS,
-        )
-        self._kit = arrays.setup(getattr(phe.SchemaType, schema), key_bits)
-        self._arrays = arrays
-        self._encoder = self._kit.integer_encoder(1)
-        self._encryptor, self._evaluator = self._kit.encryptor(), self._kit.evaluator()
-        self._decryptor = self._kit.decryptor()
+    def encode(values: NDArray[np.float32]) -> Any:
+        return kit.array(to_fixed_point(values), encoder)
 
-    def _encode(self, values: NDArray[np.float32]) -> Any:
-        return self._kit.array(to_fixed_point(values), self._encoder)
+    def add_frame(total: list[Any], frame: Any) -> None:
+        """Add, to the list that has room for the array that HEU returns."""
+        total[0] = add(total[0], frame)
 
-    def encrypt(self, selection: Selection) -> Any:
-        return self._encryptor.encrypt(self._encode(self.sample(selection)))
-
-    def serialise(self, encrypted: Any) -> bytes:
-        frame: bytes = encrypted.serialize()
-        return frame
-
-    def load(self, frame: bytes) -> Any:
-        return self._arrays.CiphertextArray.load_from(frame)
-
-    def start_sum(self, frame: bytes) -> list[Any]:
-        """Load the first frame; the list makes room for the array that ``add`` returns."""
-        return [self.load(frame)]
-
-    def add(self, total: list[Any], frame: Any) -> None:
-        total[0] = self._evaluator.add(total[0], frame)
-
-    def add_with_clear(self, total: list[Any], loaded: Any, clear: NDArray[np.float32]) -> None:
-        """Add the encoded values to the ciphertexts, and these to the sum."""
-        total[0] = self._evaluator.add(total[0], self._evaluator.add(loaded, self._encode(clear)))
-
-    def open(self, closed: list[Any]) -> NDArray[np.float64]:
-        return from_fixed_point(self._decryptor.decrypt(closed[0]).to_numpy(self._encoder))
+    return Scheme(
+        name=f"HEU {schema}",
+        setting=f"sf-heu {metadata.version('sf-heu')}, {schema}, {key_bits} bits, on all cores of its process",
+        encrypt=lambda selection: encryptor.encrypt(encode(selection.values[:ciphertexts])),
+        serialise=lambda encrypted: encrypted.serialize(),
+        load=load,
+        start_sum=lambda frame: [load(frame)],
+        add=add_frame,
+        add_with_clear=lambda total, loaded, clear: add_frame(total, add(loaded, encode(clear))),
+        open=lambda total: from_fixed_point(decryptor.decrypt(total[0]).to_numpy(encoder)),
+        most_values=ciphertexts,
+        fraction_bits=FRACTION_BITS,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any, Literal
 
@@ -51,10 +51,10 @@ def parameter_sets(scheme: str) -> dict[str, Any]:
 
 def own_schemes(scheme: str, threads: int) -> list[Scheme]:
     """Return a scheme for each parameter set, the default first."""
-    sets = parameter_sets(scheme)
+    sets = parameter_sets(scheme).items()
     if scheme == "ckks":
-        return [OwnScheme(name, authority_of(own, threads), threads) for name, own in sets.items()]
-    return [EnrolledScheme(name, EnrolledSession(own, clients=2), threads) for name, own in sets.items()]
+        return [own_scheme(name, authority_of(own, threads), threads) for name, own in sets]
+    return [_enrolled_scheme(name, own, threads) for name, own in sets]
 
 
 def paillier_parameters(
@@ -82,38 +82,48 @@ def authority_of(parameters: ckks.Parameters | paillier.Parameters, threads: int
     return KeyAuthority(parameters, min_clients=1, one_total_per_round=False, threads=threads)
 
 
-class _Own(Scheme):
-    own = True
-    untimed = frozenset()
+def _own(
+    name: str,
+    setting: str,
+    public_key: Any,
+    threads: int,
+    encrypt: Callable[[Selection], Any],
+    open_total: Callable[[Any], NDArray[np.float64]],
+    **other: Any,
+) -> Scheme:
+    parameters = public_key.parameters
+    scheme = scheme_of(parameters)
 
-    def __init__(
-        self, name: str, public_key: Any, threads: int, setting: str, most_values: int | None = None
-    ) -> None:
-        parameters = public_key.parameters
-        super().__init__(
-            f"shieldfl {name}",
-            setting,
-            most_values,
-            values_per_ciphertext=parameters.values_per_ciphertext,
-            fraction_bits=parameters.fraction_bits,
-        )
-        self._scheme, self._public_key, self._threads = scheme_of(parameters), public_key, threads
-
-    def serialise(self, encrypted: Any) -> bytes:
-        frame: bytes = encrypted.to_bytes()
-        return frame
-
-    def start_sum(self, frame: bytes) -> Any:
-        aggregator = self._scheme.Aggregator(self._public_key, self._threads)
+    def start_sum(frame: bytes) -> Any:
+        aggregator = scheme.Aggregator(public_key, threads)
         aggregator.add(frame)
         return aggregator
 
-    def add(self, total: Any, frame: bytes) -> None:
-        total.add(frame)
+    return Scheme(
+        name=f"shieldfl {name}",
+        setting=setting,
+        encrypt=encrypt,
+        serialise=lambda batch: batch.to_bytes(),
+        start_sum=start_sum,
+        add=lambda total, frame: total.add(frame),
+        open=open_total,
+        values_per_ciphertext=parameters.values_per_ciphertext,
+        fraction_bits=parameters.fraction_bits,
+        own=True,
+        **other,
+    )
 
 
-class OwnScheme(_Own):
-    """Our library under the key of an authority, which other schemes may share: Paillier's take seconds to make.
+def own_scheme(
+    name: str,
+    authority: KeyAuthority,
+    threads: int,
+    ciphertexts: int | None = None,
+    *,
+    engine: str | None = None,
+    **options: Any,
+) -> Scheme:
+    """Return our library under the key of an authority, which other schemes may share: Paillier's take seconds to make.
 
     Parameters
     ----------
@@ -121,43 +131,34 @@ class OwnScheme(_Own):
     engine : "gmp" for Paillier's that needs no particular processor; None for the fastest.
     options : of the encryptor, such as ``lookups_vartime``.
     """
+    public_key: Any = authority.public_key
+    parameters = public_key.parameters
+    setting = repr(parameters)
+    if engine is not None:
+        setting += f", encrypting and adding with engine={engine!r}, decrypting with the fastest"
+        frame = public_key.to_bytes()
+        public_key = paillier.PublicKey(_core.PaillierPublicKey.from_bytes(frame, engine=engine))
+    setting += "".join(f", {option}={value!r}" for option, value in options.items())
+    encryptor = scheme_of(parameters).Encryptor(public_key, threads, **options)
+    most = None if ciphertexts is None else ciphertexts * parameters.values_per_ciphertext
 
-    def __init__(
-        self,
-        name: str,
-        authority: KeyAuthority,
-        threads: int,
-        ciphertexts: int | None = None,
-        *,
-        engine: str | None = None,
-        **options: Any,
-    ) -> None:
-        public_key: Any = authority.public_key
-        parameters = public_key.parameters
-        setting = repr(parameters)
-        if engine is not None:
-            setting += f", encrypting and adding with engine={engine!r}, decrypting with the fastest"
-            frame = public_key.to_bytes()
-            public_key = paillier.PublicKey(_core.PaillierPublicKey.from_bytes(frame, engine=engine))
-        setting += "".join(f", {option}={value!r}" for option, value in options.items())
-        most = None if ciphertexts is None else ciphertexts * parameters.values_per_ciphertext
-        super().__init__(name, public_key, threads, setting, most)
-        self._authority = authority
-        self.encryptor = self._scheme.Encryptor(public_key, threads, **options)
+    def encrypt(selection: Selection) -> Any:
+        if most is None:
+            return encryptor.encrypt(selection.update, selection.mask)
+        return encryptor.encrypt(selection.values[:most])
 
-    def encrypt(self, selection: Selection) -> Any:
-        if self.most_values is None:
-            return self.encryptor.encrypt(selection.update, selection.mask)
-        return self.encryptor.encrypt(self.sample(selection))
-
-    def add_with_clear(self, total: Any, loaded: bytes, clear: NDArray[np.float32]) -> None:
-        total.add(loaded, clear=clear)
-
-    def close(self, total: Any) -> Any:
-        return total.total()
-
-    def open(self, closed: Any) -> NDArray[np.float64]:
-        return self._authority.open(closed)
+    return _own(
+        name,
+        setting,
+        public_key,
+        threads,
+        encrypt,
+        authority.open,
+        add_with_clear=lambda total, frame, clear: total.add(frame, clear=clear),
+        close=lambda total: total.total(),
+        most_values=most,
+        encryptor=encryptor,
+    )
 
 
 class EnrolledSession:
@@ -192,32 +193,35 @@ class EnrolledSession:
         ]
 
 
-class EnrolledScheme(_Own):
-    """Two clients of a session, its aggregator, its authority, and whoever opens the sum."""
+def _enrolled_scheme(name: str, parameters: Any, threads: int) -> Scheme:
+    """Return two clients of a session, its aggregator, its authority, and whoever opens the sum."""
+    session = EnrolledSession(parameters, clients=2)
+    scheme, public_key = session.scheme, session.public_key
+    first, other = (scheme.Encryptor(key, threads) for key in session.client_keys)
+    # A sum holds a client once: the frame that sums begin with is the first one's, all others are the other's.
+    turns: Iterator[Any] = chain([first], repeat(other))
 
-    def __init__(self, name: str, session: EnrolledSession, threads: int) -> None:
-        setting = f"{session.scheme.name}.{session.public_key.parameters!r}"
-        super().__init__(name, session.public_key, threads, setting)
-        self._session = session
-        first, other = (session.scheme.Encryptor(key, threads) for key in session.client_keys[:2])
-        # A sum holds a client once: the frame that sums begin with is the first one's, all others are the other's.
-        self._turns: Iterator[Any] = chain([first], repeat(other))
+    def close(aggregator: Any) -> tuple[Any, bytes]:
+        total = aggregator.total()
+        return total, total.request()
 
-    def encrypt(self, selection: Selection) -> Any:
-        return next(self._turns).encrypt(selection.update, selection.mask)
-
-    def close(self, total: Any) -> tuple[Any, bytes]:
-        frame = total.total()
-        return frame, frame.request()
-
-    def answer(self, closed: tuple[Any, bytes]) -> tuple[Any, bytearray]:
+    def answer(closed: tuple[Any, bytes]) -> tuple[Any, bytearray]:
         total, request = closed
-        participants = [client for client, _ in total.participants]
-        return total, self._session.answer(request, participants, self._threads)
+        return total, session.answer(request, [client for client, _ in total.participants], threads)
 
-    def open(self, closed: tuple[Any, bytearray]) -> NDArray[np.float64]:
+    def open_answered(answered: tuple[Any, bytearray]) -> NDArray[np.float64]:
         """Parse, check and digest the total's frame, as whoever gets it has to, and open it."""
-        total, key = closed
-        total = self._scheme.Total(total.to_bytes())
-        opened, _ = open_total(self._public_key, total, key, threads=self._threads)
+        total, key = answered
+        opened, _ = open_total(public_key, scheme.Total(total.to_bytes()), key, threads=threads)
         return opened
+
+    return _own(
+        name,
+        f"{scheme.name}.{parameters!r}",
+        public_key,
+        threads,
+        lambda selection: next(turns).encrypt(selection.update, selection.mask),
+        open_answered,
+        close=close,
+        answer=answer,
+    )
