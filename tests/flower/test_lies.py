@@ -20,7 +20,7 @@ from shieldfl.authority.message import Message as RoleMessage
 from shieldfl.authority.step_store import StepStore
 from shieldfl.authority.store import Place
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.flower.clients import Exchange, Participants
+from shieldfl.flower.clients import GridClients
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.run import PlannedRun
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
@@ -136,11 +136,11 @@ def test_no_part_of_the_set_up_s_message_takes_the_place_of_what_was_looked_at(p
 
 
 def test_a_client_does_not_take_a_plan_in_which_others_may_count_more(monkeypatch):
-    def not_counted(participants, *arguments):
-        for one in participants.by_index.values():
+    def not_counted(clients, *arguments):
+        for one in clients.by_index.values():
             one.samples = 1
 
-    monkeypatch.setattr(Participants, "count", not_counted)
+    monkeypatch.setattr(GridClients, "count", not_counted)
     run = VectorRun(opener="aggregator", weighting="samples", most_weight=2**14)
     with pytest.raises(PolicyError, match="another weight than its number of samples"):
         run.start()
@@ -208,7 +208,7 @@ def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkey
     clock = types.SimpleNamespace(monotonic=lambda: next(seconds), sleep=lambda _: None)
     monkeypatch.setattr("shieldfl.flower.clients.time", clock)
     with pytest.raises(TimeoutError, match="2 of 4 nodes are there after 25 s"):
-        Exchange(run.grid, 25.0).nodes(4)
+        GridClients(run.grid, 25.0).nodes(4)
     said = [one.getMessage() for one in caplog.records if "waits for all" in one.getMessage()]
     assert len(said) == 3
     assert all("2 of 4 nodes" in one and '--federation-config "num-supernodes=4"' in one for one in said)

@@ -13,7 +13,7 @@ from flwr.app import Error, Message
 from flower.vector_app import ALL, VectorRun, cut_off, loses, moves, number_of
 from shieldfl.errors import PolicyError, ShieldError, WireFormatError
 from shieldfl.flower.mod import ShieldMod
-from shieldfl.flower.told_events import ToldEvents, UntoldEvents
+from shieldfl.flower.told_events import Telling, ToldEvents
 from shieldfl.flower.wire import ASK
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import (
@@ -212,44 +212,52 @@ def test_a_client_that_never_tells_again_is_taken_to_have_sent_what_others_have(
     assert run.strategy.privacy_spent.of_noise == pytest.approx(epsilon(3))
 
 
+def told_by(telling):
+    return {name.replace("_", "-"): value for name, value in telling.values().items()}
+
+
+def telling_of(*events, known=0):
+    telling = Telling(events=named(events))
+    telling.forget(known)
+    return telling
+
+
 def test_a_server_that_says_it_knows_more_than_was_sent_is_refused():
-    untold = UntoldEvents().and_([ClearUpload(1, 1), ClearUpload(2, 1)])
-    assert untold.after(1) == UntoldEvents(1, named([ClearUpload(2, 1)]))
-    assert untold.after(1).after(0) == untold.after(1)
-    assert untold.after(2) == UntoldEvents(2, [])
+    telling = telling_of(ClearUpload(1, 1), ClearUpload(2, 1), known=1)
+    telling.forget(0)
+    assert (telling.first, telling.events) == (1, named([ClearUpload(2, 1)]))
     with pytest.raises(WireFormatError, match="knows of more"):
-        untold.after(3)
-
-
-def told_by(untold):
-    return {name.replace("_", "-"): value for name, value in untold.values().items()}
+        telling.forget(3)
+    telling.forget(2)
+    assert (telling.first, telling.events) == (2, [])
 
 
 def test_events_are_taken_once_and_those_that_are_missing_leave_no_bound():
     account = Account(delta=DELTA)
     told = ToldEvents(account, "client", 3)
-    untold = UntoldEvents().and_([NoisedUpload(1, 1, NOISE), EncryptedUpload(1, 1, NOISE)])
-    told.take(1, told_by(untold))
-    told.take(1, told_by(untold))
+    events = [NoisedUpload(1, 1, NOISE), EncryptedUpload(1, 1, NOISE)]
+    for _ in range(2):
+        told.take(1, told_by(telling_of(*events)))
     assert len(account.book.all) == 2
     assert (told.kept_of(1), told.taken) == (0, {1: 2})
     told.keep()
     assert told.kept_of(1) == 2
-    told.take(1, told_by(untold.and_([NoisedUpload(2, 1, NOISE)]).after(1)))
+    told.take(1, told_by(telling_of(*events, NoisedUpload(2, 1, NOISE), known=1)))
     assert len(account.book.all) == 3
     assert account.spent().epsilon == pytest.approx(epsilon(2))
     # What a newer checkpoint had, this server is not told any more.
-    told.take(1, told_by(UntoldEvents(5)))
+    told.take(1, told_by(Telling(5)))
     assert account.spent().epsilon == math.inf
     assert told.taken == {1: 5}
 
 
 def test_a_refused_reply_leaves_the_account_as_it_was():
     account = Account(delta=DELTA)
-    told = ToldEvents(account, "client", 3)
+    told, telling = ToldEvents(account, "client", 3), Telling(5)
+    telling.add(NoisedUpload(1, 1, Noise(1.0, "sample")))
     for _ in range(3):
         with pytest.raises(WireFormatError, match="nothing that this run's method sends"):
-            told.take(1, told_by(UntoldEvents(5).and_([NoisedUpload(1, 1, Noise(1.0, "sample"))])))
+            told.take(1, told_by(telling))
     assert account.book.all == ()
     assert told.taken == {}
 
@@ -258,12 +266,12 @@ def test_a_long_silence_is_told_of_in_several_replies():
     account = Account(delta=DELTA)
     told = ToldEvents(account, "client", 600)
     told.asked(1, 600)
-    untold = UntoldEvents().and_([NoisedUpload(number, 1, NOISE) for number in range(1, 601)])
+    telling = telling_of(*[NoisedUpload(number, 1, NOISE) for number in range(1, 601)])
     for count in (256, 512, 600):
-        told.take(1, told_by(untold))
+        told.take(1, told_by(telling))
         told.keep()
         assert told.taken == {1: count}
-        untold = untold.after(told.kept_of(1))
+        telling.forget(told.kept_of(1))
     assert account.spent().steps == told.spent().steps == 600
 
 

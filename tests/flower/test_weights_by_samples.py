@@ -59,7 +59,7 @@ def test_the_mean_is_that_of_plain_flower_and_nothing_is_trained_twice(sizes, fo
     assert trained_of(run) == sorted([*(one for one in other.trained if one not in idle), *once])
     counted = [one for one in SIZES[sizes] if one]
     assert f"clients count by their samples, {min(counted)} to {max(counted)}" in caplog.text
-    assert ("encrypted values have 25 bits instead of 24" in caplog.text) == (sizes != "equal")
+    assert run.strategy.session.method.purposes["update"].value_bits == (24 if sizes == "equal" else 25)
     assert ("which count for nothing, are in no round: 0" in caplog.text) == bool(idle)
 
 

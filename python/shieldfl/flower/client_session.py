@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from flwr.app import ArrayRecord, Error, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from shieldfl.authority.message import Message
-from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, WireFormatError
+from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.flower.node_memory import NodeMemory, write_model
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.told_events import UntoldEvents
+from shieldfl.flower.told_events import Telling
 from shieldfl.flower.training_records import App, asked_training, update_of
 from shieldfl.flower.wire import (
     ASK,
@@ -43,93 +42,56 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import naming_own_method
 from shieldfl.rounds.public_setup import PublicSetup
 
-_BEGUN, _STEPS, _SECRET, _TOLD, _MODEL = "begun", "steps", "secret", "told", "model"
-
-
-@dataclass(frozen=True)
-class _Told:
-    round: int = 0
-    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By record, what the app said of its training in that round."""
-    ended: int = 0
-    """The last round that this client went through, and whose end it has."""
-    events: UntoldEvents = field(default_factory=UntoldEvents)
-    clear_metrics: int = 0
-    """The last round of which it was told that metrics have left."""
+BEGUN = "begun"
+"""What is kept of how a client's part in a run began."""
+_STEPS, _SECRET, _TOLD, _MODEL = "steps", "secret", "told", "model"
 
 
 class ClientSession:
     """The client's steps, restored from what the node keeps, and kept again by :meth:`keep`: for one message.
 
-    ``begun`` does not change: public set-up, index, weight, layout, the initial model, arrays that stay apart.
-    ``kept`` was read from the memory when it had come so far as ``since``; it is empty where the session begins.
+    ``begun`` is for the first message of a session: public set-up, index, weight, layout, the initial model, arrays
+    that stay apart. It does not change. Raises PolicyError where the node has no part in the session, or another one.
     """
 
     def __init__(
-        self,
-        memory: NodeMemory,
-        begun: Message,
-        threads: int | None,
-        since: Position,
-        kept: Mapping[str, bytes],
+        self, memory: NodeMemory, session: bytes, threads: int | None, begun: Message | None = None
     ) -> None:
-        self._memory, self._since, self._threads, self._begun = memory, since, threads, begun
-        self._is_begun = _BEGUN in kept
-        self.setup = setup = PublicSetup.trusted(bytes(begun["setup"]))
+        self._memory, self._threads = memory, threads
+        self._since, kept = memory.read(session)
+        was = Message.from_bytes(kept[BEGUN]) if BEGUN in kept else None
+        if was is not None and begun not in (None, was):
+            raise PolicyError(
+                "this node takes part in the run already, as another client or from another model: begin a new run"
+            )
+        found = was or begun
+        if found is None:
+            raise PolicyError(
+                "this node has no part in the run: it was not set up, or its store was lost. It can take part in the "
+                "next run"
+            )
+        self._begun, self._is_begun = found, was is not None
+        self.setup = setup = PublicSetup.trusted(bytes(found["setup"]))
         self.method: Method = method_of(setup)
-        self.index, self.weight = begun.number("index"), begun.number("weight")
-        self.layout = RecordLayout.from_json(bytes(begun["layout"]).decode())
-        self._initial = GlobalModel.from_message(begun, setup.plan.parameters, setup.plan.buffers)
+        self.index, self.weight = found.number("index"), found.number("weight")
+        self.layout = RecordLayout.from_json(bytes(found["layout"]).decode())
+        self._initial = GlobalModel.from_message(found, setup.plan.parameters, setup.plan.buffers)
         self._secret = kept.get(_SECRET) or None
         self._update: bytes | None = None
         self._model = Message.from_bytes(kept[_MODEL]) if _MODEL in kept else None
         self._model_is_kept = True
         self._round = 0
-        self._told = msgspec.msgpack.decode(kept[_TOLD], type=_Told) if self._is_begun else _Told()
+        self._told = msgspec.msgpack.decode(kept[_TOLD], type=Telling) if was else Telling()
         self.clear_metrics = False
         """Whether an app's metrics leave where the method states an epsilon."""
-        self._content, self._kind, self._asked = RecordDict(), Kind.SET_UP, dict[str, Any]()
+        self._kind: Kind = "set-up"
+        self._content, self._asked = RecordDict(), dict[str, Any]()
         with naming_own_method(self.method.name, type(self.method)):
             self.steps = self.method.client_steps(
                 setup, self.index, self.weight, self._initial, threads=threads, shared_secret=self._secret
             )
-        if self._is_begun:
+        if was is not None:
             self.steps.restore(kept[_STEPS], self._key)
-
-    @classmethod
-    def begin(
-        cls, memory: NodeMemory, setup: PublicSetup, begun: Message, threads: int | None
-    ) -> ClientSession:
-        since, kept = memory.read(setup.session)
-        begun = Message({**begun, "setup": setup.to_bytes()})
-        if _BEGUN in kept and Message.from_bytes(kept[_BEGUN]) != begun:
-            raise PolicyError(
-                "this node takes part in the run already, as another client or from another model: begin a new run"
-            )
-        one = cls(memory, begun, threads, since, kept)
-        if _BEGUN not in kept:
-            plan, layout = setup.plan, one.layout
-            arrays = Message({name: part for name, part in begun.items() if name.startswith("apart")})
-            if layout.digest(arrays) != plan.layout_digest:
-                raise KeyMismatchError(
-                    "the server places the model's arrays otherwise than the set-up says: nothing is trained"
-                )
-            layout.check(plan.parameters, plan.buffers, layout.apart_from_message(arrays))
-        return one
-
-    @classmethod
-    def load(cls, memory: NodeMemory, session: bytes, threads: int | None) -> ClientSession:
-        since, kept = memory.read(session)
-        if _BEGUN not in kept:
-            raise PolicyError(
-                "this node has no part in the run: it was not set up, or its store was lost. It can take part in the "
-                "next run"
-            )
-        return cls(memory, Message.from_bytes(kept[_BEGUN]), threads, since, kept)
-
-    @staticmethod
-    def index_in(kept: Mapping[str, bytes]) -> int:
-        return Message.from_bytes(kept[_BEGUN]).number("index") if _BEGUN in kept else -1
 
     @property
     def _key(self) -> bytes | None:
@@ -141,7 +103,7 @@ class ClientSession:
         for note in report.notes:  # nobody else learns of them: some depend on the data
             log(INFO, "shieldfl: %s", note)
         if self.method.states_epsilon:
-            self._told = replace(self._told, events=self._told.events.and_(report.events))
+            self._told.add(*report.events)
         contents = {
             _STEPS: self.steps.state(self._key),
             _SECRET: self._secret or b"",
@@ -150,7 +112,7 @@ class ClientSession:
         if self._model is not None and not self._model_is_kept:
             contents[_MODEL] = self._model.to_bytes()
         if not self._is_begun:
-            contents[_BEGUN] = self._begun.to_bytes()
+            contents[BEGUN] = self._begun.to_bytes()
         self._since = self._memory.keep(
             self.setup.session, contents, since=self._since, round_number=self._round, update=self._update
         )
@@ -158,15 +120,14 @@ class ClientSession:
         return self._since
 
     def replied(self, answer: Message | None = None, records: Mapping[str, Any] | None = None) -> RecordDict:
-        told = ask(self._kind, position=list(self.keep()), **self._told.events.values())
+        told = ask(self._kind, position=list(self.keep()), **self._told.values())
         own = {} if answer is None else {MESSAGE: packed(answer)}
         return RecordDict({ASK: told, **(records or {}), **own})
 
     def hear(self, content: RecordDict, asked: Mapping[str, Any]) -> None:
         """Take a server's message, and what comes with every one: which events it knows, and the grant to open sums."""
-        self._content, self._asked, self._kind = content, dict(asked), Kind(asked["kind"])
-        known = said(asked, "events-known", Number)
-        self._told = replace(self._told, events=self._told.events.after(known))
+        self._content, self._asked, self._kind = content, dict(asked), asked["kind"]
+        self._told.forget(said(asked, "events-known", Number))
         grant = message_in(content, "shieldfl.grant")
         if grant:
             self.steps.enrolled(grant)
@@ -178,21 +139,21 @@ class ClientSession:
     def answered(self, app: App, store: str | None) -> RecordDict | Error:
         """Do what the message asks for; return the reply, or the app's error. ``store`` is the node's folder."""
         match self._kind:
-            case Kind.MODEL:
+            case "model":
                 reply = app.evaluated(self._own_model())
                 if reply.has_error():
                     return reply.error
                 return self.replied(records=self._leaving(reply.content.metric_records))
-            case Kind.FINISH:
+            case "finish":
                 if store is None:
                     self._take_ends()
                 else:
                     write_model(Path(store), self._own_model())
                 return self.replied()
-            case Kind.TRAIN if error := self._train(app):
+            case "train" if error := self._train(app):
                 return error
         phase = said(self._asked, "phase", str)
-        answer = message_in(self._content) if self._kind == Kind.PHASE else None
+        answer = message_in(self._content) if self._kind == "phase" else None
         try:
             with (
                 naming_own_method(self.method.name, type(self.method)),
@@ -202,7 +163,7 @@ class ClientSession:
         except RangeError:
             self.keep()  # a method may give up what it cannot encrypt
             raise
-        metrics = self._told.metrics if self._kind == Kind.TRAIN and self._told.round == self._round else {}
+        metrics = self._told.metrics if self._kind == "train" and self._told.round == self._round else {}
         return self.replied(message, {name: MetricRecord(one) for name, one in metrics.items()})
 
     def _train(self, app: App) -> Error | None:
@@ -221,7 +182,7 @@ class ClientSession:
             self.steps.finish_training(update)
             metrics = self._leaving(reply.content.metric_records)
             records = {name: dict(record) for name, record in metrics.items()}
-            self._told = replace(self._told, round=self._round, metrics=records)
+            self._told.round, self._told.metrics = self._round, records
             self._update = _digest_of(start, update) if self.method.purposes else None
         app.forget_training()
         return None
@@ -254,8 +215,8 @@ class ClientSession:
         # An evaluation is of the model that the last round ended with.
         number = self._round or max(self._told.ended, 1)
         if number > self._told.clear_metrics:
-            event = ClearUpload(number, self.index, "metrics")
-            self._told = replace(self._told, clear_metrics=number, events=self._told.events.and_([event]))
+            self._told.clear_metrics = number
+            self._told.add(ClearUpload(number, self.index, "metrics"))
         return metrics
 
     def _brought(self) -> Message | None:
@@ -268,7 +229,7 @@ class ClientSession:
                     "this node does not have the model that the message stands for: send it whole"
                 )
             message = found
-        elif message is not None and self._kind == Kind.MODEL and not self.method.clients_open:
+        elif message is not None and self._kind == "model" and not self.method.clients_open:
             self._model, self._model_is_kept = model_parts(message), False
         return message
 
@@ -278,7 +239,7 @@ class ClientSession:
         of_round = said(self._asked, "ended", Number, 0)
         if end is not None and of_round > self._told.ended:
             self.steps.end_round(end)
-            self._told = replace(self._told, ended=of_round)
+            self._told.ended = of_round
         if missed is not None:
             rest, ends = missed_parts(missed, Message.from_bytes)
             if rest:

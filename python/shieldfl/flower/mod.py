@@ -15,13 +15,15 @@ from flwr.supercore import log
 import shieldfl
 from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.errors import PolicyError, RangeError, ShieldError, WireFormatError
-from shieldfl.flower.client_session import ClientSession
+from shieldfl.errors import KeyMismatchError, PolicyError, RangeError, ShieldError, WireFormatError
+from shieldfl.flower.client_session import BEGUN, ClientSession
 from shieldfl.flower.node_memory import DiskMemory, NodeMemory, SimulatedMemory, is_simulated
+from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import NodeSettings
 from shieldfl.flower.training_records import PROTECTS, App
-from shieldfl.flower.wire import ASK, HELD, Kind, Number, Position, ask, asked_of, message_in, said, with_held
+from shieldfl.flower.wire import ASK, HELD, Number, Position, ask, asked_of, message_in, said, with_held
 from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.public_setup import PublicSetup
 
 _UNTOLD = "the client failed: the node's log says why"
 """In the place of an error's text where an epsilon is stated."""
@@ -69,35 +71,42 @@ class ShieldMod:
                 "in ShieldStrategy, and let it send no training of its own"
             )
         asked, kind = asked_of(message.content), message.metadata.message_type
-        if kind.startswith(MessageType.EVALUATE) != (asked["kind"] == Kind.MODEL):
+        if kind.startswith(MessageType.EVALUATE) != (asked["kind"] == "model"):
             raise PolicyError("the message asks for one thing, and is of the type of another")
         settings, simulated = NodeSettings.of(context.node_config), is_simulated()
         app = App(message, asked, context, call_next)
         memory = _memory(settings, asked, context, simulated=simulated)
         session_id = said(asked, "session", bytes, b"")
         match asked["kind"]:
-            case Kind.HELLO:
+            case "hello":
                 position, kept = memory.read(session_id)
                 samples = self._own_samples(context)
                 told = ask(
-                    Kind.HELLO,
+                    "hello",
                     partition_id=int(context.node_config.get("partition-id", -1)),
-                    index=ClientSession.index_in(kept),
+                    index=RoleMessage.from_bytes(kept[BEGUN]).number("index") if BEGUN in kept else -1,
                     samples=-1 if samples is None else samples,
                     shieldfl=shieldfl.__version__,
                     position=list(position),
                     writes_model=settings.store is not None,
                 )
                 return RecordDict({ASK: told})
-            case Kind.COUNT:
+            case "count":
                 model = message_in(message.content) or RoleMessage()
                 settings.check_planned(model["planned"], simulated=simulated)
-                return RecordDict({ASK: ask(Kind.COUNT, samples=app.count(model))})
-            case Kind.SET_UP:
+                return RecordDict({ASK: ask("count", samples=app.count(model))})
+            case "set-up":
+                brought = message_in(message.content)
+                if brought is not None and HELD in brought:
+                    brought = with_held(brought, app.model)
+                if brought is None:
+                    raise PolicyError("the server's message brings no set-up, or no model with it")
+                setup = settings.checked_setup(brought, simulated=simulated)
                 own = self._own_samples(context)
-                samples = app.samples if own is None else own
-                return _begun(message, asked, settings, memory, app.model, samples, simulated)
-        session = ClientSession.load(memory, session_id, settings.threads)
+                begun = _begun(brought, asked, setup, app.samples if own is None else own)
+                session = ClientSession(memory, setup.session, settings.threads, begun)
+                return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
+        session = ClientSession(memory, session_id, settings.threads)
         session.hear(message.content, asked)
         session.clear_metrics = self._clear_metrics
         try:
@@ -148,36 +157,30 @@ def _memory(
 
 
 def _begun(
-    message: Message,
-    asked: Mapping[str, Any],
-    settings: NodeSettings,
-    memory: NodeMemory,
-    trained_from: RoleMessage | None,
-    samples: int | None,
-    simulated: bool,
-) -> RecordDict:
-    """Take a run's public set-up; return what enrols this client, which says or has counted that it has ``samples``."""
-    brought = message_in(message.content)
-    if brought is not None and HELD in brought:
-        brought = with_held(brought, trained_from)
-    if brought is None:
-        raise PolicyError("the server's message brings no set-up, or no model with it")
-    setup = settings.checked_setup(brought, simulated=simulated)
+    brought: RoleMessage, asked: Mapping[str, Any], setup: PublicSetup, samples: int | None
+) -> RoleMessage:
+    """Return what a client keeps of a set-up, which says or has counted that it has ``samples``."""
+    plan, text = setup.plan, said(asked, "layout", str)
     # In a sum of one client that counts much and others that count little there is but the one's update.
     index, weight = said(asked, "index", Number), said(asked, "weight", Number)
-    alike = weight == setup.plan.most_weight == 1
+    alike = weight == plan.most_weight == 1
     if not alike and (samples is None or weight != max(samples, 1)):
         raise PolicyError(
             "the server gives this client another weight than its number of samples, or has it count for itself alone: "
             "give the app ShieldMod(samples=...), or let its samples be counted"
         )
-    begun = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
-    if not all(name in GlobalModel.parts or name.startswith("apart") for name in begun):
+    model = {name: part for name, part in brought.items() if name not in ("setup", "signature")}
+    apart = RoleMessage({name: part for name, part in model.items() if name.startswith("apart")})
+    if not model.keys() <= GlobalModel.parts | apart.keys():
         raise WireFormatError("the server's message brings parts that no set-up has")
+    layout = RecordLayout.from_json(text)
+    if layout.digest(apart) != plan.layout_digest:
+        raise KeyMismatchError(
+            "the server places the model's arrays otherwise than the set-up says: nothing is trained"
+        )
+    layout.check(plan.parameters, plan.buffers, layout.apart_from_message(apart))
     numbers = {"index": RoleMessage.from_number(index), "weight": RoleMessage.from_number(weight)}
-    begun |= {**numbers, "layout": said(asked, "layout", str).encode()}
-    session = ClientSession.begin(memory, setup, RoleMessage(begun), settings.threads)
-    return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
+    return RoleMessage({**model, **numbers, "layout": text.encode(), "setup": setup.to_bytes()})
 
 
 shield_mod = ShieldMod()

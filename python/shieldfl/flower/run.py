@@ -15,9 +15,9 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority.round_key_check import SESSION_BYTES
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
+from shieldfl.flower.clients import Participant
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.settings import FederationSettings
-from shieldfl.flower.wire import Position
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.global_model import GlobalModel
@@ -143,26 +143,25 @@ class Progress:
     identity: dict[str, Any]
     idle: list[int]
     metrics: dict[int, dict[str, dict[str, Any]]]
-    # By client: the round whose end it is not known to have, which node it was, how far its store had come, and how
-    # many of its privacy events the account has.
-    ended: dict[int, int]
-    nodes: dict[int, int]
-    positions: dict[int, Position]
+    clients: dict[int, Participant]
     events: dict[int, int]
-    format: Literal["shieldfl checkpoint 2"] = "shieldfl checkpoint 2"
+    """By client, how many of its privacy events the account has."""
+    format: Literal["shieldfl checkpoint 3"] = "shieldfl checkpoint 3"
 
+    def to_bytes(self) -> bytes:
+        return msgspec.msgpack.encode(self, enc_hook=Message.to_bytes)
 
-class Checkpoint(RunFolder):
-    @property
-    def nodes(self) -> str:
-        return str(self.folder.absolute() / "nodes")
-
-    def kept(self) -> tuple[Progress, Message]:
-        if not self.is_begun:
-            raise DataError(f"there is no checkpoint in {self.folder}: begin the run without shieldfl.resume")
-        message = self.read()
+    @classmethod
+    def kept_in(cls, checkpoint: RunFolder) -> tuple[Progress, Message]:
+        if not checkpoint.is_begun:
+            raise DataError(
+                f"there is no checkpoint in {checkpoint.folder}: begin the run without shieldfl.resume"
+            )
+        message = checkpoint.read()
         try:
-            progress = msgspec.msgpack.decode(message["progress"], type=Progress)
+            progress = msgspec.msgpack.decode(
+                message["progress"], type=cls, dec_hook=lambda _, kept: Message.from_bytes(kept)
+            )
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error
         return progress, message

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import cached_property
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from flwr.app import ArrayRecord, RecordDict
+from flwr.serverapp import Grid
 from flwr.supercore import log
 
 from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import RunFolder
 from shieldfl.authority_service.authority_client import AuthorityConnection, RemoteAuthority
 from shieldfl.authority_service.session_request import SessionRequest
 from shieldfl.errors import ParameterError, PolicyError, ShieldError, UnreachableError
-from shieldfl.flower.clients import Exchange, GridClients, Participants, check_sample
+from shieldfl.flower.clients import GridClients, check_sample
 from shieldfl.flower.record_layout import RecordLayout
-from shieldfl.flower.run import Checkpoint, PlannedRun, Progress
+from shieldfl.flower.run import PlannedRun, Progress
 from shieldfl.flower.told_events import ToldEvents
 from shieldfl.flower.wire import Kind
 from shieldfl.methods.registry import method_of
@@ -43,33 +45,34 @@ class ServerSession:
         self,
         planned: PlannedRun,
         method: Method,
-        setup: PublicSetup,
         signed: Message,
         authority: AuthoritySteps | RemoteAuthority | None,
         weights: list[int],
         idle: list[int],
-        participants: Participants,
-        checkpoint: Checkpoint | None,
+        clients: GridClients,
+        checkpoint: RunFolder | None,
     ) -> None:
-        self._planned, self._setup, self._signed, self._authority = planned, setup, signed, authority
+        self._planned, self._signed, self._authority = planned, signed, authority
         self._weights, self._idle, self._checkpoint = weights, idle, checkpoint
-        self.method, self.participants, self.layout = method, participants, planned.layout
+        self.method, self.clients, self.layout = method, clients, planned.layout
         self.counts_samples = planned.counts_samples
         self._account = method.account()
         if method.synthetic_demand is not None:
             self._account.note_given_synthetic_data()
-        self._told = ToldEvents(self._account, method.privacy_reading.unit, method.plan.rounds)
-        initial = planned.initial if method.aggregator_has_model else None
-        threads = planned.settings.threads
-        self.aggregator = method.aggregator_steps(setup, weights, initial=initial, threads=threads)
-        self.clients = GridClients(
-            participants,
-            lambda client, again: self.aggregator.missed(client, again=again),
-            self._told,
-            clients_open=method.clients_open,
+        setup = PublicSetup.trusted(bytes(signed["setup"]))
+        self.aggregator = method.aggregator_steps(
+            setup,
+            weights,
+            initial=planned.initial if method.aggregator_has_model else None,
+            threads=planned.settings.threads,
         )
-        self.driver: RoundDriver
-        """Runs rounds, once all have enrolled, or the aggregator has what it had."""
+        self._told = ToldEvents(self._account, method.privacy_reading.unit, method.plan.rounds)
+        clients.told, clients.aggregator, clients.clients_open = (
+            self._told,
+            self.aggregator,
+            method.clients_open,
+        )
+        clients.session = setup.session
         self.strategy_state = Message()
         self.done = 0
         """The last round that ended, or was given up."""
@@ -78,10 +81,11 @@ class ServerSession:
     @classmethod
     def begin(
         cls,
-        exchange: Exchange,
+        grid: Grid,
+        timeout_seconds: float,
         planned: PlannedRun,
         connection: AuthorityConnection | None,
-        count_samples: Callable[[Participants], None],
+        count_samples: Callable[[GridClients], None],
     ) -> ServerSession:
         """Find the clients, begin a session at the key authority, have all take it and enrol.
 
@@ -89,37 +93,35 @@ class ServerSession:
         authority refuses, UnreachableError, ParameterError; TimeoutError for clients that do not come.
         """
         settings = planned.settings
-        checkpoint = None if settings.checkpoint is None else Checkpoint(Path(settings.checkpoint))
+        checkpoint = None if settings.checkpoint is None else RunFolder(Path(settings.checkpoint))
         if checkpoint is not None and checkpoint.is_begun:
             raise PolicyError(
                 f"there is a checkpoint in {checkpoint.folder}: go on from it with shieldfl.resume = true, or name "
                 "another folder"
             )
-        participants = Participants(exchange, store="" if checkpoint is None else checkpoint.nodes)
-        participants.find(settings.clients)
-        if planned.counts_samples and any(one.samples is None for one in participants.by_index.values()):
-            count_samples(participants)
-        samples = [participants.by_index[index].samples for index in range(settings.clients)]
+        clients = GridClients(grid, timeout_seconds, _nodes_in(checkpoint))
+        clients.find(settings.clients)
+        if planned.counts_samples and any(one.samples is None for one in clients.by_index.values()):
+            count_samples(clients)
+        samples = [clients.by_index[index].samples for index in range(settings.clients)]
         weights, idle = planned.weights(samples)
         method = planned.method(weights, sum(one or 0 for one in samples) if all(samples) else None)
         authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
             authority = connection.begin_session(SessionRequest(method, planned.initial))
-            setup, signed = authority.setup, authority.signed_setup
+            signed = authority.signed_setup
         else:
             authority, setup = method.authority_setup(planned.initial, threads=settings.threads)
             signed = Message({"setup": setup.to_bytes()})
-        participants.session = setup.session
-        session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
+        session = cls(planned, method, signed, authority, weights, idle, clients, checkpoint)
         session._enrol()
-        session._make_driver()
         session.keep()
-        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, exchange.bytes_moved())
+        log(INFO, "shieldfl: set-up: %s clients, %s", settings.clients, clients.bytes_moved())
         return session
 
     def _enrol(self) -> None:
         brought = Message({**self._planned.initial.to_message(), **self._planned.apart})
-        requests = self.participants.set_up(self._signed, brought, self.layout.to_json(), self._weights)
+        requests = self.clients.set_up(self._signed, brought, self.layout.to_json(), self._weights)
         if self._authority is None:
             return
         asked = self.aggregator.enrolment()
@@ -127,85 +129,71 @@ class ServerSession:
             self.aggregator.enrolled(self._authority.grant(asked))
         for index, request in sorted(requests.items()):
             if request:
-                self.participants.by_index[index].grant = self._authority.enrol(index, request) or None
+                self.clients.by_index[index].grant = self._authority.enrol(index, request) or None
 
     @classmethod
     def resume(
-        cls, exchange: Exchange, planned: PlannedRun, connection: AuthorityConnection | None
+        cls, grid: Grid, timeout_seconds: float, planned: PlannedRun, connection: AuthorityConnection | None
     ) -> ServerSession:
         settings = planned.settings
         assert settings.checkpoint is not None
-        checkpoint = Checkpoint(Path(settings.checkpoint))
-        progress, parts = checkpoint.kept()
-        signed = Message.from_bytes(parts["signed"])
+        checkpoint = RunFolder(Path(settings.checkpoint))
+        progress, parts = Progress.kept_in(checkpoint)
+        signed, key = Message.from_bytes(parts["signed"]), checkpoint.key()
         setup = PublicSetup.trusted(bytes(signed["setup"]))
-        method = planned.same_method(method_of(setup), progress)
+        method, plan = planned.same_method(method_of(setup), progress), setup.plan
         first = Message.from_bytes(parts["initial"])
-        initial = GlobalModel.from_message(first, setup.plan.parameters, setup.plan.buffers).kept()
+        initial = GlobalModel.from_message(first, plan.parameters, plan.buffers).kept()
         authority: AuthoritySteps | RemoteAuthority | None = None
         if method.purposes and progress.is_embedded:
             authority = method.authority_steps(setup, initial, threads=settings.threads)
-            authority.restore(parts["authority"], checkpoint.key())
+            authority.restore(parts["authority"], key)
         elif method.purposes:
             if connection is None:
                 raise ParameterError("the run began with a served key authority: set shieldfl.authority")
             authority = connection.session(bytes(parts["authority"]))
         layout, apart = RecordLayout.from_json(progress.layout), Message.from_bytes(parts["apart"])
         planned = replace(planned, layout=layout, initial=initial, apart=apart)
-        reached = progress.nodes, progress.positions
-        participants = Participants(exchange, progress.session, checkpoint.nodes, *reached)
-        participants.find(settings.clients)
-        weights, idle = progress.weights, progress.idle
-        session = cls(planned, method, setup, signed, authority, weights, idle, participants, checkpoint)
-        session._restore(progress, parts, checkpoint)
-        session._make_driver()
+        clients = GridClients(
+            grid, timeout_seconds, _nodes_in(checkpoint), progress.session, progress.clients
+        )
+        clients.find(settings.clients)
+        session = cls(
+            planned, method, signed, authority, progress.weights, progress.idle, clients, checkpoint
+        )
+        aggregator, account = session.aggregator, session._account
+        aggregator.restore(parts["aggregator"], key if aggregator.needs_sealing else None)
+        session.done, session.metrics = progress.round, progress.metrics
+        account.restore(parts["account"])
+        session._told.restore(progress.events, clients.by_index, session.done + 1)
+        if method.states_epsilon and method.purposes and session.done < plan.rounds:
+            # It may have been opened before the run was cut off; run again, it is told once more.
+            account.book.add(OpenedSum(session.done + 1))
+        session.strategy_state = Message.from_bytes(parts["strategy"])
         log(INFO, "shieldfl: the run goes on after round %s", session.done)
         return session
-
-    def _restore(self, progress: Progress, parts: Message, checkpoint: Checkpoint) -> None:
-        aggregator, by_index = self.aggregator, self.participants.by_index
-        aggregator.restore(parts["aggregator"], checkpoint.key() if aggregator.needs_sealing else None)
-        self.done, self.metrics = progress.round, progress.metrics
-        self._account.restore(parts["account"])
-        self._told.restore(progress.events, by_index, self.done + 1)
-        if self.method.states_epsilon and self.method.purposes and self.done < self.method.plan.rounds:
-            # It may have been opened before the run was cut off; run again, it is told once more.
-            self._account.book.add(OpenedSum(self.done + 1))
-        for index, grant in Message.from_bytes(parts["grants"]).items():
-            by_index[int(index)].grant = Message.from_bytes(grant)
-        ends = Message.from_bytes(parts["ends"])
-        self.clients.ends = {
-            index: (ended, Message.from_bytes(ends[str(index)])) for index, ended in progress.ended.items()
-        }
-        self.strategy_state = Message.from_bytes(parts["strategy"])
-        self.clients.unsure = set(self.participants.by_index)
 
     def keep(self, state: Message | None = None) -> None:
         if self._checkpoint is not None:
             key, planned, authority = self._checkpoint.key(), self._planned, self._authority
-            by_index, ends = self.participants.by_index, self.clients.ends
             progress = Progress(
                 round=self.done,
-                session=self._setup.session,
+                session=self.clients.session,
                 weights=self._weights,
                 layout=self.layout.to_json(),
                 is_embedded=not isinstance(authority, RemoteAuthority),
                 identity=planned.identity,
                 idle=self._idle,
                 metrics=self.metrics,
-                ended={index: ended for index, (ended, _) in ends.items()},
-                nodes={index: one.node for index, one in by_index.items()},
-                positions={index: one.position for index, one in by_index.items()},
+                clients=self.clients.by_index,
                 events=self._told.taken,
             )
-            grants = {str(index): one.grant.to_bytes() for index, one in by_index.items() if one.grant}
             parts = {
+                "progress": progress.to_bytes(),
                 "signed": self._signed.to_bytes(),
                 "initial": planned.initial.to_message().to_bytes(),
                 "apart": planned.apart.to_bytes(),
                 "aggregator": self.aggregator.state(key if self.aggregator.needs_sealing else None),
-                "grants": Message(grants).to_bytes(),
-                "ends": Message({str(index): end.to_bytes() for index, (_, end) in ends.items()}).to_bytes(),
                 "strategy": (state or Message()).to_bytes(),
                 "account": self._account.state(),
             }
@@ -213,37 +201,34 @@ class ServerSession:
                 parts["authority"] = authority.session_id
             elif authority is not None:
                 parts["authority"] = authority.state(key)
-            self._checkpoint.write(Message({"progress": msgspec.msgpack.encode(progress), **parts}))
+            self._checkpoint.write(Message(parts))
         self._told.keep()
 
-    def _make_driver(self) -> None:
+    @cached_property
+    def driver(self) -> RoundDriver:
+        """Runs rounds, once all have enrolled, or the aggregator has what it had."""
         roles = self._authority, self.aggregator, self.clients
-        self.driver = RoundDriver(self.method, *roles, self._account, leaves_on=ShieldError)
+        return RoundDriver(self.method, *roles, self._account, leaves_on=ShieldError)
 
     @property
     def weighted_by(self) -> str:
-        method = self.method
         if not self.counts_samples:
-            knows_none = f"{method.name} knows no weights"
-            why = knows_none if method.weighs_all_alike else "shieldfl.weighting is uniform"
+            knows_none = f"{self.method.name} knows no weights"
+            why = knows_none if self.method.weighs_all_alike else "shieldfl.weighting is uniform"
             return f"all clients count alike, since {why}"
         counted = [one for index, one in enumerate(self._weights) if index not in self._idle]
         words = f"clients count by their samples, {min(counted):,} to {max(counted):,}"
-        bits = getattr(method.purposes.get("update"), "value_bits", 0)
-        usual = method.own_settings.get("value_bits", bits)
-        if bits > usual:
-            words += f"; encrypted values have {bits} bits instead of {usual}, since these differ"
         if self._idle:
             who = ", ".join(map(str, self._idle))
             words += f"; clients without samples, which count for nothing, are in no round: {who}"
         return words
 
-    def run_round(self, number: int, nodes: Sequence[int]) -> RoundTraffic | None:
+    def run_round(self, number: int, nodes: Collection[int]) -> RoundTraffic | None:
         """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
 
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
-        index_of = self.participants.by_node
+        index_of = self.clients.by_node
         chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
         late = len(nodes) - len(chosen) - len(self._idle)
         if late > 0:
@@ -268,7 +253,7 @@ class ServerSession:
         if reason:
             log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
             return None
-        moved, finished = self.participants.exchange.bytes_moved(), len(traffic.finished)
+        moved, finished = self.clients.bytes_moved(), len(traffic.finished)
         log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, finished, len(chosen), moved)
         return traffic
 
@@ -306,7 +291,7 @@ class ServerSession:
         return GlobalModel.from_message(self.driver.model, plan.parameters, plan.buffers)
 
     def model_content(self, index: int, kind: Kind) -> RecordDict:
-        needs_model = kind == Kind.MODEL or self.participants.by_index[index].writes_model
+        needs_model = kind == "model" or self.clients.by_index[index].writes_model
         is_sent = needs_model and not self.method.clients_open
         message = self.method.message_for(index, self.driver.model) if is_sent else None
         return self.clients.content(index, kind, message)
@@ -318,11 +303,11 @@ class ServerSession:
 
     def finish(self) -> None:
         self.clients.app_records = {}
-        contents = {index: self.model_content(index, Kind.FINISH) for index in self.participants.by_index}
+        contents = {index: self.model_content(index, "finish") for index in self.clients.by_index}
         self.clients.asked_all(contents, "the end of the run")
-        exchange, spent = self.participants.exchange, self.privacy_spent
-        log(INFO, "shieldfl: the end of the run: %s", exchange.bytes_moved())
-        whole = f"{exchange.bytes_up:,} bytes up, {exchange.bytes_down:,} bytes down"
+        clients, spent = self.clients, self.privacy_spent
+        log(INFO, "shieldfl: the end of the run: %s", clients.bytes_moved())
+        whole = f"{clients.bytes_up:,} bytes up, {clients.bytes_down:,} bytes down"
         log(INFO, "shieldfl: the whole run: %s, evaluation and set-up included", whole)
         if spent is not None:
             reading, epsilon = self.method.privacy_reading, epsilon_text(spent.epsilon)
@@ -337,6 +322,11 @@ class ServerSession:
                 why,
                 reading.meaning,
             )
+
+
+def _nodes_in(checkpoint: RunFolder | None) -> str:
+    """Return the folder that simulated nodes keep their stores in, so that the run can be gone on with."""
+    return "" if checkpoint is None else str(checkpoint.folder.absolute() / "nodes")
 
 
 def server_sees_model(method: Method) -> bool:

@@ -6,7 +6,7 @@ import inspect
 import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from logging import INFO, WARNING
 from types import MethodType, ModuleType
@@ -20,13 +20,12 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.authority_service.authority_client import AuthorityConnection
 from shieldfl.errors import ParameterError, PolicyError, ShieldError
-from shieldfl.flower.clients import Exchange, Participants, check_sample
+from shieldfl.flower.clients import GridClients, check_sample
 from shieldfl.flower.run import PlannedRun
 from shieldfl.flower.server_session import ServerSession, server_sees_model
 from shieldfl.flower.settings import FederationSettings
-from shieldfl.flower.wire import COUNTED_METRIC, Kind
+from shieldfl.flower.wire import COUNTED_METRIC
 from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.method import Method
 
@@ -43,31 +42,31 @@ class ShieldStrategy(Strategy):
     ----------
     strategy : the app's own; None for ``FedAvg()``.
     run_config : the app's configuration, whose settings are those of :class:`FederationSettings`, after ``shieldfl.``.
-    authority : what reaches the key authority; None for what the settings say.
     takes_mean : that a strategy which is none of Flower's own needs no more of updates than their mean.
 
     Raises ParameterError for settings that do not fit each other or the strategy.
     """
 
     def __init__(
-        self,
-        strategy: Strategy | None,
-        run_config: Mapping[str, Any],
-        *,
-        authority: AuthorityConnection | None = None,
-        takes_mean: bool = False,
+        self, strategy: Strategy | None, run_config: Mapping[str, Any], *, takes_mean: bool = False
     ) -> None:
         if isinstance(strategy, ShieldStrategy):
             raise ParameterError("the ShieldStrategy is in a ShieldStrategy already: one protects")
         self.settings, self._method_settings = FederationSettings.of(run_config)
-        self._inner = MeanStrategy(FedAvg() if strategy is None else strategy, takes_mean=takes_mean)
-        self._given_authority = authority
+        self._own = own = FedAvg() if strategy is None else strategy
+        self._steps = _steps(own, takes_mean=takes_mean)
+        """Whether it makes more of the mean than the mean: then the server has to see it."""
+        self._is_flowers = _module_of(own).startswith("flwr.")
+        self._hooks = {name: getattr(own, name) for name in _HOOKS}
+        self._arrays_key = str(getattr(own, "arrayrecord_key", "arrays"))
+        self._weighted_by = str(getattr(own, "weighted_by_key", "num-examples"))
         self._session: ServerSession | None = None
         self._finished: list[int] = []
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
-        self._first: tuple[dict[str, Any], dict[str, Any], dict[int, RecordDict]] | None = None
+        """What the app's ``start`` got last: what it hands over for the next round may be another model."""
+        self._first: tuple[dict[str, Any], ConfigRecord, dict[int, RecordDict]] | None = None
         """Where samples were counted by round 1's training: its settings before and after, and what it sends."""
 
     @property
@@ -89,7 +88,7 @@ class ShieldStrategy(Strategy):
         log(INFO, "\t├──> shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
         log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
         log(INFO, "\t│\t%s", self.session.weighted_by)
-        self._inner.hooks["summary"]()
+        self._hooks["summary"]()
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
         """Run as the app's strategy's own ``start`` does, which is called with these arguments.
@@ -99,33 +98,29 @@ class ShieldStrategy(Strategy):
         PolicyError where not one round ended; and as :meth:`ServerSession.begin` does.
         """
         given = self._given(grid, initial_arrays, *arguments, **named)
-        exchange, settings = Exchange(grid, given["timeout"]), self.settings
-        evaluates = given["evaluate_fn"] is not None
+        settings, timeout, evaluates = self.settings, given["timeout"], given["evaluate_fn"] is not None
         self._ended_rounds, self._first = 0, None
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, given["num_rounds"])
         if not settings.resume:
             self._check_fits(planned.method_of_equals, evaluates)
-        connection = self._given_authority or settings.authority_connection()
-
-        try:
+        with settings.authority_connection() or nullcontext() as connection:
             if settings.resume:
-                session = ServerSession.resume(exchange, planned, connection)
-                self._inner.restore(session.strategy_state)
+                session = ServerSession.resume(grid, timeout, planned, connection)
+                for name, content in session.strategy_state.items():
+                    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                        setattr(self._own, name, {key[1:]: arrays[key] for key in arrays.files})
             else:
                 count = partial(self._count_samples, planned, initial_arrays, given["train_config"], grid)
-                session = ServerSession.begin(exchange, planned, connection, count)
+                session = ServerSession.begin(grid, timeout, planned, connection, count)
             self._session = session
             self._check_fits(session.method, evaluates)
             # Not every method lets a server step: that is to be known before training.
-            if self._inner.steps and not session.done:
+            if self._steps and not session.done:
                 session.replace_model(initial_arrays)
             self._newest = initial_arrays
-            with self._inner.standing_in(self):
-                result: Result = self._inner.strategy.start(grid, initial_arrays, *arguments, **named)
+            with self._standing_in():
+                result: Result = self._own.start(grid, initial_arrays, *arguments, **named)
             session.finish()
-        finally:
-            if connection is not None and connection is not self._given_authority:
-                connection.close()
         if not self._ended_rounds:
             raise PolicyError("not one round ended: the reasons are in the log above")
         if session.sees_model or not isinstance(result, Result):
@@ -133,9 +128,22 @@ class ShieldStrategy(Strategy):
         log(INFO, "shieldfl: the model is with the clients, and the server has none")
         return ResultWithoutModel(result, session.method.opened_by)
 
+    @contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        """Have the strategy's own ``start`` go through these rounds."""
+        own = vars(self._own)
+        kept = {name: own[name] for name in _HOOKS if name in own}
+        own.update({name: getattr(self, name) for name in _HOOKS})
+        try:
+            yield
+        finally:
+            for name in _HOOKS:
+                del own[name]
+            own.update(kept)
+
     def _check_fits(self, method: Method, evaluates: bool) -> None:
-        if self._inner.steps and not method.aggregator_has_model:
-            needs = f"{type(self._inner.strategy).__name__} steps with the mean"
+        if self._steps and not method.aggregator_has_model:
+            needs = f"{type(self._own).__name__} steps with the mean"
         elif evaluates and not server_sees_model(method):
             needs = "evaluate_fn needs a model"
         else:
@@ -154,17 +162,18 @@ class ShieldStrategy(Strategy):
         arrays: ArrayRecord,
         config: ConfigRecord | None,
         grid: Grid,
-        participants: Participants,
+        clients: GridClients,
     ) -> None:
-        if self._inner.weighted_by != COUNTED_METRIC:
+        if self._weighted_by != COUNTED_METRIC:
             raise ParameterError(
-                f"the strategy weighs by the metric {self._inner.weighted_by!r}, and clients are counted by "
+                f"the strategy weighs by the metric {self._weighted_by!r}, and clients are counted by "
                 f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy weighted_by_key="
                 f"{COUNTED_METRIC!r}"
             )
-        own = ConfigRecord(dict(config or {}))
+        given = dict(config or {})
+        own = ConfigRecord(dict(given))
         try:
-            records = self._inner.configured("train", 1, arrays, own, grid)
+            records = self._configured("train", 1, arrays, own, grid)
         except ShieldError:
             raise
         except Exception as error:
@@ -172,14 +181,13 @@ class ShieldStrategy(Strategy):
                 f"the strategy's configure_train fails before its start ({type(error).__name__}: {error}), where "
                 "clients count their samples by a first training: give the app ShieldMod(samples=...)"
             ) from error
-        check_sample(len(participants.by_node.keys() & set(records)), planned.method_of_equals.plan)
-        self._first = dict(config or {}), dict(own), records
-        layout = planned.layout.to_json()
-        participants.count(planned.first_training(), layout, self._inner.arrays_key, records)
+        check_sample(len(clients.by_node.keys() & set(records)), planned.method_of_equals.plan)
+        self._first = given, own, records
+        clients.count(planned.first_training(), planned.layout.to_json(), self._arrays_key, records)
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        own, usual_start = (inspect.signature(one) for one in (self._inner.strategy.start, super().start))
-        name = f"{type(self._inner.strategy).__name__}.start"
+        own, usual_start = (inspect.signature(one) for one in (self._own.start, super().start))
+        name = f"{type(self._own).__name__}.start"
         try:
             given = own.bind(*arguments, **named)
             handed_on = {key: value for key, value in named.items() if key in usual_start.parameters}
@@ -193,6 +201,34 @@ class ShieldStrategy(Strategy):
         usual.apply_defaults()
         return {**usual.arguments, **given.arguments, **given.kwargs}
 
+    def _begin(
+        self,
+        kind: Literal["train", "evaluate"],
+        number: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> set[int]:
+        """Take the model and what the app's strategy sends; return the nodes that it sends it to."""
+        session, first = self.session, self._first
+        if arrays is not self._newest:
+            session.take_model(arrays)
+            self._newest = arrays
+        if kind == "train":
+            self._first = None
+        if kind == "train" and first is not None and dict(config) == first[0]:
+            config.update(first[1])
+            records = first[2]
+        else:
+            model = session.model() or arrays if kind == "train" else arrays
+            records = self._configured(kind, number, model, config, grid)
+        index_of = session.clients.by_node
+        session.clients.app_records = {
+            index_of[node]: one for node, one in records.items() if node in index_of
+        }
+        session.clients.asked = {"arrays": self._arrays_key}
+        return set(records)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
@@ -203,18 +239,11 @@ class ShieldStrategy(Strategy):
             log(INFO, "shieldfl: round %s was done before", server_round)
             self._ended_rounds += 1
             return []
-        self._take_model(arrays)
-        first, self._first = self._first, None
-        if first is not None and dict(config) in first[:2]:
-            config.update(first[1])
-            records = first[2]
-        else:
-            records = self._inner.configured("train", server_round, session.model() or arrays, config, grid)
+        nodes = self._begin("train", server_round, arrays, config, grid)
         if not self._ended_rounds:
-            check_sample(len(session.participants.by_node.keys() & set(records)), session.method.plan)
-        self._take_records(records)
-        session.clients.asked["weighted-by"] = self._inner.weighted_by if session.counts_samples else ""
-        traffic = session.run_round(server_round, list(records))
+            check_sample(len(session.clients.app_records), session.method.plan)
+        session.clients.asked["weighted-by"] = self._weighted_by if session.counts_samples else ""
+        traffic = session.run_round(server_round, nodes)
         if traffic is not None:
             self._finished = traffic.finished
             self._ended_rounds += 1
@@ -225,63 +254,117 @@ class ShieldStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Return the mean model, where the server sees it, and what the app's strategy makes of metrics."""
         session = self.session
+        arrays, metrics = session.model(), None
         if server_round <= session.done:
-            told = session.metrics.get(server_round, {}).get("train")
-            return self._seen(session.model()), None if told is None else MetricRecord(told)
-        arrays, metrics = None, None
+            before = session.metrics.get(server_round, {}).get("train")
+            self._newest = arrays or self._newest
+            return arrays, None if before is None else MetricRecord(before)
         if self._finished:
-            trained = {index: session.clients.trained.get(index, {}) for index in self._finished}
-            arrays, metrics = self._inner.aggregated(server_round, trained, session.model())
-            if arrays is not None and self._inner.steps:
-                session.replace_model(arrays)
+            # By a client without metrics the strategy still gets its mean.
+            told = {one: session.clients.trained.get(one, {}) for one in self._finished}
+            joined = self._alike(told) or (
+                {0: {"metrics": MetricRecord({self._weighted_by: 1})}} if self._steps else {}
+            )
+            brought = {self._arrays_key: arrays or ArrayRecord([np.zeros(1, np.float32)])}
+            replies = [_reply_of(client, {**brought, **records}) for client, records in joined.items()]
+            stepped, metrics = self._hooks["aggregate_train"](server_round, replies)
+            if self._steps and arrays is not None:
+                arrays = stepped
+                if stepped is not None:
+                    session.replace_model(stepped)
+        else:
+            arrays = None
         session.done = server_round
-        if metrics is not None:
-            session.metrics.setdefault(server_round, {})["train"] = dict(metrics)
-        session.keep(self._inner.state())
-        return self._seen(arrays), metrics
-
-    def _seen(self, arrays: ArrayRecord | None) -> ArrayRecord | None:
-        """Take note of what the app's ``start`` gets: what it hands over for the next round may be another model."""
-        if arrays is not None:
-            self._newest = arrays
-        return arrays
-
-    def _take_model(self, arrays: ArrayRecord) -> None:
-        if arrays is not self._newest:
-            self.session.take_model(arrays)
-            self._newest = arrays
-
-    def _take_records(self, by_node: Mapping[int, RecordDict]) -> None:
-        clients, index_of = self.session.clients, self.session.participants.by_node
-        clients.app_records = {index_of[node]: one for node, one in by_node.items() if node in index_of}
-        clients.asked = {"arrays": self._inner.arrays_key}
+        self._keep(server_round, "train", metrics)
+        self._newest = arrays or self._newest
+        return arrays, metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         session = self.session
-        if "evaluate" in session.metrics.get(server_round, {}):
-            return []
-        self._take_model(arrays)
-        self._take_records(self._inner.configured("evaluate", server_round, arrays, config, grid))
-        chosen = sorted(session.clients.app_records)
-        contents = {index: session.model_content(index, Kind.MODEL) for index in chosen}
-        self._evaluated = session.clients.asked_all(contents, f"evaluation {server_round}", kind="evaluate")
-        log(INFO, "shieldfl: evaluation %s: %s", server_round, session.participants.exchange.bytes_moved())
+        if "evaluate" not in session.metrics.get(server_round, {}):
+            self._begin("evaluate", server_round, arrays, config, grid)
+            clients = session.clients
+            contents = {index: session.model_content(index, "model") for index in sorted(clients.app_records)}
+            self._evaluated = clients.asked_all(contents, f"evaluation {server_round}", "evaluate")
+            log(INFO, "shieldfl: evaluation %s: %s", server_round, clients.bytes_moved())
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        session = self.session
-        before = session.metrics.get(server_round, {})
+        before = self.session.metrics.get(server_round, {})
         if "evaluate" in before:
             return MetricRecord(before["evaluate"])
-        given = sorted(self._evaluated.items())
-        told = {index: dict(reply.content.metric_records.items()) for index, reply in given}
-        metrics = self._inner.evaluated(server_round, told)
+        told = {index: dict(one.content.metric_records) for index, one in sorted(self._evaluated.items())}
+        replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
+        metrics: MetricRecord | None = self._hooks["aggregate_evaluate"](server_round, replies)
         if metrics is not None:
-            session.metrics.setdefault(server_round, {})["evaluate"] = dict(metrics)
-            session.keep(self._inner.state())
+            self._keep(server_round, "evaluate", metrics)
         return metrics
+
+    def _keep(self, number: int, kind: str, metrics: MetricRecord | None) -> None:
+        """Write down what a round came to, and what an optimiser remembers: arrays among the strategy's attributes."""
+        if metrics is not None:
+            self.session.metrics.setdefault(number, {})[kind] = dict(metrics)
+        parts = {}
+        for name, value in vars(self._own).items():
+            if isinstance(value, dict) and all(isinstance(one, np.ndarray) for one in value.values()):
+                buffer = io.BytesIO()
+                np.savez(buffer, **{f" {key}": one for key, one in value.items()})
+                parts[name] = buffer.getvalue()
+        self.session.keep(RoleMessage(parts))
+
+    def _configured(
+        self,
+        kind: Literal["train", "evaluate"],
+        round_number: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+    ) -> dict[int, RecordDict]:
+        name, found = type(self._own).__name__, dict[int, RecordDict]()
+        for message in self._hooks[f"configure_{kind}"](round_number, arrays, config, grid):
+            node, type_ = message.metadata.dst_node_id, message.metadata.message_type
+            if type_ not in (kind, f"{kind}.default"):
+                raise ParameterError(
+                    f"{name} sends messages of the type {type_!r}: clients of a protected run take {kind!r} alone"
+                )
+            if node in found:
+                raise ParameterError(f"{name} sends a node two messages in a round: send it one")
+            records = dict(message.content.array_records.items())
+            for key, record in records.items():
+                if len(records) > 1 and key != self._arrays_key:
+                    raise ParameterError(
+                        f"{name} sends the arrays {key!r} beside the model: clients of a protected run get the model "
+                        "alone, and settings in a ConfigRecord"
+                    )
+                if record is not arrays and record != arrays:
+                    raise ParameterError(
+                        f"{name} sends clients other arrays than the model: clients of a protected run train from the "
+                        "model that all have"
+                    )
+                self._arrays_key = key
+            found[node] = RecordDict({key: one for key, one in message.content.items() if key not in records})
+        return found
+
+    def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
+        """Return what can be joined: metrics of the form that most clients' have, and a weight that is one.
+
+        One client alone could else end the run by what it says of itself. Where an epsilon holds, clients tell none.
+        """
+        told = {client: records for client, records in told.items() if records}
+        forms = {client: _form_of(one) for client, one in told.items() if self._can_be_joined(one)}
+        most = Counter(forms.values()).most_common(1)
+        alike = {client: told[client] for client, form in forms.items() if form == most[0][0]}
+        for client in told.keys() - alike.keys():
+            log(WARNING, "shieldfl: the metrics of client %s are not those of the others: left out", client)
+        return alike
+
+    def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
+        weights = [record[self._weighted_by] for record in records.values() if self._weighted_by in record]
+        if self._arrays_key in records or (self._is_flowers and (len(records) != 1 or not weights)):
+            return False  # Flower would end the run
+        return all(isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights)
 
 
 _STEPPING = (flowers.FedAdagrad, flowers.FedAdam, flowers.FedAvgM, flowers.FedYogi)
@@ -305,140 +388,38 @@ _MOST_WEIGHT = 2.0**53
 """Sums of such weights are finite: divided by infinity, the mean model that a strategy steps with would be 0."""
 
 
-class MeanStrategy:
-    """What of an app's strategy works where nobody sees a single update.
+def _module_of(strategy: Strategy) -> str:
+    """Return where a strategy's aggregation is written."""
+    return str(getattr(getattr(strategy.aggregate_train, "__func__", None), "__module__", ""))
 
-    ``takes_mean`` says that what it does with updates needs their weighted mean alone, as is known of Flower's own
-    FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi. Raises ParameterError for a strategy that looks at single
-    updates, or may, and for one that wraps such a one.
+
+def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
+    """Say whether a strategy makes more of the mean than the mean, where it works without single updates.
+
+    What Flower's own FedAvg, FedProx, FedAvgM, FedAdagrad, FedAdam and FedYogi do needs the weighted mean alone.
+    Raises ParameterError for a strategy that looks at single updates, or may, and for one that wraps such a one.
     """
-
-    def __init__(self, strategy: Strategy, *, takes_mean: bool = False) -> None:
-        kind = type(strategy)
-        if not isinstance(strategy, Strategy):
-            raise ParameterError(
-                f"{kind.__name__} of {kind.__module__.rpartition('.')[0]} is no strategy of flwr.serverapp.strategy: "
-                "take the one of the same name there"
-            )
-        self.strategy = strategy
-        refused = [(name, reason) for reason, names in _REFUSED.items() for name in names.split()]
-        for one in _strategies_in(strategy):
-            for name, reason in refused:
+    kind = type(strategy)
+    if not isinstance(strategy, Strategy):
+        raise ParameterError(
+            f"{kind.__name__} of {kind.__module__.rpartition('.')[0]} is no strategy of flwr.serverapp.strategy: "
+            "take the one of the same name there"
+        )
+    for one in _strategies_in(strategy):
+        for reason, names in _REFUSED.items():
+            for name in names.split():
                 if isinstance(one, getattr(flowers, name)):
                     raise ParameterError(f"{name} {reason}")
-        self.hooks = {name: getattr(strategy, name) for name in _HOOKS}
-        aggregates = getattr(strategy.aggregate_train, "__func__", None)
-        self._is_flowers = getattr(aggregates, "__module__", "").startswith("flwr.")
-        self.steps = not (isinstance(strategy, FedAvg) and aggregates is FedAvg.aggregate_train)
-        """Whether it makes more of the mean than the mean: then the server has to see it."""
-        is_known = isinstance(strategy, _STEPPING) and self._is_flowers
-        if self.steps and not is_known and not takes_mean:
-            raise ParameterError(
-                f"{kind.__name__} has an aggregation of its own, which would get the clients' mean instead of every "
-                "single update: if it needs no more than that, say so by takes_mean=True"
-            )
-        self.arrays_key = str(getattr(strategy, "arrayrecord_key", "arrays"))
-
-    @property
-    def weighted_by(self) -> str:
-        return str(getattr(self.strategy, "weighted_by_key", "num-examples"))
-
-    @contextmanager
-    def standing_in(self, hooks: Strategy) -> Iterator[None]:
-        """Have the strategy's own ``start`` go through another's rounds."""
-        own = vars(self.strategy)
-        kept = {name: own[name] for name in _HOOKS if name in own}
-        own.update({name: getattr(hooks, name) for name in _HOOKS})
-        try:
-            yield
-        finally:
-            for name in _HOOKS:
-                del own[name]
-            own.update(kept)
-
-    def configured(
-        self,
-        kind: Literal["train", "evaluate"],
-        round_number: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-    ) -> dict[int, RecordDict]:
-        name, found = type(self.strategy).__name__, {}
-        for message in self.hooks[f"configure_{kind}"](round_number, arrays, config, grid):
-            node, type_ = message.metadata.dst_node_id, message.metadata.message_type
-            if type_ not in (kind, f"{kind}.default"):
-                raise ParameterError(
-                    f"{name} sends messages of the type {type_!r}: clients of a protected run take {kind!r} alone"
-                )
-            if node in found:
-                raise ParameterError(f"{name} sends a node two messages in a round: send it one")
-            records = dict(message.content.array_records.items())
-            for key, record in records.items():
-                if len(records) > 1 and key != self.arrays_key:
-                    raise ParameterError(
-                        f"{name} sends the arrays {key!r} beside the model: clients of a protected run get the model "
-                        "alone, and settings in a ConfigRecord"
-                    )
-                if record is not arrays and record != arrays:
-                    raise ParameterError(
-                        f"{name} sends clients other arrays than the model: clients of a protected run train from the "
-                        "model that all have"
-                    )
-                self.arrays_key = key
-            found[node] = RecordDict({key: one for key, one in message.content.items() if key not in records})
-        return found
-
-    def aggregated(
-        self, round_number: int, trained: Mapping[int, Mapping[str, MetricRecord]], model: ArrayRecord | None
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return what the strategy makes of a round, given the mean model, or None where the server does not see it."""
-        brought = {self.arrays_key: model or ArrayRecord([np.zeros(1, np.float32)])}
-        joined = self._alike(trained)
-        if not joined and self.steps:
-            joined = {0: {"metrics": MetricRecord({self.weighted_by: 1})}}
-        replies = [_reply_of(client, {**brought, **records}) for client, records in joined.items()]
-        arrays, metrics = self.hooks["aggregate_train"](round_number, replies)
-        return (None if model is None else arrays if self.steps else model), metrics
-
-    def evaluated(self, number: int, told: Mapping[int, Mapping[str, MetricRecord]]) -> MetricRecord | None:
-        replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
-        metrics: MetricRecord | None = self.hooks["aggregate_evaluate"](number, replies)
-        return metrics
-
-    def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
-        """Return what can be joined: metrics of the form that most clients' have, and a weight that is one.
-
-        One client alone could else end the run by what it says of itself. Where an epsilon holds, clients tell none.
-        """
-        told = {client: records for client, records in told.items() if records}
-        forms = {client: _form_of(one) for client, one in told.items() if self._can_be_joined(one)}
-        most = Counter(forms.values()).most_common(1)
-        alike = {client: told[client] for client, form in forms.items() if form == most[0][0]}
-        for client in told.keys() - alike.keys():
-            log(WARNING, "shieldfl: the metrics of client %s are not those of the others: left out", client)
-        return alike
-
-    def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
-        weights = [record[self.weighted_by] for record in records.values() if self.weighted_by in record]
-        if self.arrays_key in records or (self._is_flowers and (len(records) != 1 or not weights)):
-            return False  # Flower would end the run
-        return all(isinstance(one, int | float) and 0.0 < one < _MOST_WEIGHT for one in weights)
-
-    def state(self) -> RoleMessage:
-        """Return what an optimiser remembers: the arrays among the strategy's attributes."""
-        parts = {}
-        for name, value in vars(self.strategy).items():
-            if isinstance(value, dict) and all(isinstance(one, np.ndarray) for one in value.values()):
-                buffer = io.BytesIO()
-                np.savez(buffer, **{f" {key}": one for key, one in value.items()})
-                parts[name] = buffer.getvalue()
-        return RoleMessage(parts)
-
-    def restore(self, state: RoleMessage) -> None:
-        for name, content in state.items():
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                setattr(self.strategy, name, {key[1:]: arrays[key] for key in arrays.files})
+    aggregates = getattr(strategy.aggregate_train, "__func__", None)
+    if isinstance(strategy, FedAvg) and aggregates is FedAvg.aggregate_train:
+        return False
+    is_known = isinstance(strategy, _STEPPING) and _module_of(strategy).startswith("flwr.")
+    if not is_known and not takes_mean:
+        raise ParameterError(
+            f"{kind.__name__} has an aggregation of its own, which would get the clients' mean instead of every "
+            "single update: if it needs no more than that, say so by takes_mean=True"
+        )
+    return True
 
 
 def _strategies_in(strategy: Strategy) -> Iterator[Strategy]:

@@ -37,23 +37,30 @@ _MOST_NOISES = 4
 _NAME = re.compile(r"[a-z][a-z0-9_ -]{0,39}")
 
 
-@dataclass(frozen=True)
-class UntoldEvents:
-    """A client's side: what has left it, and the server is not known to have written down."""
+@dataclass
+class Telling:
+    """A client's side, as it is kept: what it has told, and what left it that the server has not written down."""
 
     first: int = 0
-    """How many came before these."""
+    """How many events came before these."""
     events: _Named = field(default_factory=list)
+    round: int = 0
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By record, what the app said of its training in that round."""
+    ended: int = 0
+    """The last round that this client went through, and whose end it has."""
+    clear_metrics: int = 0
+    """The last round of which it was told that metrics have left."""
 
-    def and_(self, events: Iterable[PrivacyEvent]) -> UntoldEvents:
-        return UntoldEvents(self.first, [*self.events, *named(events)])
+    def add(self, *events: PrivacyEvent) -> None:
+        self.events += named(events)
 
-    def after(self, known: int) -> UntoldEvents:
-        """Return those after the first ``known`` of the run; one that knows fewer gets what is left."""
+    def forget(self, known: int) -> None:
+        """Go on after the first ``known`` events of the run; a server that knows fewer gets what is left."""
         if known > self.first + len(self.events):
             raise WireFormatError("the server knows of more than this client has sent")
         dropped = max(known - self.first, 0)
-        return UntoldEvents(self.first + dropped, self.events[dropped:])
+        self.first, self.events = self.first + dropped, self.events[dropped:]
 
     def values(self) -> dict[str, Any]:
         return {"events": msgspec.msgpack.encode(self.events[:_MOST_IN_A_REPLY]), "events_from": self.first}

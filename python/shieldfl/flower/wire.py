@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
@@ -38,14 +37,15 @@ _STYPE = "shieldfl.message 1"
 _VERSION = 4
 
 
-class Kind(StrEnum):
-    HELLO = "hello"  # who it is
-    COUNT = "count"  # to train from the first model, and to say on how many samples
-    SET_UP = "set-up"  # to take a public set-up and to enrol
-    TRAIN = "train"  # to begin a round, to train, and to make the first phase's message
-    PHASE = "phase"  # to make a further phase's
-    MODEL = "model"  # to have the app evaluate the client's model
-    FINISH = "finish"  # to take what is left, after the last round
+Kind = Literal[
+    "hello",  # who it is
+    "count",  # to train from the first model, and to say on how many samples
+    "set-up",  # to take a public set-up and to enrol
+    "train",  # to begin a round, to train, and to make the first phase's message
+    "phase",  # to make a further phase's
+    "model",  # to have the app evaluate the client's model
+    "finish",  # to take what is left, after the last round
+]
 
 
 def packed(message: Message) -> ArrayRecord:
@@ -73,7 +73,7 @@ def message_in(content: RecordDict, name: str = MESSAGE) -> Message | None:
 def ask(kind: Kind, **values: Any) -> ConfigRecord:
     """Return the record that asks for something, without what is empty: message_size_mod counts no empty value."""
     named = {name.replace("_", "-"): value for name, value in values.items() if value not in ("", b"", [])}
-    return ConfigRecord({"version": _VERSION, "kind": str(kind), **named})
+    return ConfigRecord({"version": _VERSION, "kind": kind, **named})
 
 
 def said(record: Mapping[str, Any], name: str, kind: Any, default: Any = _MISSING) -> Any:
@@ -88,7 +88,7 @@ def asked_of(content: RecordDict) -> Mapping[str, Any]:
     record = content.config_records.get(ASK)
     if record is None:
         raise WireFormatError(NO_SHIELD)
-    if record.get("version") != _VERSION or record.get("kind") not in list(Kind):
+    if record.get("version") != _VERSION or record.get("kind") not in get_args(Kind):
         raise WireFormatError(
             "the message is of another version of shieldfl: install the same one on the server and on all nodes"
         )
