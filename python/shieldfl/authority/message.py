@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,6 @@ _COUNT = struct.Struct("<4sH")
 _LENGTHS = struct.Struct("<BQ")
 _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
-
-
-def _check_view(part: object) -> None:
-    if not isinstance(part, bytes | memoryview):
-        raise ParameterError(f"a message's part is bytes, or a view of bytes, not {type(part).__name__}")
-    if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
-        raise ParameterError(
-            "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
-        )
 
 
 class Message(Mapping[str, Part]):
@@ -53,8 +44,16 @@ class Message(Mapping[str, Part]):
                 raise ParameterError(
                     f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
                 )
-            if type(part) is not bytes:
-                _check_view(part)
+            if type(part) is bytes:
+                continue
+            if not isinstance(part, bytes | memoryview):
+                raise ParameterError(
+                    f"a message's part is bytes, or a view of bytes, not {type(part).__name__}"
+                )
+            if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
+                raise ParameterError(
+                    "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
+                )
 
     def __getitem__(self, name: str) -> Part:
         try:
@@ -71,6 +70,9 @@ class Message(Mapping[str, Part]):
     def __len__(self) -> int:
         return len(self._parts)
 
+    def items(self) -> ItemsView[str, Part]:
+        return self._parts.items()
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}: {len(part):,} bytes" for name, part in self._parts.items())
         return f"Message({sizes})"
@@ -78,9 +80,8 @@ class Message(Mapping[str, Part]):
     @property
     def nbytes(self) -> int:
         """The length of :meth:`to_bytes`, without encoding."""
-        return _COUNT.size + sum(
-            _LENGTHS.size + len(name.encode()) + len(part) for name, part in self._parts.items()
-        )
+        names = sum(map(len, map(str.encode, self._parts)))
+        return _COUNT.size + _LENGTHS.size * len(self._parts) + names + sum(map(len, self._parts.values()))
 
     def to_bytes(self) -> bytes:
         """Encode: magic, number of parts, then for each the lengths of name and part, name, part."""

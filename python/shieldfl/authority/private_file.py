@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shieldfl.build_info import how_to_install
+from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     DataError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
-    ShieldError,
     WireFormatError,
 )
 from shieldfl.stateful import Uncopied
@@ -146,21 +145,17 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
 
     Raises ParameterError for a passphrase that is empty or no text, ShieldError where ``cryptography`` is missing.
     """
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-    except ImportError as error:
-        raise ShieldError(f"key files need the package 'cryptography': {how_to_install('keys')}") from error
+    aead, scrypt = (cryptographic(module, "key files") for module in ("ciphers.aead", "kdf.scrypt"))
     if not isinstance(passphrase, str):
         raise ParameterError(f"the passphrase must be a str, not {type(passphrase).__name__}")
     if not passphrase:
         raise ParameterError("the passphrase is empty: a key file needs one")
-    kdf = Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
+    kdf = scrypt.Scrypt(salt=salt, length=32, n=_SCRYPT_COST, r=_SCRYPT_BLOCK_SIZE, p=1)
     try:
         encoded = passphrase.encode()
     except UnicodeEncodeError:
         raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
-    return AESGCM(kdf.derive(encoded))
+    return aead.AESGCM(kdf.derive(encoded))
 
 
 def write_private_file(path: Path, *pieces: bytes) -> None:

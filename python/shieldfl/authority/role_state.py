@@ -13,8 +13,8 @@ from typing import Any
 from shieldfl.array_view import Buffer, frame_buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.private_file import disk_errors_as, drawn_key, write_private_file
-from shieldfl.build_info import how_to_install
-from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, ShieldError, WireFormatError
+from shieldfl.build_info import cryptographic
+from shieldfl.errors import CapacityError, KeyMismatchError, ParameterError, WireFormatError
 
 SEALING_KEY_BYTES = 32
 
@@ -106,13 +106,7 @@ def _unsealed(content: memoryview, start: int, key: bytes) -> bytes:
 def _cipher(key: bytes) -> Any:
     if not isinstance(key, bytes) or len(key) != SEALING_KEY_BYTES:
         raise ParameterError(f"a sealing key has {SEALING_KEY_BYTES} random bytes")
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError as error:
-        raise ShieldError(
-            f"sealed states need the package 'cryptography': {how_to_install('keys')}"
-        ) from error
-    return AESGCM(key)
+    return cryptographic("ciphers.aead", "sealed states").AESGCM(key)
 
 
 _LATER_NAMES = "[0-9a-f]" * 8

@@ -15,16 +15,16 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import quote
 
 from shieldfl.array_view import as_bytes, as_unsigned
 from shieldfl.authority.private_file import CANNOT_BE_OPENED, IS_HELD, NO_PATH, HeldFile, sync_folder
-from shieldfl.build_info import how_to_install
+from shieldfl.build_info import cryptographic
 from shieldfl.errors import (
     CapacityError,
     DataError,
@@ -35,9 +35,6 @@ from shieldfl.errors import (
     WireFormatError,
 )
 from shieldfl.stateful import Uncopied
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = OWNER_BYTES = DIGEST_BYTES = 32
 SESSION_BYTES = 16
@@ -134,21 +131,19 @@ class StoreKeys(Uncopied):
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     def __init__(self, key: bytes, owner: bytes, salt: bytes) -> None:
-        try:
-            from cryptography.exceptions import InvalidTag
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-            from cryptography.hazmat.primitives.hashes import SHA256
-            from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-        except ImportError as error:
-            raise ShieldError(
-                f"the store needs the package 'cryptography': {how_to_install('keys')}"
-            ) from error
-        derived = HKDF(SHA256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0").derive(key)
+        aead, hashes, hkdf = (
+            cryptographic(name, "stores") for name in ("ciphers.aead", "hashes", "kdf.hkdf")
+        )
+        from cryptography.exceptions import InvalidTag
+
+        hashing = hkdf.HKDF(hashes.SHA256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0")
+        derived: bytes = hashing.derive(key)
         self._sealing, self._authenticating, summing = (
             derived[start : start + KEY_BYTES] for start in range(0, len(derived), KEY_BYTES)
         )
         self._summing = hashlib.blake2b(key=summing, digest_size=_SUM_BYTES)
-        self._invalid, self._aes, self._newest = InvalidTag, AESGCM, (b"", AESGCM(self._sealing))
+        self._invalid, self._aes, self._token = InvalidTag, aead.AESGCM, b""
+        self._cipher = self._aes(self._sealing)
         self.proof = self.mac("proof", owner, salt)
 
     def mac(self, what: str, *values: int | bytes) -> bytes:
@@ -157,22 +152,26 @@ class StoreKeys(Uncopied):
 
     def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
         """Return the token of a transaction, then AES-256-GCM with its tag; ``number`` is once in a transaction."""
-        return token + self._cipher(token).encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound)
+        if token != self._token:
+            self._take_cipher(token)
+        sealed: bytes = self._cipher.encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound)
+        return token + sealed
 
     def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
         """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
         try:
-            nonce = number.to_bytes(_NONCE_BYTES, "big")
-            return self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
+            nonce, token = number.to_bytes(_NONCE_BYTES, "big"), sealed[:_TOKEN_BYTES]
+            if token != self._token:
+                self._take_cipher(token)
+            content: bytes = self._cipher.decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
         except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
             refuse_altered(f"{what} is not what was written")
+        return content
 
-    def _cipher(self, token: bytes) -> AESGCM:
+    def _take_cipher(self, token: bytes) -> None:
         # Of a random token of each transaction: so one that was cut off and is tried again has other nonces, and no key
         # seals more than one transaction.
-        if self._newest[0] != token:
-            self._newest = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
-        return self._newest[1]
+        self._token, self._cipher = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
 
     def summand(self, bound: bytes, sealed: bytes) -> int:
         """Return what a sealed record is in the sum of its kind; known to nobody without the key, as are sums.
@@ -227,6 +226,9 @@ def placed(kind: str, session: Any, round_number: Any = None, name: Any = ..., c
 
 
 _HEAD = b"head"
+_NONE = 0, bytes(_SUM_BYTES)
+"""Of a kind without records: how many there are, and the sum."""
+_RECORDS = "SELECT * FROM records WHERE "
 AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
 
 
@@ -235,67 +237,51 @@ class Transaction:
 
     def __init__(self, connection: sqlite3.Connection, keys: StoreKeys) -> None:
         self._execute = connection.execute
+        self._encoded: Callable[[Any], bytes] = _msgpack().encode
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self.keys = keys
         heads = self._execute("SELECT sealed FROM head").fetchall()
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
-        self.epoch, self.number, sums = decoded(content, tuple[int, int, dict[str, tuple[int, bytes]]])
-        self._sums = {kind: (count, int.from_bytes(total, "big")) for kind, (count, total) in sums.items()}
-        self._before = self.number
-
-    @property
-    def position(self) -> Position:
-        return Position(self.epoch, self.number)
+        self.epoch, self.number, self._sums = decoded(content, tuple[int, int, dict[str, tuple[int, bytes]]])
 
     def write_head(self) -> None:
         """Write it, once in a transaction."""
-        sums = {
-            kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self._sums.items()
-        }
-        content = encoded((self.epoch, self.number, sums))
+        content = self._encoded((self.epoch, self.number, self._sums))
         sealed = self.keys.seal(self._token, 0, content, _HEAD)
         self._execute("UPDATE head SET sealed = ?", (sealed,))
-
-    def finish(self) -> None:
-        """Write the head where something has changed."""
-        if self.number != self._before:
-            self.write_head()
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
         """Yield the place, the number and the content of what fits a condition in SQL, in the order of places.
 
         What is taken has to be put again, each as one that was taken.
         """
-        for place, number, sealed in self._rows(condition, values):
-            bound = encoded((*place, number))
+        for *of_place, number, sealed in self._execute(_RECORDS + condition, values).fetchall():
+            place, bound = Place(*of_place), self._encoded((*of_place, number))
             yield place, number, self.keys.unseal(number, sealed, bound, place)
             if taken:
-                self._count(place.kind, -1, -self.keys.summand(bound, sealed))
+                self._count(place.kind, -1, bound, sealed)
 
     def get(self, place: Place) -> bytes | None:
         """Return what was put there last; None for nothing."""
-        return next((content for _, _, content in self.find(AT_PLACE, *place)), None)
+        for _, _, content in self.find(AT_PLACE, *place):
+            return content
+        return None
 
     def number_at(self, place: Place) -> int:
         """Return the number of the record there; 0 for none."""
-        return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
+        for _, number, _ in self.find(AT_PLACE, *place):
+            return number
+        return 0
 
     def has_any(self, kind: str) -> bool:
         """Say whether there are records of a kind, by the head: also where one is hidden."""
-        return self._sums.get(kind, (0, 0))[0] > 0
-
-    def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, Any]]:
-        select = f"SELECT * FROM records WHERE {condition}"
-        return [
-            (Place(*place), number, sealed)
-            for *place, number, sealed in self._execute(select, values).fetchall()
-        ]
+        return self._sums.get(kind, _NONE)[0] > 0
 
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over the one that there was; return its number, above those of all before."""
         is_there = taken or self._count_out(AT_PLACE, place)
         self.number += 1
-        bound = encoded((*place, self.number))
+        bound = self._encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
         if is_there:
             # Over the one before, where that is as long; REPLACE would delete it first, and move others for that.
@@ -303,7 +289,7 @@ class Transaction:
             self._execute(update, (self.number, sealed, *place))
         else:
             self._execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*place, self.number, sealed))
-        self._count(place.kind, 1, self.keys.summand(bound, sealed))
+        self._count(place.kind, 1, bound, sealed)
         return self.number
 
     def delete(self, condition: str, *values: Any) -> None:
@@ -313,14 +299,15 @@ class Transaction:
             self._execute(f"DELETE FROM records WHERE {condition}", values)
 
     def _count_out(self, condition: str, values: tuple[Any, ...]) -> int:
-        rows = self._rows(condition, values)
-        for place, number, sealed in rows:
-            self._count(place.kind, -1, -self.keys.summand(encoded((*place, number)), sealed))
+        rows = self._execute(_RECORDS + condition, values).fetchall()
+        for *of_place, number, sealed in rows:
+            self._count(of_place[0], -1, self._encoded((*of_place, number)), sealed)
         return len(rows)
 
-    def _count(self, kind: str, more: int, summand: int) -> None:
-        count, total = self._sums.get(kind, (0, 0))
-        self._sums[kind] = count + more, (total + summand) % 2 ** (8 * _SUM_BYTES)
+    def _count(self, kind: str, sign: int, bound: bytes, sealed: bytes) -> None:
+        count, total = self._sums.get(kind, _NONE)
+        summed = int.from_bytes(total, "big") + sign * self.keys.summand(bound, sealed)
+        self._sums[kind] = count + sign, (summed % 2 ** (8 * _SUM_BYTES)).to_bytes(_SUM_BYTES, "big")
 
     def count(self, kind: str, session: bytes) -> int:
         select = "SELECT count(*) FROM records WHERE kind = ? AND session = ?"
@@ -335,21 +322,20 @@ class Transaction:
 
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
-        written = {kind: one for kind, one in self._sums.items() if any(one)}
+        written = {kind: one for kind, one in self._sums.items() if one != _NONE}
         self._sums = {}
-        for *values, number, sealed in self._execute("SELECT * FROM records"):
-            place = Place(*values)
-            bound = encoded((*place, number))
+        for *of_place, number, sealed in self._execute("SELECT * FROM records"):
+            place, bound = Place(*of_place), self._encoded((*of_place, number))
             self.keys.unseal(number, sealed, bound, place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
-            self._count(place.kind, 1, self.keys.summand(bound, sealed))
+            self._count(place.kind, 1, bound, sealed)
         for kind in sorted(written.keys() | self._sums.keys()):
-            (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self._sums))
+            (right, total), (count, own) = (one.get(kind, _NONE) for one in (written, self._sums))
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
                 refuse_altered(f"of the records of kind {kind!r} there are {what}")
-            if not hmac.compare_digest(*(one.to_bytes(_SUM_BYTES, "big") for one in (own, total))):
+            if not hmac.compare_digest(own, total):
                 refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
 
 
@@ -586,7 +572,7 @@ class Store(Uncopied):
         if restored:
             epoch = as_number(max(found.epoch, self._position.epoch) + 1, "the epoch after this")
             found.begin_epoch(epoch, self._of_epoch)
-        elif found.position < self._position:
+        elif (found.epoch, found.number) < self._position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, and is known "
                 f"to have reached row {self._position.rows} of epoch {self._position.epoch}. Open the newest file, or, "
@@ -596,7 +582,7 @@ class Store(Uncopied):
             # What was read before is on the disk for good when this is. After a commit that failed, what it wrote
             # may be in the memory of the machine, be read from there, and never get to the disk.
             found.write_head()
-        self._position = found.position
+        self._position = Position(found.epoch, found.number)
 
     @property
     def is_in_memory(self) -> bool:
@@ -617,10 +603,12 @@ class Store(Uncopied):
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
-                if change.position < self._position:
+                if (change.epoch, change.number) < self._position:
                     refuse_altered("while it was held here, it is as it was before")
+                before = change.number
                 yield change
-                change.finish()
+                if change.number != before:
+                    change.write_head()
                 if self._file is not None:
                     self._file.check_in_place()
                 connection.execute("COMMIT")
@@ -634,7 +622,7 @@ class Store(Uncopied):
                     except sqlite3.Error:
                         self._let_go()
                 raise
-            self._position = change.position
+            self._position = Position(change.epoch, change.number)
 
     def _check_process(self) -> None:
         # Before the lock is taken: in a child it may be that of a thread which the child does not have.
