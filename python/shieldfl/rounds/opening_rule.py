@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from shieldfl.array_view import as_unsigned
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import digest_of_parts
@@ -69,14 +66,6 @@ class RoundSums:
     def min_clients(self) -> int:
         return self._opener().min_clients
 
-    def open(self, total: SchemeTotal) -> NDArray[np.float64]:
-        with self._telling(total) as opener:
-            return opener.open(total)
-
-    def open_mean(self, total: SchemeTotal, *, stated_weight: float | None = None) -> NDArray[np.float64]:
-        with self._telling(total) as opener:
-            return opener.open_mean(total, stated_weight=stated_weight)
-
     def check_runs(self) -> None:
         if self._number != self._holder.keys.newest_round:
             raise PolicyError(f"round {self._number} does not run: have the key authority begin it")
@@ -90,7 +79,8 @@ class RoundSums:
         return self._holder.keys.opener(self._number, self._purpose)
 
     @contextmanager
-    def _telling(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
+    def opening(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
+        """Yield what opens a total, of clients that were invited; whether it did is told afterwards."""
         opener = self._opener()
         if total.named_clients:
             self._holder.check_list(self._number, total.named_clients)
