@@ -12,8 +12,8 @@ from authority.enrolled_session import PARAMETERS, Session, updates
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant, labelled, opened_by_aggregator, opened_by_clients
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption import kahe
 from shieldfl.encryption.answers import open_total, read_answer
 from shieldfl.errors import KeyMismatchError, PolicyError

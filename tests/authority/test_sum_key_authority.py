@@ -12,7 +12,7 @@ import pytest
 import shieldfl as sf
 from authority.enrolled_session import PARAMETERS, SIZE, Session, updates
 from shieldfl.authority.authority_secrets import AuthoritySecrets
-from shieldfl.authority.granted_keys import AnswerOpener
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.encryption import kahe
 from shieldfl.encryption.enrolment import AuthorityIdentity
 from shieldfl.errors import (

@@ -7,8 +7,8 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import each_as_parameter, labelled, opened_by_clients
-from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.errors import KeyMismatchError, ShieldError
 from shieldfl.rounds.messages import ANSWER
 from shieldfl.rounds.opening_rule import OpenedTogether

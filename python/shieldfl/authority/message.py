@@ -45,6 +45,8 @@ class Message(dict[str, Part]):
                 raise ParameterError(
                     f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
                 )
+            if type(part) is bytes:
+                continue
             if not isinstance(part, bytes | memoryview):
                 raise ParameterError(
                     f"a message's part is bytes, or a view of bytes, not {type(part).__name__}"

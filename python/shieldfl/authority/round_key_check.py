@@ -60,9 +60,10 @@ def digest_of_parts(message: Message, but: Collection[str] = ()) -> bytes:
     In the order of their names: of each the lengths of name (u8) and part (u64), then name and part.
     """
     digest = hashlib.sha256()
-    for name in sorted(message.keys() - set(but)):
-        digest.update(struct.pack("<BQ", len(name.encode()), len(message[name])) + name.encode())
-        digest.update(message[name])
+    for name, part in sorted(message.items()):
+        if name not in but:
+            digest.update(struct.pack("<BQ", len(name.encode()), len(part)) + name.encode())
+            digest.update(part)
     return digest.digest()
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_real, as_threads, as_unsigned
+from shieldfl.array_view import Buffer, as_frame, as_real, as_threads, as_unsigned
+from shieldfl.authority.message import piece_of_each
+from shieldfl.encryption.answers import open_total, read_answer
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
@@ -94,7 +96,7 @@ class TotalOpener(Uncopied, Generic[Key]):
 
         Raises PolicyError for what may not be opened, KeyMismatchError, ParameterError, WireFormatError.
         """
-        return self._open(total)[0]
+        return self._answer(self._checked(total))[0]
 
     def open_mean(self, total: Total | bytes, *, stated_weight: float | None = None) -> NDArray[np.float64]:
         """Open a total and divide by the sum of weights: encrypted ones, or else those that the aggregator gave.
@@ -108,15 +110,13 @@ class TotalOpener(Uncopied, Generic[Key]):
         Raises RangeError, beside what :meth:`open` raises, where encrypted weights sum to what none within
         ``weight_bounds`` do, or to something else than was stated, but for their rounding: half a step for each.
         """
-        read: Any = total
-        if not isinstance(total, SchemeTotal | SchemeBatch):
-            read = self._scheme.Total.from_bytes(total, self._threads or None)
-        sums, weight_sum, total_weight = self._open(read)
+        checked = self._checked(total)
+        sums, weight_sum = self._answer(checked)
         if weight_sum is None:
-            if stated_weight is not None and stated_weight != total_weight:
+            if stated_weight is not None and stated_weight != checked.total_weight:
                 raise RangeError(_MISSTATED)
-            return sums / total_weight
-        self._check_weight(weight_sum, read.clients, stated_weight)
+            return sums / checked.total_weight
+        self._check_weight(weight_sum, checked.clients, stated_weight)
         return sums / weight_sum
 
     def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
@@ -134,27 +134,26 @@ class TotalOpener(Uncopied, Generic[Key]):
         if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
             raise RangeError(_MISSTATED)
 
-    def _open(self, total: Total | bytes) -> tuple[NDArray[np.float64], float | None, int]:
+    def _checked(self, total: Total | bytes) -> Total:
         if isinstance(total, SchemeBatch):
             raise PolicyError(
                 "only totals are opened, never a single client's batch: add it to an Aggregator"
             )
-        own = self._scheme.Total
+        own, threads = self._scheme.Total, self._threads or None  # 0 is the core's number for all cores
         if isinstance(total, SchemeTotal) and not isinstance(total, own):
             raise ParameterError(
                 f"the total is of another encryption scheme: {self._scheme.name} totals are opened here"
             )
-        if not isinstance(total, own):
-            return self._open(own.from_bytes(total, self._threads or None))
-        total.parse(self._threads or None)  # 0 is the core's number for all cores
-        if self._purpose is not None and not total.is_for(self._purpose):
+        checked: Total = total if isinstance(total, own) else own.from_bytes(total, threads)
+        checked.parse(threads)
+        if self._purpose is not None and not checked.is_for(self._purpose):
             raise PolicyError(f"the total is not for {self._purpose!r}: nothing was opened")
-        if total.clients < self.min_clients:
+        if checked.clients < self.min_clients:
             raise PolicyError(
-                f"the total holds {total.clients} clients, fewer than min_clients = {self.min_clients}: "
+                f"the total holds {checked.clients} clients, fewer than min_clients = {self.min_clients}: "
                 "wait for more clients before closing the round"
             )
-        return *self._answer(total), total.total_weight
+        return checked
 
     def has_opened(self, total: Total) -> bool:
         """Say whether this total was opened, or, where each round has one alone, that of its round."""
@@ -163,3 +162,69 @@ class TotalOpener(Uncopied, Generic[Key]):
     def _answer(self, total: Total) -> Answer:
         """Open a total that was checked; the sums are the receiver's own."""
         raise NotImplementedError
+
+
+class AnswerOpener(TotalOpener[Any]):
+    """Opens those totals that the authority has answered for, and no others; holds no client's key.
+
+    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each authority,
+    secret. The others are as for :class:`TotalOpener`.
+    """
+
+    _why_uncopied = "holds what opens answers and is neither copied nor pickled"
+
+    def __init__(
+        self,
+        public_key: Any,
+        opening_key: bytes,
+        min_clients: int,
+        weight_bounds: tuple[float, float],
+        threads: int | None = None,
+        *,
+        purpose: str | None = None,
+    ) -> None:
+        super().__init__(public_key, min_clients, weight_bounds, threads, purpose)
+        self._opening_key = opening_key
+        self._given: Buffer | None = None
+        self._beside = b""
+        self.request = b""
+        """What the total that was opened last was asked for with."""
+        self._opened: set[bytes] = set()
+
+    def take(self, answer: Buffer, beside: bytes = b"") -> None:
+        """Take the answer to the total that is opened next, of several authorities one after the other.
+
+        ``beside`` is what its request was made with.
+        """
+        self._given, self._beside = answer, beside
+
+    def has_opened(self, total: Any) -> bool:
+        return total.digest() in self._opened
+
+    def sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
+        """Return what opens a total, and what it was asked for with.
+
+        Raises KeyMismatchError unless the answer is the one to it.
+        """
+        if self._given is None:
+            raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
+        key = self._public_key
+        request = total.request(self._beside)
+        members = key.identity.members
+        pieces = (
+            piece_of_each(joined, len(members))
+            for joined in (self._opening_key, bytes(as_frame(self._given)))
+        )
+        sum_keys = [
+            read_answer(member.verifying_key, bytes(opening_key), key.id, request, answer)
+            for member, opening_key, answer in zip(members, *pieces, strict=True)
+        ]
+        return sum_keys, request
+
+    def _answer(self, total: Any) -> Answer:
+        key = self._public_key
+        sum_keys, request = self.sum_keys(total)
+        answer = open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None)
+        self._opened.add(total.digest())
+        self.request = request
+        return answer

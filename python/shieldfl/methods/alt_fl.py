@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
-import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
@@ -21,7 +19,7 @@ from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskClient
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
 from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.masked_average.method import SCORES, UPDATE, AgreedShare, MaskedAverage
+from shieldfl.methods.masked_average.method import SCORES, UPDATE, AgreedShare, MaskedAverage, Reader
 from shieldfl.methods.noised_average import (
     BY_DP_SGD,
     DpSgdClient,
@@ -35,7 +33,6 @@ from shieldfl.methods.noised_average import (
 from shieldfl.methods.noised_sums import NoisySums, SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
 from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import Count, NotNegative, Positive, Probability, TrainingSettings, about
@@ -255,13 +252,9 @@ class AltFl(MaskedAverage):
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         return self.dp_sgd.deviation(training, samples)
 
-    def opened_mean(
-        self, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
-    ) -> NDArray[np.float64]:
-        """Open the sum of a round that encrypts, which may have noise, or of one of the other kind."""
-        if self.dp_sgd.rounds.kind(claim.total.round).encrypts:
-            return super().opened_mean(context, claim, sums, message)
-        return self._weighted_mean(context, claim, sums)
+    def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader | None:
+        encrypts = self.dp_sgd.rounds.kind(claim.total.round).encrypts
+        return super().reader(context, claim, message) if encrypts else None
 
 
 class AltFlWithoutEncryption(FedAvg):

@@ -41,11 +41,11 @@ from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
+    Reader,
 )
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
-from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Tally
@@ -387,14 +387,11 @@ class BatchCrypt(MaskedAverage):
     def _why_alike(self) -> str:
         return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
 
-    def opened_mean(
-        self, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
-    ) -> NDArray[np.float64]:
-        """Open whole numbers, and only then make an update of them."""
-        bounds = self.quantisation.read_bounds(message)
+    def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader:
+        """Return what makes an update of opened whole numbers."""
+        bounds, union, clients = self.quantisation.read_bounds(message), claim.union, claim.total.clients
         claim.check_weights(1)
-        opened = claim.union.scatter(sums.open(claim.total))
-        return self.quantisation.dequantise(opened, bounds) / claim.total.clients
+        return lambda sums: self.quantisation.dequantise(union.scatter(sums), bounds) / clients
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         return asdict(self._settings) | {

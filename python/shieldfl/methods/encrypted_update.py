@@ -18,7 +18,6 @@ from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
-from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.stateful import refuse_unless
 
 __all__ = [
@@ -243,13 +242,13 @@ class MixedTotal:
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
 
-    def open_mean(self, sums: RoundSums, most_weight: int) -> NDArray[np.float64]:
-        """Open the total and return the weighted mean (N,), zero where nothing was sent.
+    def stated_weight(self, most_weight: int) -> float:
+        """Return what the opened weights have to come to. Raises as :meth:`check_weights`."""
+        return self.weight / most_weight if self.check_weights(most_weight) else self.weight
 
-        Raises PolicyError, WireFormatError, and RangeError where the encrypted weights do not sum to the stated ones.
-        """
-        stated = self.weight / most_weight if self.check_weights(most_weight) else self.weight
-        mean: NDArray[np.float64] = self.union.scatter(sums.open_mean(self.total, stated_weight=stated))
+    def mean_of(self, opened: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weighted mean (N,) whose encrypted part was opened, zero where nothing was sent."""
+        mean: NDArray[np.float64] = self.union.scatter(opened)
         if self.sums.size:
             (~self.positions).scatter(self.sums / self.weight, mean)
         return mean

@@ -19,7 +19,6 @@ from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
 from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
-from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import Delta, NotNegative, Positive, about
@@ -265,17 +264,14 @@ class NoiseShares:
         )
 
     def opened_mean(
-        self, claim: MixedTotal, sums: RoundSums, clip_norm: float
+        self, claim: MixedTotal, sums: NDArray[np.float64], clip_norm: float
     ) -> tuple[NDArray[np.float64], float]:
-        """Open a total; return the mean that it tells of, 0 where nothing is encrypted, and who is within C.
+        """Return the mean that an opened total tells of, 0 where nothing is encrypted, and who is within C.
 
         The mean is of the update's P parameters, or of as many values as the total is of, where those are
         fewer. The share of the clients within the norm is NaN where nobody counts them.
-
-        Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
         """
-        claim.check_weights(1)
-        total = claim.union.scatter(sums.open(claim.total))
+        total = claim.union.scatter(sums)
         size = min(claim.positions.size, self.context.plan.parameters)
         positions, of_total = claim.positions.resized(size), (claim.total.clients, claim.total.round)
         mean, steps = np.zeros(size), self.noise.steps_per_unit_at(clip_norm)

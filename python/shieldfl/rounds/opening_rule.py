@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shieldfl.array_view import address_of, as_unsigned
 from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
@@ -43,7 +42,7 @@ from shieldfl.stateful import changes_of, refuse_unless
 if TYPE_CHECKING:
     from shieldfl.authority.round_keys import RoundSigner
 
-    Keys = RoundSigner | GrantedKeys
+    Keys: TypeAlias = RoundSigner | GrantedKeys
     """What opens rounds' totals: an authority's keys, or, for those who were granted them, its answers."""
 
 
@@ -60,14 +59,6 @@ class RoundSums:
     def min_clients(self) -> int:
         return self._opener().min_clients
 
-    def open(self, total: SchemeTotal) -> NDArray[np.float64]:
-        with self._telling(total) as opener:
-            return opener.open(total)
-
-    def open_mean(self, total: SchemeTotal, *, stated_weight: float | None = None) -> NDArray[np.float64]:
-        with self._telling(total) as opener:
-            return opener.open_mean(total, stated_weight=stated_weight)
-
     def check_runs(self) -> None:
         if self._number != self._keys.newest_round:
             raise PolicyError(f"round {self._number} does not run: have the key authority begin it")
@@ -81,7 +72,8 @@ class RoundSums:
         return self._keys.opener(self._number, self._purpose)
 
     @contextmanager
-    def _telling(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
+    def opening(self, total: SchemeTotal) -> Iterator[TotalOpener[Any]]:
+        """Yield what opens a total, of clients that were invited; whether it did is told afterwards."""
         opener = self._opener()
         if total.named_clients:
             self._role.check_list(self._number, total.named_clients)

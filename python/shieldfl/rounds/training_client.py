@@ -251,7 +251,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._check_round(number, participants)
             begun_with = participants, model
             if self._round_keys is not None:
-                first, missed = model, []
+                first = model
+                missed: list[Message] = []
                 if self._opening is not None:
                     first, missed = missed_parts(model, self._opening.together.read)
                 self.context.keys.check_model(first, number, self.index)

@@ -90,7 +90,8 @@ class Round:
         )
         assert claim.positions == reduce(or_, self.masks)
         assert claim.sums.size == (SIZE - claim.positions.count if self.sends_rest else 0)
-        return claim.open_mean(self.keys, max(WEIGHTS))
+        stated = claim.stated_weight(max(WEIGHTS))
+        return claim.mean_of(self.keys.open_mean(claim.total, stated_weight=stated))
 
     def assert_mean(self) -> None:
         """All three together give the mean of their updates."""

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.key_authority import KeyAuthority
+from shieldfl.authority.total_opener import AnswerOpener
 from shieldfl.build_info import build_info, machine_facts
 from shieldfl.encryption.registry import DEFAULT_KEY_BITS, POOLED, KeyBits, Scheme, calibrations, scheme_named
 from shieldfl.errors import RangeError

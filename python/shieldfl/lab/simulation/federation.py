@@ -19,114 +19,18 @@ from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.opening_rule import OpenedTogether
-from shieldfl.rounds.training_client import TrainingClient
 
 __all__ = ["EmbeddedFederation"]
 
 _MOST_DRAWS = 10_000
 
 
-class _EmbeddedClients:
-    """Clients whose steps run one after another in this process; where they train, others' steps go on."""
-
-    def __init__(
-        self,
-        steps: Sequence[TrainingClient],
-        trainers: Sequence[LocalTrainer],
-        seed: int,
-        layout: ParameterLayout | None,
-        account: Account,
-        together: OpenedTogether,
-        *,
-        opens: bool,
-        processes: int,
-    ) -> None:
-        self._steps = steps
-        self._together = together
-        self._opens = opens
-        self.training = ClientTraining(trainers, self._trained, processes)
-        self._seed = seed
-        self._layout = layout
-        self._account = account
-        self._losses: dict[int, float | None] = {}
-        """Of the round's clients, in their order; None for one without."""
-        self.saved_seconds = 0.0
-        """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
-        self._refused: dict[int, RangeError] = {}
-
-    def begin_round(
-        self,
-        clients: Sequence[int],
-        round_number: int,
-        participants: int,
-        message_of: Callable[[int], Message],
-    ) -> None:
-        self._losses, self._refused, self.saved_seconds = dict.fromkeys(clients), {}, 0.0
-        self.training.take_saved()  # of a round that something stopped
-        for index in clients:
-            model = message_of(index)
-            with self._account.clock.stage("merge"):
-                start = self._steps[index].begin_round(round_number, participants, model)
-            self._charge("merge")
-            self.training.begin(index, start, training_seed(self._seed, round_number, index))
-
-    def losses(self) -> list[float]:
-        return [loss for loss in self._losses.values() if loss is not None]
-
-    def _trained(self, trained: Trained) -> None:
-        self._account.clock.add(trained.seconds)
-        try:
-            if isinstance(trained.outcome, RangeError):
-                raise trained.outcome
-            self._steps[trained.client].finish_training(trained.outcome)
-            self._losses[trained.client] = trained.loss
-        except RangeError as error:
-            self._refused[trained.client] = error
-
-    def end_training(self) -> None:
-        self.training.wait_for_all()
-        self.saved_seconds += self.training.take_saved()
-
-    def step(
-        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
-    ) -> Iterator[tuple[int, bytes | RangeError]]:
-        for index in clients:
-            self.training.wait_for(index)
-            if index in self._refused:
-                yield index, self._refused.pop(index)
-                continue
-            found: bytes | RangeError
-            try:
-                with nullcontext() if self._layout is None else self._layout.naming_tensors():
-                    message = self._steps[index].step(
-                        phase, None if message_of is None else message_of(index)
-                    )
-                self._charge("open")
-                with self._account.clock.stage("upload"):
-                    found = message.to_bytes()
-            except RangeError as error:
-                found = error
-            yield index, found
-
-    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
-        for index in clients:
-            stage = "open" if self._opens else "merge"
-            with self._account.clock.stage(stage):
-                self._steps[index].end_round(message_of(index))
-            self._charge(stage)
-
-    def _charge(self, stage: str) -> None:
-        """Count the seconds that a client of its own machine would have taken for what another one here has opened."""
-        saved = self._together.take_saved()
-        self._account.clock.add({stage: saved})
-        self.saved_seconds += saved
-
-
 class EmbeddedFederation(EmbeddedRoles):
     """Moves messages between the roles of one method, each as the bytes that it would be.
 
-    Totals that all clients open alike are opened once; the seconds of it count for each client. What a client's
-    messages of a round were made of is let go with the round's end: memory is that of the clients of one round.
+    Clients' steps run one after another in this process; where they train, others' steps go on. Totals that all clients
+    open alike are opened once; the seconds of it count for each client. What a client's messages of a round were made
+    of is let go with the round's end: memory is that of the clients of one round.
 
     Parameters
     ----------
@@ -168,17 +72,16 @@ class EmbeddedFederation(EmbeddedRoles):
             together=together,
         )
         self.account = method.account() if account is None else account
-        self._trained = _EmbeddedClients(
-            self.clients,
-            trainers,
-            seed,
-            layout,
-            self.account,
-            together,
-            opens=method.clients_open,
-            processes=processes,
-        )
-        self._driver = RoundDriver(method, self.authority, self.aggregator, self._trained, self.account)
+        self._shared = together
+        self._training = ClientTraining(trainers, self._trained, processes)
+        self._seed = seed
+        self._layout = layout
+        self._losses: dict[int, float | None] = {}
+        """Of the round's clients, in their order; None for one without."""
+        self._saved_seconds = 0.0
+        """Of the round, see :attr:`RoundTraffic.saved_seconds`."""
+        self._refused: dict[int, RangeError] = {}
+        self._driver = RoundDriver(method, self.authority, self.aggregator, self, self.account)
         self._drawn_from = len(trainers) if clients_keep_nothing else None
         # One of the clients that went through the last round that was not given up.
         self._newest = 0
@@ -237,7 +140,7 @@ class EmbeddedFederation(EmbeddedRoles):
         }
 
     def close(self) -> None:
-        self._trained.training.close()
+        self._training.close()
 
     def run_round(
         self,
@@ -249,8 +152,9 @@ class EmbeddedFederation(EmbeddedRoles):
         """Run one round as :meth:`RoundDriver.run_round`, and take what the roles report of it."""
         try:
             traffic = self._driver.run_round(round_number, participants, min_clients, leaving)
-            self._trained.end_training()
-            traffic.losses, traffic.saved_seconds = self._trained.losses(), self._trained.saved_seconds
+            self._training.wait_for_all()
+            traffic.losses = [loss for loss in self._losses.values() if loss is not None]
+            traffic.saved_seconds = self._saved_seconds + self._training.take_saved()
             self._newest = next(iter(traffic.finished), self._newest)
             return traffic
         except BaseException:
@@ -261,3 +165,63 @@ class EmbeddedFederation(EmbeddedRoles):
             self.report_to(self.account)
             for index in participants:
                 self.clients[index].forget_round()
+
+    def begin_round(
+        self,
+        clients: Sequence[int],
+        round_number: int,
+        participants: int,
+        message_of: Callable[[int], Message],
+    ) -> None:
+        self._losses, self._refused, self._saved_seconds = dict.fromkeys(clients), {}, 0.0
+        self._training.take_saved()  # of a round that something stopped
+        for index in clients:
+            model = message_of(index)
+            with self.account.clock.stage("merge"):
+                start = self.clients[index].begin_round(round_number, participants, model)
+            self._charge("merge")
+            self._training.begin(index, start, training_seed(self._seed, round_number, index))
+
+    def _trained(self, trained: Trained) -> None:
+        self.account.clock.add(trained.seconds)
+        try:
+            if isinstance(trained.outcome, RangeError):
+                raise trained.outcome
+            self.clients[trained.client].finish_training(trained.outcome)
+            self._losses[trained.client] = trained.loss
+        except RangeError as error:
+            self._refused[trained.client] = error
+
+    def step(
+        self, clients: Sequence[int], phase: str, message_of: Callable[[int], Message] | None
+    ) -> Iterator[tuple[int, bytes | RangeError]]:
+        for index in clients:
+            self._training.wait_for(index)
+            if index in self._refused:
+                yield index, self._refused.pop(index)
+                continue
+            found: bytes | RangeError
+            try:
+                with nullcontext() if self._layout is None else self._layout.naming_tensors():
+                    message = self.clients[index].step(
+                        phase, None if message_of is None else message_of(index)
+                    )
+                self._charge("open")
+                with self.account.clock.stage("upload"):
+                    found = message.to_bytes()
+            except RangeError as error:
+                found = error
+            yield index, found
+
+    def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
+        stage = "open" if self.method.clients_open else "merge"
+        for index in clients:
+            with self.account.clock.stage(stage):
+                self.clients[index].end_round(message_of(index))
+            self._charge(stage)
+
+    def _charge(self, stage: str) -> None:
+        """Count the seconds that a client of its own machine would have taken for what another one here has opened."""
+        saved = self._shared.take_saved()
+        self.account.clock.add({stage: saved})
+        self._saved_seconds += saved

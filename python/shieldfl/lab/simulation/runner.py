@@ -131,7 +131,9 @@ def run_seeds(
             with torch_threads(begun.threads):
                 begun.begin(settings or MethodSettings(), synthetic)
                 for name in begun.remaining():
-                    models[seed, name] = begun.run(name, synthetic)
+                    method_run = begun.method_run(name, synthetic)
+                    method_run.run(begun.tell, begun.keep)
+                    models[seed, name] = begun.ended(method_run)
             results.append(begun.finish())
         except BaseException as error:
             begun.stop(error, tuple(results))
@@ -258,17 +260,16 @@ class _SeedRun:
         for method in () if checkpoint is None else checkpoint.finished:
             result.methods.append(method)
             for record in method.rounds:
-                self._tell(method.method, record)
+                self.tell(method.method, record)
 
     def remaining(self) -> Sequence[str]:
         assert self._result is not None
         return self._names[len(self._result.methods) :]
 
-    def run(self, name: str, synthetic: LabelledSamples | None) -> LastModels:
-        """Run a method to its end, and return its newest models."""
-        config, checkpoint, result = self._config, self._checkpoint, self._result
-        assert result is not None
-        self._place = len(result.methods)
+    def method_run(self, name: str, synthetic: LabelledSamples | None) -> MethodRun:
+        config, checkpoint = self._config, self._checkpoint
+        assert self._result is not None
+        self._place = len(self._result.methods)
         kept = None if checkpoint is None else checkpoint.take_running()
         self._round = 1 if kept is None else len(kept.records) + 1
         with self._timed(name):
@@ -287,13 +288,16 @@ class _SeedRun:
             )
         if kept is not None:
             self._seconds[name] = kept.setup_seconds
-        run.run(self._tell, None if checkpoint is None else self._keep)
-        finished = run.result(self._seconds[name])
-        models = run.last_models()
-        if checkpoint is not None:
-            checkpoint.keep_finished([*result.methods, finished])
-        result.methods.append(finished)
-        self._run, self._round = None, config.rounds
+        return run
+
+    def ended(self, run: MethodRun) -> LastModels:
+        """Keep what a method has come to, and return its newest models."""
+        assert self._result is not None
+        finished, models = run.result(self._seconds[run.name]), run.last_models()
+        if self._checkpoint is not None:
+            self._checkpoint.keep_finished([*self._result.methods, finished])
+        self._result.methods.append(finished)
+        self._run, self._round = None, self._config.rounds
         return models
 
     @contextmanager
@@ -302,17 +306,17 @@ class _SeedRun:
         yield
         self._seconds[name] += time.perf_counter() - start
 
-    def _tell(self, method: str, record: RoundRecord) -> None:
+    def tell(self, method: str, record: RoundRecord) -> None:
         if self._written is not None:
             self._written.tell(method, record)
         if self._on_round is not None:
             self._on_round(self._config.seed, method, record)
 
-    def _keep(self, run: MethodRun) -> None:
+    def keep(self, run: MethodRun) -> None:
         assert self._result is not None
-        assert self._checkpoint is not None
-        kept = run.kept(self._checkpoint.key, self._seconds[run.name])
-        self._checkpoint.keep_round(self._result.methods, run.name, kept)
+        if self._checkpoint is not None:
+            kept = run.kept(self._checkpoint.key, self._seconds[run.name])
+            self._checkpoint.keep_round(self._result.methods, run.name, kept)
 
     def finish(self, result: RunResult | None = None) -> RunResult:
         result = result or self._result

@@ -33,6 +33,7 @@ from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
+    opened_mean,
 )
 from shieldfl.methods.noised_sums import OF_NOISY_SUMS, NoisySums
 from shieldfl.privacy.events import NO_NOISE
@@ -229,7 +230,7 @@ class DictPflRule(OpeningRule):
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
-        values = self._method.opened_mean(self.context, claim, sums, message)
+        values = opened_mean(self._method, self.context, claim, sums, message)
         # Back at their positions; the others stay where they are.
         mean = np.zeros(active.size + self._buffers)
         encrypted_positions(active, self._buffers).scatter(values, mean)

@@ -44,6 +44,8 @@ from shieldfl.stateful import refuse_unless
 __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
 UPDATE = Phase("update", answered_by_authority=True)
+Reader = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""What makes a mean update of the opened sums of a total."""
 CLIP_EXPONENT = "clip exponent"
 """The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
 
@@ -115,7 +117,8 @@ class AgreedShare:
         sums.check_runs()
         if zone is not None:
             return zone
-        mean = np.maximum(sums.open_mean(total, stated_weight=stated / most), 0.0)
+        with sums.opening(total) as opener:
+            mean = np.maximum(opener.open_mean(total, stated_weight=stated / most), 0.0)
         return encrypted_positions(top_k(mean, self.count, context.threads), self._plan.buffers)
 
 
@@ -438,7 +441,7 @@ class MaskedAverageRule(OpeningRule):
         if claim.sums.size:
             self.model.moved_finite(claim.clear_mean(), learning_rate)
         if method.clip_rule is None:
-            mean = method.opened_mean(self.context, claim, sums, message)
+            mean = opened_mean(method, self.context, claim, sums, message)
         else:
             mean = self._opened_with_count(method.clip_rule, claim, sums)
         self.model = self.model.moved_finite(mean, learning_rate)
@@ -449,7 +452,9 @@ class MaskedAverageRule(OpeningRule):
         """Return the mean update (P,), and move the norm, which follows from opened sums alone."""
         assert self._method.noise is not None
         shares, norm = NoiseShares(self._method.noise, self.context), rule.norm_at(self._clip_exponent)
-        mean, share_within = shares.opened_mean(claim, sums, norm)
+        claim.check_weights(1)
+        with sums.opening(claim.total) as opener:
+            mean, share_within = shares.opened_mean(claim, opener.open(claim.total), norm)
         self._clip_exponent = rule.moved(self._clip_exponent, share_within)
         led_to = rule.norm_at(self._clip_exponent)
         text = f"the clipping norm that the sum of round {claim.total.round} leads to is {led_to:.4g}"
@@ -570,17 +575,12 @@ class MaskedAverage(Method):
             if not (phase.once and (name := newest_answer(phase.name)) in model and model.number(name) >= 1)
         )
 
-    def opened_mean(
-        self, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
-    ) -> NDArray[np.float64]:
-        """Open a total, whose message comes along, and return the mean update: (N,), or with noise (P,)."""
-        if self.noise is not None:
-            return NoiseShares(self.noise, context).opened_mean(claim, sums, self.noise.clip_norm)[0]
-        return self._weighted_mean(context, claim, sums)
-
-    def _weighted_mean(self, context: RoleContext, claim: MixedTotal, sums: RoundSums) -> NDArray[np.float64]:
-        mean = claim.open_mean(sums, context.most_weight)
-        return with_buffers_times(mean, self.plan.buffers, 1.0 / context.buffer_factor)
+    def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader | None:
+        """Return what makes the mean update, (N,) or with noise (P,), of a total's sums; None for the weighted mean."""
+        if (noise := self.noise) is None:
+            return None
+        claim.check_weights(1)
+        return lambda sums: NoiseShares(noise, context).opened_mean(claim, sums, noise.clip_norm)[0]
 
     def _client(
         self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
@@ -607,3 +607,16 @@ class MaskedAverage(Method):
             "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
         }
         return stated | beside | ({} if self._noisy is None else self._noisy.stated())
+
+
+def opened_mean(
+    method: MaskedAverage, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
+) -> NDArray[np.float64]:
+    """Open a total, whose message comes along, and return the mean update: (N,), or with noise (P,)."""
+    read = method.reader(context, claim, message)
+    stated = claim.stated_weight(context.most_weight) if read is None else None
+    with sums.opening(claim.total) as opener:
+        if read is not None:
+            return read(opener.open(claim.total))
+        mean = claim.mean_of(opener.open_mean(claim.total, stated_weight=stated))
+    return with_buffers_times(mean, method.plan.buffers, 1.0 / context.buffer_factor)

@@ -114,7 +114,9 @@ class SenseCryptRule(OpeningRule):
                 self._model_of(cluster).moved_finite(claim.clear_mean(), learning_rate)
         moved = {}
         for cluster, claim in large.items():
-            mean = claim.open_mean(sums, self.context.most_weight)
+            stated = claim.stated_weight(self.context.most_weight)
+            with sums.opening(claim.total) as opener:
+                mean = claim.mean_of(opener.open_mean(claim.total, stated_weight=stated))
             mean = with_buffers_times(mean, self._initial.buffers.size, 1.0 / self.context.buffer_factor)
             moved[cluster] = self._model_of(cluster).moved_finite(mean, learning_rate)
         self._models = self._models | moved
