@@ -198,7 +198,10 @@ def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
 
 
 def read_key_file(path: Path, passphrase: str) -> Contents:
-    """Read a key file: only what was authenticated is used. Raises WireFormatError, KeyMismatchError, OSError."""
+    """Read a key file: only what was authenticated is used.
+
+    Raises WireFormatError, KeyMismatchError, OSError.
+    """
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     end = data.find(b"\n", len(_MAGIC)) + 1

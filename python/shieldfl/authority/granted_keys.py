@@ -21,8 +21,7 @@ from shieldfl.stateful import Uncopied, refuse_unless
 class AnswerOpener(TotalOpener[Any]):
     """Opens those totals that the authority has answered for, and no others; holds no client's key.
 
-    ``public_key`` has the authority's identity; ``opening_key`` is what was granted, 32 bytes for each authority,
-    secret. The others are as for :class:`TotalOpener`.
+    ``opening_key`` is what was granted, 32 bytes for each authority, secret.
     """
 
     _why_uncopied = "holds what opens answers and is neither copied nor pickled"
@@ -46,10 +45,7 @@ class AnswerOpener(TotalOpener[Any]):
         self._opened: set[bytes] = set()
 
     def take(self, answer: Buffer, beside: bytes = b"") -> None:
-        """Take the answer to the total that is opened next, of several authorities one after the other.
-
-        ``beside`` is what its request was made with.
-        """
+        """Take the answer to the total that is opened next, of several authorities one after the other."""
         self._given, self._beside = answer, beside
 
     def has_opened(self, total: Any) -> bool:
@@ -58,11 +54,11 @@ class AnswerOpener(TotalOpener[Any]):
     def sum_keys(self, total: Any) -> tuple[list[bytes], bytes]:
         """Return what opens a total, and what it was asked for with.
 
-        Raises KeyMismatchError unless the answer is the one to it.
+        Raises KeyMismatchError for an answer to another one.
         """
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
-        key = self._public_key
+        key = self.public_key
         request = total.request(self._beside)
         members = key.identity.members
         pieces = (
@@ -76,7 +72,7 @@ class AnswerOpener(TotalOpener[Any]):
         return sum_keys, request
 
     def _answer(self, total: Any) -> Answer:
-        key = self._public_key
+        key = self.public_key
         sum_keys, request = self.sum_keys(total)
         answer = open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None)
         self._opened.add(total.digest())
@@ -91,8 +87,7 @@ _NOT_GRANTED = "this role was granted no answers: have it enrolled, and take wha
 class GrantRequest(Uncopied):
     """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
 
-    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them. ``client`` is a
-    number, or the name in which an aggregator asks.
+    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -119,10 +114,7 @@ class GrantRequest(Uncopied):
         refuse_unless(all(EnrolmentRequest.from_bytes(piece).client == self._client for piece in pieces))
 
     def granted(self, grant: Buffer) -> bytes:
-        """Return what opens the answers of each authority, 32 bytes for each; secret.
-
-        Raises KeyMismatchError for a grant of others, or one that was altered.
-        """
+        """Return what opens each authority's answers, 32 bytes for each; secret. Raises KeyMismatchError."""
         count, session = len(self._check.identity.members), self._check.manifest_digest
         try:
             given = piece_of_each(bytes(as_frame(grant)), count)
@@ -221,9 +213,9 @@ class GrantedKeys(Uncopied):
         return self._round
 
     def grant(self, opening_key: bytes) -> None:
-        """Take what opens the authority's answers, 32 bytes for each; secret.
+        """Take what opens the authority's answers.
 
-        Raises PolicyError for another one than was taken before: what derives from that is in use.
+        Raises PolicyError for another one than before: what derives from it is in use.
         """
         if self._opening_key not in (None, opening_key):
             raise PolicyError("this role was granted other answers before: enrol in a new session")
@@ -273,7 +265,7 @@ class GrantedKeys(Uncopied):
     def answered_request(self, purpose: str, total: Any, answer: Buffer, beside: bytes) -> bytes:
         """Return what a total was asked for with; nothing is opened.
 
-        Raises KeyMismatchError unless the authority has given this answer for this very total, PolicyError.
+        Raises KeyMismatchError for an answer to another one.
         """
         return self._opener(purpose, answer, beside).sum_keys(total)[1]
 

@@ -24,15 +24,6 @@ _MOST_PARTS = 2**16 - 1
 _LONGEST_NAME = 2**8 - 1
 
 
-def _check_view(part: object) -> None:
-    if not isinstance(part, bytes | memoryview):
-        raise ParameterError(f"a message's part is bytes, or a view of bytes, not {type(part).__name__}")
-    if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
-        raise ParameterError(
-            "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
-        )
-
-
 class Message(Mapping[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
@@ -53,8 +44,14 @@ class Message(Mapping[str, Part]):
                 raise ParameterError(
                     f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
                 )
-            if type(part) is not bytes:
-                _check_view(part)
+            if not isinstance(part, bytes | memoryview):
+                raise ParameterError(
+                    f"a message's part is bytes, or a view of bytes, not {type(part).__name__}"
+                )
+            if type(part) is memoryview and not (part.contiguous and part.ndim == part.itemsize == 1):
+                raise ParameterError(
+                    "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
+                )
 
     def __getitem__(self, name: str) -> Part:
         try:

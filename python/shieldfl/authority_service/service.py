@@ -152,11 +152,6 @@ class AuthorityFolder:
             key = ServiceKey.create(made.key, passphrase)
             write_private_file(made.public_key, key.public_key.hex().encode() + b"\n")
             made.path.replace(path)
-        except OSError as error:
-            shutil.rmtree(made.path, ignore_errors=True)
-            if path.exists() and any(path.iterdir()):
-                raise DataError(f"{path} has a key authority meanwhile: choose another folder") from error
-            raise
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
             raise
@@ -179,7 +174,7 @@ class AuthorityFolder:
         """End every session, for good; return how many ran."""
         running = [one for one in self.session_folders() if not one.is_ended]
         for one in running:
-            one.end()
+            one.write(ended=b"")
         return len(running)
 
 
@@ -269,8 +264,7 @@ class AuthorityService:
     def _taken(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
         """Take the keys that were offered for a group out: whatever comes of it, nothing else is begun with them.
 
-        Raises PolicyError for a group of others' keys, or of some that were used, or made way, or were forgotten;
-        ParameterError for one that clients could seal nothing to.
+        Raises ParameterError for a group that clients could seal nothing to.
         """
         for member in group.members:
             member.seal(bytes(SECRET_BYTES), b"")
