@@ -378,7 +378,13 @@ class SumKeyAuthority(KeyAuthority[Key]):
         self._owner = owner or AuthoritySecrets()
         if public_key is not None:
             self._check_session(params, public_key, store if isinstance(store, AuthorityStore) else None)
-        self._store = _opened(store, self._owner)
+        key, owner_id = self._owner.store_key, self._owner.store_id
+        if isinstance(store, AuthorityStore):
+            self._store = store
+        elif store is None:
+            self._store = AuthorityStore.in_memory(key, owner_id)
+        else:
+            self._store = AuthorityStore.create(store, key, owner_id)
         try:
             self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
             if public_key is None:
@@ -651,11 +657,3 @@ def _stored(key: Any) -> StoredKey:
     stored = StoredKey(key.round, bytes(secret))
     secret[:] = bytes(len(secret))
     return stored
-
-
-def _opened(store: AuthorityStore | str | PathLike[str] | None, owner: AuthoritySecrets) -> AuthorityStore:
-    if isinstance(store, AuthorityStore):
-        return store
-    if store is None:
-        return AuthorityStore.in_memory(owner.store_key, owner.store_id)
-    return AuthorityStore.create(store, owner.store_key, owner.store_id)

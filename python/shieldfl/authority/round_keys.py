@@ -327,10 +327,10 @@ class SessionKeys(RoundSigner):
     ) -> None:
         for own in parameters.values():
             min_clients = checked_min_clients(own, min_clients)
-        self._owner = AuthoritySecrets() if joint is None else joint.owner
-        members = (self._owner.identity,) if joint is None else joint.group.members
+        self._owner, group = joint or (AuthoritySecrets(), None)
+        members = (self._owner.identity,) if group is None else group.members
         # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
-        session = secrets.token_bytes(SESSION_BYTES) if joint is None else joint.group.id
+        session = secrets.token_bytes(SESSION_BYTES) if group is None else group.id
         made = check or RoundKeyCheck(
             b"".join(one.verifying_key for one in members),
             session,

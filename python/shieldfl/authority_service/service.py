@@ -242,7 +242,18 @@ class AuthorityService:
                     raise PolicyError(
                         f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
                     )
-                facts = self._facts_of(request, aggregator)
+                method, plan = request.method, request.method.plan
+                purposes = method.purposes.values()
+                facts = SessionFacts(
+                    method.name,
+                    plan.clients,
+                    plan.rounds,
+                    method.positions,
+                    aggregator,
+                    self.policy.registered_clients_only,
+                    carries_totals=not (method.clients_open or method.aggregator_opens),
+                    encrypts_singly=any(scheme_of(own).name == "paillier" for own in purposes),
+                )
                 joint = None if request.group is None else self._taken(aggregator, request.group)
                 place.session = ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
         with self.session(session_id, aggregator) as session:
@@ -276,20 +287,7 @@ class AuthorityService:
                     "of these keys not one, and one alone, was offered here, or not since this authority was started: "
                     "have every authority make a new offer, and begin the session with those"
                 )
-            return JointKeys(held.pop(owned[0]), group)
-
-    def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
-        method, plan = request.method, request.method.plan
-        return SessionFacts(
-            method.name,
-            plan.clients,
-            plan.rounds,
-            method.positions,
-            aggregator,
-            self.policy.registered_clients_only,
-            carries_totals=not (method.clients_open or method.aggregator_opens),
-            encrypts_singly=any(scheme_of(own).name == "paillier" for own in method.purposes.values()),
-        )
+            return held.pop(owned[0]), group
 
     @contextlib.contextmanager
     def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
