@@ -254,17 +254,14 @@ class RoundKeys(RoundSigner):
             parts: dict[str, bytes] = {}
             for purpose in purposes:
                 if purpose not in self._parts:
-                    self._parts[purpose] = self._open_purpose(purpose)
+                    authority = self._held.get(purpose) or self._make(purpose)
+                    self._held[purpose] = authority
+                    self._taken.add(purpose)
+                    frame = authority.public_key.to_bytes()
+                    signed = signed_bytes(self.check.session, number, purpose, frame)
+                    self._parts[purpose] = encode_round_key(purpose, frame, self._signing_key.sign(signed))
                 parts |= self._parts[purpose]
             return parts
-
-    def _open_purpose(self, purpose: str) -> dict[str, bytes]:
-        authority = self._held.get(purpose) or self._make(purpose)
-        self._held[purpose] = authority
-        self._taken.add(purpose)
-        frame = authority.public_key.to_bytes()
-        signed = signed_bytes(self.check.session, self._round, purpose, frame)
-        return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
     def opener(self, round_number: int, purpose: str = "update") -> KeyPairAuthority:
         with self._lock:

@@ -224,39 +224,35 @@ class RequestBodies:
             raise ParameterError("a call's body is sent as it is, and not compressed")
         body, own = bytearray(), 0
         try:
-            async with _within_time():
-                async for chunk in request.content.iter_chunked(2**16):
-                    body += chunk
-                    if len(body) > most_bytes:
-                        raise ParameterError(
-                            f"the call's body has more than the {most_bytes:,} bytes that any takes"
-                        )
-                    more = max(len(body) - _SMALL_BYTES, 0) - own
-                    own, self.counted_bytes = own + more, self.counted_bytes + more
-                    if own < self.counted_bytes > self._most:
-                        raise UnreachableError(
-                            "the key authority has as many bytes of other requests in progress as it takes at once: "
-                            "repeat the call in a while"
-                        )
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for chunk in request.content.iter_chunked(2**16):
+                        body += chunk
+                        if len(body) > most_bytes:
+                            raise ParameterError(
+                                f"the call's body has more than the {most_bytes:,} bytes that any takes"
+                            )
+                        more = max(len(body) - _SMALL_BYTES, 0) - own
+                        own, self.counted_bytes = own + more, self.counted_bytes + more
+                        if own < self.counted_bytes > self._most:
+                            raise UnreachableError(
+                                "the key authority has as many bytes of other requests in progress as it takes at "
+                                "once: repeat the call in a while"
+                            )
+            except TimeoutError:
+                raise ParameterError(
+                    f"the call's body did not come within {BODY_SECONDS:.0f} seconds"
+                ) from None
+            except UnreachableError:
+                raise
+            except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
+                raise ParameterError("the connection ended before the call's body did") from error
             whole = bytes(body)
             body.clear()
             yield whole
         finally:
             body.clear()  # at once, whoever still refers to this
             self.counted_bytes -= own
-
-
-@contextlib.asynccontextmanager
-async def _within_time() -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            yield
-    except TimeoutError:
-        raise ParameterError(f"the call's body did not come within {BODY_SECONDS:.0f} seconds") from None
-    except UnreachableError:
-        raise
-    except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
-        raise ParameterError("the connection ended before the call's body did") from error
 
 
 _WINDOW_SECONDS = 10.0
