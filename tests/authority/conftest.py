@@ -11,7 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from authority.store_cases import begun
+
 HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path):
+    """An authority's."""
+    with begun(path) as store:
+        yield store
 
 
 @pytest.fixture

@@ -28,17 +28,6 @@ from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey
 from shieldfl.errors import ParameterError, PolicyError
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(path):
-    with begun(path) as store:
-        yield store
-
-
 def keys_in(store, clients=CLIENTS, round_number=None):
     """The keys that an answer would be computed from; nothing is answered."""
     seen = {}

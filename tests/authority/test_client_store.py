@@ -32,11 +32,6 @@ from shieldfl.errors import (
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(path):
     with begun(path) as store:
         yield store

@@ -309,7 +309,7 @@ with StepStore(sys.argv[1], bytes(32)) as store:
 def test_a_process_that_is_killed_at_any_moment_has_kept_all_it_said_and_nothing_by_halves(tmp_path):
     path, newest = tmp_path / "store", -1
     StepStore.create(path, KEY).close()
-    for _ in range(6):
+    for _ in range(3):
         command = [sys.executable, "-c", KILLED, str(path), str(newest + 1)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             said = [process.stdout.readline()]

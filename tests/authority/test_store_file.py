@@ -32,17 +32,6 @@ from shieldfl.authority.store import Position
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, SecretCopyError
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(path):
-    with begun(path) as store:
-        yield store
-
-
 def test_of_many_threads_one_computes(store):
     answers, computed = [], []
 

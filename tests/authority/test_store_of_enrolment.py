@@ -7,20 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from authority.store_cases import CLIENTS, RULES, SESSION, ask, begun, key_of, never, opened
+from authority.store_cases import CLIENTS, RULES, SESSION, ask, key_of, never, opened
 from shieldfl.authority.authority_store import ClientKey, Grant
 from shieldfl.errors import PolicyError, WireFormatError
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def store(path):
-    with begun(path) as store:
-        yield store
 
 
 def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store, path):

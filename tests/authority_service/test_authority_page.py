@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from documentation_pages import ROOT, doc, prose_of, table_rows
+from documentation_pages import ROOT, doc, table_rows
 from shieldfl.authority_service.served_session import CALLS
 from shieldfl.authority_service.service import AuthorityPolicy
 from shieldfl.settings import plain_settings
@@ -62,14 +62,3 @@ def test_the_page_has_every_call_and_setting():
         re.findall(r"`(\w+)`", " ".join(row[0] for row in table_rows(doc("docs/authority.md"), "setting")))
     )
     assert named == plain_settings(AuthorityPolicy()).keys()
-
-
-@pytest.mark.parametrize("file", ["shieldfl-authority.service", "Containerfile"])
-def test_deployments_that_are_shown_call_commands_that_there_are(file):
-    text = (ROOT / "examples" / "deploy" / file).read_text()
-    assert "authority" in text
-    assert set(re.findall(r"--(?:listen|figures|passphrase-file|host)\b", text)) >= {
-        "--listen",
-        "--passphrase-file",
-    }
-    assert "untested" in prose_of("docs/authority.md")

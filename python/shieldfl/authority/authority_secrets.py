@@ -145,14 +145,8 @@ def _public_bytes(enrolment: tuple[Any, Any]) -> bytes:
     return b"".join(key.public_key().public_bytes_raw() for key in enrolment)
 
 
-@dataclass(frozen=True)
-class JointKeys:
-    """An authority's own secrets, and all those that have to answer beside it."""
-
-    owner: AuthoritySecrets
-    """Drawn for this session alone: the others know what is public of them."""
-    group: AuthorityGroup
-    """In the order in which their parts of requests and answers stand; the owner is among them."""
+JointKeys = tuple[AuthoritySecrets, AuthorityGroup]
+"""An authority's own secrets, drawn for this session alone, and all those that have to answer."""
 
 
 @dataclass
@@ -198,7 +192,10 @@ def write_key_file(path: Path, passphrase: str, contents: Contents) -> None:
 
 
 def read_key_file(path: Path, passphrase: str) -> Contents:
-    """Read a key file: only what was authenticated is used. Raises WireFormatError, KeyMismatchError, OSError."""
+    """Read a key file: only what was authenticated is used.
+
+    Raises WireFormatError, KeyMismatchError, OSError.
+    """
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     end = data.find(b"\n", len(_MAGIC)) + 1

@@ -52,9 +52,6 @@ class ClientKey(Uncopied):
     round: int
     key: bytes
 
-    def __repr__(self) -> str:
-        return f"ClientKey(round={self.round})"
-
 
 Keys = Mapping[int, ClientKey]
 """By client."""
@@ -69,10 +66,7 @@ class Grant(NamedTuple):
 
 
 class SessionRules(NamedTuple):
-    """What is settled when a session begins, and never changes.
-
-    ``answers_kept``: for how many rounds, the newest included, answers are kept; what is asked for later is refused.
-    """
+    """What is settled when a session begins; of the ``answers_kept`` newest rounds answers are kept."""
 
     manifest_digest: bytes
     min_clients: int
@@ -201,11 +195,7 @@ def _end_enrolment(change: Transaction) -> None:
 def _stored_answer(
     change: Transaction, begun: _Session, occasion: Place, listed: Participants, total_digest: bytes
 ) -> bytes | None:
-    """Return the answer that this request got; None where none of its clients was answered for on this occasion.
-
-    Raises PolicyError where one was, for another list or total; WireFormatError where there are other answers than were
-    written.
-    """
+    """Return the answer that this request got; None where none of its clients was answered for by then."""
     clients, numbers = {client for client, _ in listed}, []
     condition = "kind = 'answer' AND session = ? AND round = ? AND name = ?"
     for _, number, content in change.find(condition, *occasion[1:4]):
@@ -230,9 +220,9 @@ def _stored_answer(
 class AuthorityStore(Store):
     """The memory of one authority; the same for every scheme. Its owner is the authority's id.
 
-    An answer is given once for each session, round, purpose and client, for ever: the same request gets the same bytes
-    for as long as they are kept, and any other that names one of these clients is refused, as are rounds that are over.
-    From an old copy it could be given again for another list, and the difference of the two be one client's update: see
+    An answer is given once for each session, round, purpose and client, for ever: the same request gets the
+    same bytes for as long as they are kept; any other that names one of these clients, or a round that is
+    over, is refused. From an old copy another list could be answered: see
     :class:`~shieldfl.authority.store.Store`.
     """
 
@@ -270,8 +260,7 @@ class AuthorityStore(Store):
     ) -> None:
         """Enrol clients in several sessions, all or none: by session, each with its key and what it gets for it.
 
-        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store. Raises
-        PolicyError for a client that was enrolled in a session before, revoked or not, and once enrolment has ended.
+        ``clients`` is how many there will be: enrolment ends with the last one, in all sessions of the store.
         """
         with self._enrolling(list(keys), clients) as change:
             for session, own in keys.items():
@@ -285,9 +274,9 @@ class AuthorityStore(Store):
                     change.put(Place("grant", session, client=client), encoded(grant))
 
     def grant_opener(self, sessions: Iterable[bytes], grant: Grant, *, clients: int | None = None) -> None:
-        """Keep what whoever opens answers, and is no client, gets in several sessions: once, and there is no other.
+        """Keep what whoever opens answers, and is no client, gets in several sessions: once.
 
-        ``clients`` is how many there will be: where all are enrolled, enrolment ends with this.
+        ``clients`` as for enrolment.
         """
         every = list(sessions)
         with self._enrolling(every, clients) as change:
@@ -317,10 +306,7 @@ class AuthorityStore(Store):
         return None if found is None else decoded(found, Grant)
 
     def keep_enrolment_key(self, key: bytes | None) -> bytes | None:
-        """Keep what opens requests for enrolment, unless there is such a key; return the one that is kept.
-
-        None once enrolment has ended, and where none was given yet.
-        """
+        """Keep what opens requests, unless there is such a key; return the one that is kept, None once erased."""
         with self._transaction() as change:
             if _has_ended(change):
                 return None
@@ -348,8 +334,8 @@ class AuthorityStore(Store):
     def close_round(self, session: bytes, round_number: int, ratchet: Callable[[Keys], Keys]) -> None:
         """End a round, and all below it, for every client; nothing happens where it was ended before.
 
-        ``ratchet`` gets the keys of all clients and returns all, each moved to the round after, unless it stands
-        at a later one. Raises PolicyError for a round too far ahead; ParameterError for other keys than these.
+        ``ratchet`` gets all clients' keys, and returns each moved to the round after, unless it stands at a
+        later one.
         """
         number = placed("session", session, round_number).round
         with self._transaction() as change:
@@ -386,14 +372,12 @@ class AuthorityStore(Store):
     ) -> bytes:
         """Answer for a set of clients: with the bytes that the same request got before, or else what is computed now.
 
-        ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands from now on:
-        at most at the round after this one. It is called within the transaction, at most once, and not for a request
-        that was answered. Its answer must not get anywhere but by what this method returns.
-
-        Raises PolicyError, and computes nothing, for lists with duplicates, below ``min_clients``, with clients that
-        are not enrolled, revoked or answered already in another list; for rounds that are over or more than
-        :data:`MOST_ROUNDS_AHEAD` ahead; for sessions that are unknown, or of an epoch before a backup was restored.
-        ParameterError for arguments, or what was computed, of other types and lengths.
+        ``compute`` gets the clients' keys and returns the answer, and all these keys, each where it stands
+        from now on: at most at the round after this one. It is called within the transaction, at most once.
+        Its answer must not get anywhere but by what this method returns. Raises PolicyError, and computes
+        nothing, for lists with duplicates, below ``min_clients``, or with clients that are not enrolled,
+        revoked or answered already in another list; for rounds that are over or more than
+        :data:`MOST_ROUNDS_AHEAD` ahead; for sessions that are unknown, or ended.
         """
         listed, occasion = _listed(participants), placed("answer", session, round_number, purpose)
         number = occasion.round
@@ -430,7 +414,10 @@ class AuthorityStore(Store):
         return answer
 
     def keep_message(self, place: Place, digest: bytes) -> None:
-        """Keep a message, at :func:`message_place`, by its digest of 32 bytes. Raises PolicyError for another one."""
+        """Keep a message, at :func:`message_place`, by its digest of 32 bytes.
+
+        Raises PolicyError for another one.
+        """
         as_bytes(digest, DIGEST_BYTES, "digest")
         with self._transaction() as change:
             begun, kept = _read_session(change, place.session), change.get(place)

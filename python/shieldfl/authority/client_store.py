@@ -37,8 +37,9 @@ _MADE_OF_BYTES = 32
 _Enrolment = tuple[list[bytes], list[tuple[bytes, bytes]]]
 """What a client has of its enrolment in a session, in the order of the authorities.
 
-What it asked with: nothing once all have granted it, and where it was enrolled elsewhere. Then of each what its grant
-is read with, nothing for a key that was enrolled elsewhere, and what opens its answers, nothing before the grant.
+What it asked with: nothing once all have granted it, and where it was enrolled elsewhere. Then of each what
+its grant is read with, nothing for a key that was enrolled elsewhere, and what opens its answers, nothing
+before the grant.
 """
 
 
@@ -264,7 +265,10 @@ class ClientStore(Store):
         how = hashlib.sha256(b"" if mask is None else mask.to_bytes())
         how.update(b"" if weight is None else struct.pack("<d", as_real(weight, "weight")))
         how.update(chosen.data if chosen.dtype == np.float64 else b"")
-        digest = hashlib.sha256(_as_float32(chosen).data).digest()
+        with np.errstate(over="ignore", invalid="ignore"):
+            # Another precision or sign of zero makes no other values of them.
+            alike = chosen.astype(np.float32, copy=False) + np.float32(0)
+        digest = hashlib.sha256(alike.data).digest()
         with self._transaction() as change:
             of_values = change.keys.mac("values", session, digest)
             made_of = change.keys.mac("frame", of_values, how.digest(), int(clip))
@@ -317,9 +321,3 @@ class ClientStore(Store):
             if key.round <= number:
                 key.advance_to(number + 1)
                 _write_key(change, session, key)
-
-
-def _as_float32(values: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float32]:
-    """Return what the same values are alike in: another precision or sign of zero makes no other values of them."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(np.float32, copy=False) + np.float32(0)

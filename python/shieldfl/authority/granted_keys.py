@@ -23,8 +23,7 @@ _NOT_GRANTED = "this role was granted no answers: have it enrolled, and take wha
 class GrantRequest(Uncopied):
     """How a client, or an aggregator that opens sums, comes to what opens answers: by secrets that it draws.
 
-    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them. ``client`` is a
-    number, or the name in which an aggregator asks.
+    Each key authority has one of its own, 32 bytes, sealed to it alone; ``drawn`` may give them.
     """
 
     _why_uncopied = "holds a secret and is neither copied nor pickled"
@@ -51,10 +50,7 @@ class GrantRequest(Uncopied):
         refuse_unless(all(EnrolmentRequest.from_bytes(piece).client == self._client for piece in pieces))
 
     def granted(self, grant: Buffer) -> bytes:
-        """Return what opens the answers of each authority, 32 bytes for each; secret.
-
-        Raises KeyMismatchError for a grant of others, or one that was altered.
-        """
+        """Return what opens each authority's answers, 32 bytes for each; secret. Raises KeyMismatchError."""
         count, session = len(self._check.identity.members), self._check.manifest_digest
         try:
             given = piece_of_each(bytes(as_frame(grant)), count)
@@ -153,9 +149,9 @@ class GrantedKeys(Uncopied):
         return self._round
 
     def grant(self, opening_key: bytes) -> None:
-        """Take what opens the authority's answers, 32 bytes for each; secret.
+        """Take what opens the authority's answers.
 
-        Raises PolicyError for another one than was taken before: what derives from that is in use.
+        Raises PolicyError for another one than before: what derives from it is in use.
         """
         if self._opening_key not in (None, opening_key):
             raise PolicyError("this role was granted other answers before: enrol in a new session")
@@ -205,7 +201,7 @@ class GrantedKeys(Uncopied):
     def answered_request(self, purpose: str, total: Any, answer: Buffer, beside: bytes) -> bytes:
         """Return what a total was asked for with; nothing is opened.
 
-        Raises KeyMismatchError unless the authority has given this answer for this very total, PolicyError.
+        Raises KeyMismatchError for an answer to another one.
         """
         return self._opener(purpose, answer, beside).sum_keys(total)[1]
 

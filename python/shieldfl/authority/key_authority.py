@@ -378,7 +378,13 @@ class SumKeyAuthority(KeyAuthority[Key]):
         self._owner = owner or AuthoritySecrets()
         if public_key is not None:
             self._check_session(params, public_key, store if isinstance(store, AuthorityStore) else None)
-        self._store = _opened(store, self._owner)
+        key, owner_id = self._owner.store_key, self._owner.store_id
+        if isinstance(store, AuthorityStore):
+            self._store = store
+        elif store is None:
+            self._store = AuthorityStore.in_memory(key, owner_id)
+        else:
+            self._store = AuthorityStore.create(store, key, owner_id)
         try:
             self._owner.take_enrolment_key(self._store.keep_enrolment_key(self._owner.enrolment_key))
             if public_key is None:
@@ -416,11 +422,11 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     @property
     def _session(self) -> bytes:
-        return self._public_key.id
+        return self.public_key.id
 
     @property
     def _authorities(self) -> Sequence[AuthorityIdentity]:
-        public_key: Any = self._public_key
+        public_key: Any = self.public_key
         authorities: Sequence[AuthorityIdentity] = public_key.authorities
         return authorities
 
@@ -437,7 +443,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
         secret = bytearray(secrets.token_bytes(SECRET_BYTES))
         try:
             self._enrol(client, secret)
-            key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+            key = self._scheme.ClientKey.of_secret(self.public_key, client, secret)
         finally:
             secret[:] = bytes(SECRET_BYTES)
         key.take_grant(self.grant(client))
@@ -465,7 +471,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def shared(self, client: int | str, secret: Buffer) -> Keys:
         """Return what a store keeps of a client that shares this secret: to enrol it in several sessions at once."""
-        key = self._scheme.ClientKey.of_secret(self._public_key, client, secret)
+        key = self._scheme.ClientKey.of_secret(self.public_key, client, secret)
         return {key.client: _stored(key)}
 
     def _enrol(self, client: int | str, secret: Buffer, request_digest: bytes | None = None) -> None:
@@ -524,14 +530,14 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def _computed(self, asked: Any, frame: bytes, held: Keys) -> tuple[bytes, Keys]:
         keys = [self._live(client, held[client], asked.round) for client, _ in asked.participants]
-        public_key: Any = self._public_key
+        public_key: Any = self.public_key
         sum_key = computed_sum_key(public_key, frame, keys, threads=self._threads or None)
         answer = sealed_answer(self._owner.signing_key, self._opening_key, self._session, frame, sum_key)
         sum_key[:] = bytes(len(sum_key))
         return answer, {key.client: _stored(key) for key in keys}
 
     def _live(self, client: int, stored: StoredKey, round_number: int) -> Any:
-        key = self._scheme.ClientKey(self._public_key, client, stored.key, stored.round)
+        key = self._scheme.ClientKey(self.public_key, client, stored.key, stored.round)
         key.advance_to(round_number)
         return key
 
@@ -563,7 +569,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
         request, identity = total.request(), self._owner.identity
         sealed = self.sum_key(request)
         sum_key = read_answer(identity.verifying_key, self._opening_key, self._session, request, sealed)
-        own: Any = self._public_key
+        own: Any = self.public_key
         return open_total(own, total, [sum_key], threads=self._threads or None)
 
     @property
@@ -578,10 +584,10 @@ class SumKeyAuthority(KeyAuthority[Key]):
                 "this authority's memory ends with the process, and without it nothing goes on: make the authority "
                 "with store=, the path of a file"
             )
-        identity: Any = self._public_key
+        identity: Any = self.public_key
         group = identity.identity.to_bytes() if len(self._authorities) > 1 else b""
         return Contents(
-            public_key=self._public_key.to_bytes(),
+            public_key=self.public_key.to_bytes(),
             min_clients=self.min_clients,
             one_total_per_round=True,
             opened={},
@@ -651,11 +657,3 @@ def _stored(key: Any) -> StoredKey:
     stored = StoredKey(key.round, bytes(secret))
     secret[:] = bytes(len(secret))
     return stored
-
-
-def _opened(store: AuthorityStore | str | PathLike[str] | None, owner: AuthoritySecrets) -> AuthorityStore:
-    if isinstance(store, AuthorityStore):
-        return store
-    if store is None:
-        return AuthorityStore.in_memory(owner.store_key, owner.store_id)
-    return AuthorityStore.create(store, owner.store_key, owner.store_id)

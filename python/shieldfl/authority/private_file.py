@@ -44,9 +44,7 @@ class HeldFile(Uncopied):
     """Keeps other processes, and a second holder in this one, from a file, and tells whether it is still in its place.
 
     SQLite's own locks are POSIX's, which a process loses when it closes the file anywhere: by copying it, say. This one
-    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer. ``nothing`` says what has not
-    happened where it is refused. Raises PolicyError where it is held, or has several names; DataError where it cannot
-    be opened or locked, or is no file; ParameterError for a path that none has.
+    goes with a descriptor of its own. Hold it before SQLite opens the file, and longer.
     """
 
     _why_uncopied = "holds a lock and is neither copied nor pickled"
@@ -79,10 +77,7 @@ class HeldFile(Uncopied):
             raise
 
     def check_in_place(self) -> None:
-        """Raise PolicyError where another file is in its place, or none: what is written would be found by nobody.
-
-        And for one with several names; DataError for what is no file.
-        """
+        """Raise PolicyError where another file is in its place, or none, and where it has several names."""
         own = os.fstat(self._descriptor)
         if not stat.S_ISREG(own.st_mode):
             raise DataError(f"the store {self._path} is no file. {self._nothing}")
@@ -136,7 +131,7 @@ _SCRYPT_BLOCK_SIZE = 8
 def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     """Return AES-256-GCM under the key that scrypt derives from a passphrase.
 
-    Raises ParameterError for a passphrase that is empty or no text, ShieldError where ``cryptography`` is missing.
+    Raises ParameterError for none.
     """
     aead, scrypt = (cryptographic(name, "key files") for name in ("ciphers.aead", "kdf.scrypt"))
     if not passphrase:
@@ -145,7 +140,9 @@ def passphrase_cipher(passphrase: str, salt: bytes) -> Any:
     try:
         encoded = passphrase.encode()
     except (AttributeError, UnicodeEncodeError):
-        raise ParameterError("the passphrase is no text that can be encoded: give another one") from None
+        raise ParameterError(
+            "the passphrase is no text that can be encoded: give a str of other characters"
+        ) from None
     return aead.AESGCM(kdf.derive(encoded))
 
 
@@ -168,7 +165,7 @@ def write_private_file(path: Path, *pieces: bytes) -> None:
 def drawn_key(path: Path, length: int) -> bytes:
     """Return a file's random bytes, which are drawn the first time; of several processes the first one's count.
 
-    What one has sealed would be lost under another's key. Raises DataError for a file of another length, OSError.
+    Raises DataError for a file of another length, OSError.
     """
     if not path.exists():
         drawn = path.with_name(f"{path.name}.{secrets.token_hex(4)}.drawn")
@@ -203,8 +200,7 @@ def write_sealed_file(path: Path, passphrase: str, magic: bytes, secret: bytes) 
 def read_sealed_file(path: Path, passphrase: str, magic: bytes) -> bytes:
     """Return what :func:`write_sealed_file` wrote.
 
-    Raises DataError for a file that cannot be read, WireFormatError for another one, KeyMismatchError for a wrong
-    passphrase.
+    Raises DataError, WireFormatError; KeyMismatchError for a wrong passphrase.
     """
     try:
         content = path.read_bytes()

@@ -32,8 +32,8 @@ _NONCE_BYTES = 12
 def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
     """Write a state: a head that names its owner, then the record with a checksum, or sealed by AES-256-GCM.
 
-    ``owner`` is what :meth:`Reporter.bind` made. Where it is sealed, the record is overwritten, also where that is
-    refused. Raises ParameterError for a key that is not 32 bytes; CapacityError for a record of 2 GiB or more.
+    Where it is sealed, the record is overwritten, also where that is refused. Raises CapacityError from 2 GiB
+    on.
     """
     head = _MAGIC + _HEAD.pack(key is not None, len(owner)) + owner
     if key is None:
@@ -52,8 +52,8 @@ def pack_state(owner: bytes, record: bytearray, key: bytes | None) -> bytes:
 def unpack_state(owner: bytes, data: Buffer, key: bytes | None) -> Buffer:
     """Read what :func:`pack_state` wrote, for the same owner; where it is not sealed, a view of it.
 
-    Raises KeyMismatchError for another session's, role's, index's, weight's or method's, for another key and for
-    sealed bytes that were altered; ParameterError where a key is missing or given for nothing; WireFormatError.
+    Raises KeyMismatchError for another owner or key, ParameterError for a key that is missing or needless;
+    WireFormatError.
     """
     # Given back wherever this ends: what maps a file could else not be closed while an error is on its way.
     with memoryview(frame_buffer(data)) as whole, whole.cast("B") as content:
@@ -109,12 +109,7 @@ _LATER_NAMES = "[0-9a-f]" * 8
 
 
 class RunFolder:
-    """Holds all that the run does, secrets included: states are sealed under a key that lies beside them.
-
-    Parameters
-    ----------
-    folder : made, for its owner alone, where there is none.
-    """
+    """Holds all that the run does, secrets included: states are sealed under a key that lies beside them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -144,9 +139,9 @@ class RunFolder:
             write_private_file(self._file, hmac.digest(self.key(), content, "sha256"), content)
 
     def read(self) -> Message:
-        """Return what was written last. Raises DataError where that cannot be read, WireFormatError if it was altered.
+        """Return what was written last, and delete what a process that was killed had not written to its end.
 
-        What a process that was killed had not written to its end is deleted: it holds as much as the rest.
+        Raises DataError where that cannot be read, WireFormatError if it was altered.
         """
         with self._disk():
             content = self._file.read_bytes()

@@ -101,16 +101,18 @@ def _session_key(
     return key
 
 
-@functools.lru_cache(maxsize=_KEPT)
-def _is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
-    """Look at a signature once: all clients of one process are sent the same."""
+def is_signature(verifying_key: bytes, signature: bytes, signed: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
         ed25519().Ed25519PublicKey.from_public_bytes(verifying_key).verify(signature, signed)
-    except InvalidSignature:
+    except (InvalidSignature, ValueError):
         return False
     return True
+
+
+_is_signature = functools.lru_cache(maxsize=_KEPT)(is_signature)
+"""Looks at a signature once: all clients of one process are sent the same."""
 
 
 @dataclass(frozen=True)
@@ -194,10 +196,7 @@ class RoundKeyCheck:
             )
 
     def check_answer(self, answer: Message, round_number: int, phase: str) -> None:
-        """Look whether an answer to a phase is, whole, the one that the authority signed for this round.
-
-        Raises PolicyError where no signature comes along, KeyMismatchError for another answer.
-        """
+        """Raise PolicyError for an answer without a signature, KeyMismatchError unless all of it was signed."""
         if ANSWER_SIGNATURE not in answer:
             raise PolicyError(
                 f"the answer to phase {phase!r} of round {round_number} brings no signature: ask the key authority, "

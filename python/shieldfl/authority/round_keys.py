@@ -42,10 +42,7 @@ _NONE_ENROLS = "clients of this federation encrypt to public keys: none enrols, 
 
 
 class RoundSigner(Uncopied, abc.ABC):
-    """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last.
-
-    ``signing_key`` is an Ed25519 private key, ``check`` what clients and aggregator hold from set-up.
-    """
+    """Holds a federation's secrets, begins its rounds, and signs for the one that was begun last."""
 
     changes: ClassVar[Mapping[str, Any]] = {"_round": int}
 
@@ -67,8 +64,7 @@ class RoundSigner(Uncopied, abc.ABC):
     def sign_model(self, digest: bytes, invited: Part, client: int | None = None) -> dict[str, bytes]:
         """Return, as a part of its first message, what binds the newest round to a model: for one client or for all.
 
-        ``digest`` is what :func:`digest_of_parts` returns of the model, ``invited`` the part that says which clients
-        are asked. Whoever signs a second model of a round undoes the first.
+        Whoever signs a second model of a round undoes the first.
         """
         name = model_signature_name(client)
         with self._lock:
@@ -91,10 +87,9 @@ class RoundSigner(Uncopied, abc.ABC):
 
     @abc.abstractmethod
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
-        """Begin a round, and return what its first message has to bring of keys for these purposes.
+        """Begin a round, and return what its first message has to bring of keys, the same each time.
 
-        Secrets of the round before are wiped. A round that is begun again has the same keys. Raises PolicyError for a
-        round before the newest: rounds only go up.
+        Secrets of the round before are wiped. Raises PolicyError for a round before the newest.
         """
 
     @abc.abstractmethod
@@ -107,18 +102,17 @@ class RoundSigner(Uncopied, abc.ABC):
     def enrol(self, client: int, request: Part) -> bytes:
         """Take what a client shares with the authority, for all purposes; return what lets it open answers.
 
-        The same request gets the same again. Whoever calls this vouches for the channel. Raises KeyMismatchError for a
-        request of another client, session or to another authority, PolicyError for a client that was enrolled before,
-        and once all are there, WireFormatError; ParameterError where none enrols.
+        The same request gets the same again. Whoever calls this vouches for the channel. Raises
+        KeyMismatchError, PolicyError for a client that was enrolled before, and once all are there,
+        WireFormatError; ParameterError where none enrols.
         """
         raise ParameterError(_NONE_ENROLS)
 
     def grant_opener(self, request: Part) -> bytes:
         """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
 
-        The same request gets the same again. Raises PolicyError for another one, since one aggregator alone opens, and
-        once enrolment has ended; KeyMismatchError for the request of a client, session or to another authority;
-        WireFormatError; ParameterError where none enrols.
+        The same request gets the same again. Raises as :meth:`enrol` does, PolicyError for a second
+        aggregator's.
         """
         raise ParameterError(_NONE_ENROLS)
 
@@ -134,17 +128,17 @@ class RoundSigner(Uncopied, abc.ABC):
         """Give up the file of this one's memory, where it has one, for another process to go on with."""
 
     def keep_first_message(self, round_number: int, digest: bytes) -> None:
-        """Keep, before it leaves, what a round's first message is, of which ``digest`` is.
+        """Keep, before it leaves, what a round's first message is.
 
-        Raises PolicyError where the memory that goes on beside older states of this has another one.
+        Raises PolicyError for another one than before.
         """
 
     @contextmanager
     def replying(self, phase: str, round_number: int) -> Iterator[Callable[[bytes], None]]:
         """Reply to a phase of a round in ``with``: yields what keeps the digest of the reply, before that leaves.
 
-        Where it ends without an error, whoever asked has the reply in its state. Raises PolicyError, at its begin,
-        while replies that were kept before this one are not in there, and, on keeping, for another reply.
+        Where it ends without an error, whoever asked has the reply in its state. Raises PolicyError, at its
+        begin, while earlier replies are not in there, and, on keeping, for another reply.
         """
         yield lambda digest: None
 
@@ -260,17 +254,14 @@ class RoundKeys(RoundSigner):
             parts: dict[str, bytes] = {}
             for purpose in purposes:
                 if purpose not in self._parts:
-                    self._parts[purpose] = self._open_purpose(purpose)
+                    authority = self._held.get(purpose) or self._make(purpose)
+                    self._held[purpose] = authority
+                    self._taken.add(purpose)
+                    frame = authority.public_key.to_bytes()
+                    signed = signed_bytes(self.check.session, number, purpose, frame)
+                    self._parts[purpose] = encode_round_key(purpose, frame, self._signing_key.sign(signed))
                 parts |= self._parts[purpose]
             return parts
-
-    def _open_purpose(self, purpose: str) -> dict[str, bytes]:
-        authority = self._held.get(purpose) or self._make(purpose)
-        self._held[purpose] = authority
-        self._taken.add(purpose)
-        frame = authority.public_key.to_bytes()
-        signed = signed_bytes(self.check.session, self._round, purpose, frame)
-        return encode_round_key(purpose, frame, self._signing_key.sign(signed))
 
     def opener(self, round_number: int, purpose: str = "update") -> KeyPairAuthority:
         with self._lock:
@@ -333,10 +324,10 @@ class SessionKeys(RoundSigner):
     ) -> None:
         for own in parameters.values():
             min_clients = checked_min_clients(own, min_clients)
-        self._owner = AuthoritySecrets() if joint is None else joint.owner
-        members = (self._owner.identity,) if joint is None else joint.group.members
+        self._owner, group = joint or (AuthoritySecrets(), None)
+        members = (self._owner.identity,) if group is None else group.members
         # Of several authorities each has drawn its keys for this session, and with them what tells it from others.
-        session = secrets.token_bytes(SESSION_BYTES) if joint is None else joint.group.id
+        session = secrets.token_bytes(SESSION_BYTES) if group is None else group.id
         made = check or RoundKeyCheck(
             b"".join(one.verifying_key for one in members),
             session,
@@ -507,8 +498,8 @@ class SessionKeys(RoundSigner):
     def begin_round(self, round_number: int, purposes: Iterable[str] = ("update",)) -> dict[str, bytes]:
         """Begin a round: the keys of those before are overwritten. None comes along with its first message.
 
-        Raises PolicyError also where the state that this goes on from is older than its store, while a reply of an
-        earlier round is not known: the model that comes of it would not be the one that this would sign.
+        Raises PolicyError also where a reply of an earlier round is in the store, and not in the state that
+        this goes on from.
         """
         with self._lock:
             store, number = self._held_store(), self._checked_round(round_number)

@@ -39,13 +39,15 @@ LONGEST_IN_TABLE_BYTES = 65_536
 class StepStore(Store):
     """Named contents of sessions, each sealed; and of which updates a session has sent something, and in which round.
 
-    A key ratchet is part of a role's state, and the state and what leaves are written in one transaction. From an old
-    copy a round's second frame could be made: see :class:`~shieldfl.authority.store.Store`. Long contents are files of
-    the folder ``PATH-kept``, under names that end in 16 hexadecimal digits of this store: back both up together. They
-    are deleted by :meth:`keep` alone, so that an old copy that is opened, and refused, has deleted nothing.
+    A key ratchet is part of a role's state, and the state and what leaves are written in one transaction.
+    From an old copy a round's second frame could be made: see :class:`~shieldfl.authority.store.Store`. Long
+    contents are files of the folder ``PATH-kept``, under names that end in 16 hexadecimal digits of this
+    store: back both up together. They are deleted by :meth:`keep` alone, so that an old copy that is opened,
+    and refused, has deleted nothing.
 
-    A file's key is in the store alone, in a row that the store overwrites once the content is another one: then what a
-    disk may have left of the file opens by what it may have left of that row, also in the store's rollback journal.
+    A file's key is in the store alone, in a row that the store overwrites once the content is another one:
+    then what a disk may have left of the file opens by what it may have left of that row, also in the store's
+    rollback journal.
     """
 
     _kinds, _of_epoch = ("moved", "update"), ("kept", "file")
@@ -60,10 +62,9 @@ class StepStore(Store):
         return path.with_name(f"{path.name}-kept")
 
     def _written(self, content: bytes, store: str) -> tuple[str, bytes]:
-        """Write a content, on the disk once this returns; return the file's name, and the key that it is sealed under.
+        """Write a content, on the disk once this returns; return the file's name and key.
 
-        Raises DataError where the disk is full, cannot be written or fails, and for a folder that is a link;
-        CapacityError for a content of 2 GiB. Then there is no file.
+        Where it raises there is no file.
         """
         if len(content) > LONGEST_SEALED_BYTES:
             raise CapacityError(f"{TOO_LONG_TO_SEAL}. {self._nothing}")
@@ -107,7 +108,10 @@ class StepStore(Store):
             raise DataError(f"the file {path} cannot be read: mend the disk, then try again") from error
 
     def _delete(self, names: Iterable[str]) -> None:
-        """Delete files that the store has no more. What the disk does not delete now, the next :meth:`keep` will."""
+        """Delete files that the store has no more.
+
+        What the disk does not delete now, the next :meth:`keep` will.
+        """
         for name in names:
             with contextlib.suppress(OSError):
                 (self._folder / name).unlink(missing_ok=True)
@@ -134,16 +138,14 @@ class StepStore(Store):
 
         Parameters
         ----------
-        session : its id.
-        contents : secret or not.
         since : the :attr:`position` at which was read what these come of.
         round_number : that they belong to.
         update : of what was trained in this round, a digest of 32 bytes; None where nothing was.
         repeats : whether another round, of this session or another one, may have had the same update.
 
-        Raises PolicyError where something was kept since then, by another process of this node, and for an update that
-        another round has had, unless it ``repeats``: of two sums, of which one lacks this client, the difference would
-        be that update; DataError for a disk that is full or fails; CapacityError for a content of 2 GiB. Then nothing
+        Raises PolicyError where something was kept since then, by another process of this node, and for an
+        update that another round has had, unless it ``repeats``: the difference of two sums could be that
+        update; DataError for a disk that is full or fails; CapacityError for a content of 2 GiB. Then nothing
         is kept.
         """
         epoch, rows = since

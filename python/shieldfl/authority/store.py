@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import hmac
 import os
@@ -42,8 +41,7 @@ _SALT_BYTES = _SUM_BYTES = 32
 _NONCE_BYTES = 12
 _MOST_NAME_BYTES = 255
 
-MEMORY = Path(":memory:")
-"""In place of a path, for a store that ends with its process."""
+MEMORY = Path(":memory:")  # in place of a path, for a store that ends with its process
 
 _SCHEMA = (
     "CREATE TABLE head (owner BLOB, salt BLOB, proof BLOB, sealed BLOB)",
@@ -65,26 +63,16 @@ _PRAGMAS = (
     "mmap_size=0",
     "cache_size=-2000",  # KiB; else the file says how much
 )
-_PAGES = slice(28, 32), slice(16, 18)
-"""Where in its first page a database says of how many pages it is, and of how many bytes one."""
-_DAMAGED = (
-    WireFormatError,
-    "is damaged, or no store at all. Restore the newest backup with restored=True, or begin a new store and new "
-    "sessions",
-)
+_PAGES = slice(28, 32), slice(16, 18)  # where a database says how many pages it has, and how many bytes one
+_DAMAGED = WireFormatError, "is damaged, or no store at all. Restore the newest backup with restored=True"
 _PROBLEMS: dict[int, tuple[type[ShieldError], str]] = {
     sqlite3.SQLITE_BUSY: (PolicyError, IS_HELD),
-    sqlite3.SQLITE_LOCKED: (PolicyError, IS_HELD),
     sqlite3.SQLITE_CANTOPEN: (DataError, CANNOT_BE_OPENED),
-    sqlite3.SQLITE_PERM: (DataError, CANNOT_BE_OPENED),
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_FULL: (DataError, "has no room left on its disk: free some, then try again"),
     sqlite3.SQLITE_IOERR: (DataError, "could not be read or written: mend the disk, then try again"),
-    sqlite3.SQLITE_READONLY: (
-        DataError,
-        "cannot be written: make file, folder and disk writable, then try again",
-    ),
+    sqlite3.SQLITE_READONLY: (DataError, "cannot be written: make file, folder and disk writable"),
     sqlite3.SQLITE_TOOBIG: (CapacityError, "takes nothing that long: divide the model into more parts"),
 }
 _ASKED_WITHIN = "the store is asked by what it has called to compute: ask before or after"
@@ -92,22 +80,17 @@ _ASKED_WITHIN = "the store is asked by what it has called to compute: ask before
 T = TypeVar("T")
 
 
-@functools.cache
-def _msgpack() -> Any:
-    from msgspec import msgpack
-
-    return msgpack
-
-
 def encoded(value: Any) -> bytes:
     """Return MessagePack: other bytes for any other value or type."""
-    content: bytes = _msgpack().encode(value)
-    return content
+    from msgspec import msgpack
+
+    return msgpack.encode(value)
 
 
 def decoded(data: bytes, form: type[T]) -> T:
-    value: T = _msgpack().decode(data, type=form)
-    return value
+    from msgspec import msgpack
+
+    return msgpack.decode(data, type=form)
 
 
 def as_number(value: Any, what: str) -> int:
@@ -160,13 +143,13 @@ class StoreKeys(Uncopied):
             refuse_altered(f"{what} is not what was written")
 
     def _cipher(self, token: bytes) -> Any:
-        # Of a random token of each transaction: no key seals more than one, also where one is cut off and tried again.
+        # Of a random token of each transaction: no key seals two, also where one is cut off and tried again.
         if self._newest[0] != token:
             self._newest = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
         return self._newest[1]
 
     def summand(self, bound: bytes, sealed: bytes) -> int:
-        """Return what a sealed record is in the sum of its kind; known to nobody without the key, as are sums."""
+        """Return what a sealed record is in the sum of its kind; known to nobody without the key."""
         digest = self._summing.copy()
         # The token and the tag stand for all of it: what they belong to was, or is to be, unsealed.
         digest.update(bound + sealed[:_TOKEN_BYTES] + sealed[-_TAG_BYTES:])
@@ -243,10 +226,7 @@ class Transaction:
         self._execute("UPDATE head SET sealed = ?", (sealed,))
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
-        """Yield the place, the number and the content of what fits a condition in SQL, in the order of places.
-
-        What is taken has to be put again, each as one that was taken.
-        """
+        """Yield place, number and content of what fits a condition in SQL; what is ``taken`` has to be put again."""
         for place, number, bound, sealed in self._rows(condition, values):
             yield place, number, self.keys.unseal(number, sealed, bound, place)
             if taken:
@@ -373,12 +353,14 @@ def remove_file(path: Path) -> None:
 class Store(Uncopied):
     """A memory in a file, or in that of the process. Thread-safe; one process at a time.
 
-    Every operation is one transaction; what raises an error has given nothing, and changed nothing. After an error of
-    the disk the next operation opens the file again, with all checks: a commit that failed may turn out to be done.
+    Every operation is one transaction; what raises an error has given nothing, and changed nothing. After an
+    error of the disk the next operation opens the file again, with all checks: a commit that failed may turn
+    out to be done.
 
-    **An old copy of the whole file is a valid store.** What was given after it was made could be given again, and be
-    something else. Nothing in a file can tell; who knows how far the store had come passes ``at_least``. A backup, as
-    a snapshot of a machine is one, is opened with ``restored=True``, which ends all sessions, or not at all.
+    **An old copy of the whole file is a valid store.** What was given after it was made could be given again,
+    and be something else. Nothing in a file can tell; who knows how far the store had come passes
+    ``at_least``. A backup, as a snapshot of a machine is one, is opened with ``restored=True``, which ends
+    all sessions, or not at all.
 
     Parameters
     ----------
@@ -390,7 +372,8 @@ class Store(Uncopied):
         earlier ones are refused from now on, and what was secret of them is deleted.
 
     Raises KeyMismatchError for another key or owner; WireFormatError for a file that was damaged or altered;
-    PolicyError for one that is older than ``at_least``, or that another process holds; DataError; ParameterError.
+    PolicyError for one that is older than ``at_least``, or that another process holds; DataError;
+    ParameterError.
     """
 
     _kinds: ClassVar[tuple[str, ...]]  # of records that stay for good
@@ -433,10 +416,7 @@ class Store(Uncopied):
 
     @classmethod
     def create(cls, path: str | PathLike[str], key: bytes, owner_id: bytes | None = None) -> Self:
-        """Make an empty store, file mode 0600, and open it.
-
-        Raises PolicyError where there is a file already; DataError; OSError for a folder that cannot be written.
-        """
+        """Make an empty store, file mode 0600, and open it. Raises PolicyError for a second; DataError, OSError."""
         owner, place = cls._checked(key, owner_id), Path(path)
         try:
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -512,7 +492,7 @@ class Store(Uncopied):
         self._write_anew(connection)
 
     def _write_anew(self, connection: sqlite3.Connection) -> None:
-        """Clear the file of copies: where SQLite has moved a row, its old place may hold what was overwritten since."""
+        """Clear the file of copies: where SQLite has moved a row, its old place may hold what was overwritten."""
         if self._path is not MEMORY:
             connection.execute("VACUUM")
         self._written_anew = self.position

@@ -79,15 +79,11 @@ class TotalOpener(Uncopied, Generic[Key]):
     ) -> None:
         self._scheme = scheme_of(public_key)
         self._threads = as_threads(threads)
-        self._public_key = public_key
+        self.public_key = public_key
+        """What others get: the PublicKey of the parameters' scheme."""
         self._purpose = purpose
         self.min_clients = min_clients
         self.weight_bounds = checked_weight_bounds(weight_bounds)
-
-    @property
-    def public_key(self) -> Key:
-        """What others get: the PublicKey of the parameters' scheme."""
-        return self._public_key
 
     def open(self, total: Total | bytes) -> NDArray[np.float64]:
         """Open a total: the weighted sums, float64 (count,), in the order of ascending positions.
@@ -116,12 +112,7 @@ class TotalOpener(Uncopied, Generic[Key]):
             if stated_weight is not None and stated_weight != checked.total_weight:
                 raise RangeError(_MISSTATED)
             return sums / checked.total_weight
-        self._check_weight(weight_sum, checked.clients, stated_weight)
-        return sums / weight_sum
-
-    def _check_weight(self, weight_sum: float, clients: int, stated_weight: float | None) -> None:
-        parameters = self._public_key.parameters
-        step = parameters.weight_step
+        clients, step = checked.clients, self.public_key.parameters.weight_step
         slack = (clients / 2 + 1) * step
         smallest, largest = (clients * bound for bound in self.weight_bounds)
         # Not what they sum to: that is not for everybody who reads an error.
@@ -133,6 +124,7 @@ class TotalOpener(Uncopied, Generic[Key]):
             )
         if stated_weight is not None and not abs(weight_sum - stated_weight) <= slack:
             raise RangeError(_MISSTATED)
+        return sums / weight_sum
 
     def _checked(self, total: Total | bytes) -> Total:
         if isinstance(total, SchemeBatch):
@@ -208,7 +200,7 @@ class AnswerOpener(TotalOpener[Any]):
         """
         if self._given is None:
             raise PolicyError("there is no answer to this total: ask the key authority with total.request()")
-        key = self._public_key
+        key = self.public_key
         request = total.request(self._beside)
         members = key.identity.members
         pieces = (
@@ -222,7 +214,7 @@ class AnswerOpener(TotalOpener[Any]):
         return sum_keys, request
 
     def _answer(self, total: Any) -> Answer:
-        key = self._public_key
+        key = self.public_key
         sum_keys, request = self.sum_keys(total)
         answer = open_total(key, total, sum_keys, beside=self._beside, threads=self._threads or None)
         self._opened.add(total.digest())

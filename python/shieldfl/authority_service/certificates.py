@@ -73,7 +73,16 @@ def make_certificate(
     Raises KeyMismatchError for a wrong passphrase, DataError where the folder has no issuer, ParameterError for names.
     """
     checked_certificate_name(name, is_server=bool(hosts))
-    alternatives = [_host(one) for one in hosts]
+    alternatives: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            if not host.isascii():
+                raise ParameterError(
+                    f"{host!r} is no name of a host that a certificate can have: write it in ASCII"
+                ) from None
+            alternatives.append(x509.DNSName(host))
     ca_key = serialization.load_pem_private_key(read_sealed_file(folder / "ca.key", passphrase, _MAGIC), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)  # sealed, so it is what make_ca wrote
     ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
@@ -146,19 +155,6 @@ def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
-
-
-def _host(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise ParameterError(
-            f"{host!r} is no name of a host that a certificate can have: write it in ASCII"
-        ) from error
 
 
 def _builder(

@@ -95,8 +95,7 @@ class Connections:
 
     Where there are as many as may be, of all or of one address, the one that has been in its handshake longest makes
     way for a new one: who shows no certificate takes nobody's place. Is there none, the new one is closed. In the
-    clear, where ``tls`` is None and nobody shows one, the oldest makes way. ``refused`` is told why a connection was,
-    ``malformed`` what kind of error a message is that is no HTTP.
+    clear, where ``tls`` is None and nobody shows one, the oldest makes way.
     """
 
     def __init__(
@@ -219,45 +218,41 @@ class RequestBodies:
     async def read(self, request: web.Request, most_bytes: int) -> AsyncIterator[bytes]:
         """Yield a request's body, which counts until the end of ``async with``.
 
-        Raises ParameterError for what cannot be taken, UnreachableError where there are too many bytes of others.
+        Raises ParameterError, UnreachableError.
         """
         if "Content-Encoding" in request.headers:
             raise ParameterError("a call's body is sent as it is, and not compressed")
         body, own = bytearray(), 0
         try:
-            async with _within_time():
-                async for chunk in request.content.iter_chunked(2**16):
-                    body += chunk
-                    if len(body) > most_bytes:
-                        raise ParameterError(
-                            f"the call's body has more than the {most_bytes:,} bytes that any takes"
-                        )
-                    more = max(len(body) - _SMALL_BYTES, 0) - own
-                    own, self.counted_bytes = own + more, self.counted_bytes + more
-                    if own < self.counted_bytes > self._most:
-                        raise UnreachableError(
-                            "the key authority has as many bytes of other requests in progress as it takes at once: "
-                            "repeat the call in a while"
-                        )
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for chunk in request.content.iter_chunked(2**16):
+                        body += chunk
+                        if len(body) > most_bytes:
+                            raise ParameterError(
+                                f"the call's body has more than the {most_bytes:,} bytes that any takes"
+                            )
+                        more = max(len(body) - _SMALL_BYTES, 0) - own
+                        own, self.counted_bytes = own + more, self.counted_bytes + more
+                        if own < self.counted_bytes > self._most:
+                            raise UnreachableError(
+                                "the key authority has as many bytes of other requests in progress as it takes at "
+                                "once: repeat the call in a while"
+                            )
+            except TimeoutError:
+                raise ParameterError(
+                    f"the call's body did not come within {BODY_SECONDS:.0f} seconds"
+                ) from None
+            except UnreachableError:
+                raise
+            except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
+                raise ParameterError("the connection ended before the call's body did") from error
             whole = bytes(body)
             body.clear()
             yield whole
         finally:
             body.clear()  # at once, whoever still refers to this
             self.counted_bytes -= own
-
-
-@contextlib.asynccontextmanager
-async def _within_time() -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            yield
-    except TimeoutError:
-        raise ParameterError(f"the call's body did not come within {BODY_SECONDS:.0f} seconds") from None
-    except UnreachableError:
-        raise
-    except (ConnectionError, web.HTTPException, aiohttp.ClientPayloadError) as error:
-        raise ParameterError("the connection ended before the call's body did") from error
 
 
 _WINDOW_SECONDS = 10.0
@@ -346,15 +341,12 @@ class _Server:
         main.router.add_post("/v1/offers", self._asked("offer", _MOST_OFFER_BYTES, service.offer))
         main.router.add_post("/v1/sessions", self._asked("begin-session", most, service.begin_session))
         main.router.add_post("/v1/sessions/{session:[0-9a-f]{32}}/{call}", self._call)
-        beside.router.add_get("/health", self._health)
-        beside.router.add_get("/metrics", self._metrics)
+        beside.router.add_get("/{figures:health|metrics}", self._figures)
         return main, beside
 
-    async def _health(self, request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(self._registry), content_type="text/plain")
+    async def _figures(self, request: web.Request) -> web.Response:
+        body = b"ok\n" if request.path == "/health" else generate_latest(self._registry)
+        return web.Response(body=body, content_type="text/plain")
 
     @web.middleware
     async def _told(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -488,10 +480,9 @@ async def serve(
     ready: Callable[[Address, Address | None], None],
     ended: Callable[[], Awaitable[object]] | None = None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT; what is being answered then has some seconds to be answered first.
+    """Serve until SIGTERM or SIGINT, or ``ended``; what is being answered has some seconds then.
 
-    Returns whether it was: else a thread of this process is still at it, whose answer nobody gets. ``figures`` is where
-    health and figures are read without TLS, None for nowhere; ``ended`` is waited for instead of a signal.
+    Returns whether it was: else a thread is still at it, whose answer nobody gets. ``figures`` has no TLS.
     """
     server = _Server(service)
     runners, accepting = [], []

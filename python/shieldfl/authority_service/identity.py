@@ -11,7 +11,6 @@ import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from shieldfl.authority.message import Message, Part, pieces_of_length
 from shieldfl.authority.private_file import (
@@ -20,6 +19,7 @@ from shieldfl.authority.private_file import (
     write_private_file,
     write_sealed_file,
 )
+from shieldfl.authority.round_key_check import ed25519, is_signature
 from shieldfl.build_info import cryptographic
 from shieldfl.encryption.enrolment import MOST_AUTHORITIES
 from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyError, WireFormatError
@@ -45,10 +45,6 @@ _MAGIC = b"shieldfl service key 1\n"
 _SETUP_DOMAIN = b"shieldfl signed set-up 1\0"
 _ENROLMENT_DOMAIN = b"shieldfl signed enrolment 1\0"
 _STATE_DOMAIN = b"shieldfl session state key 1\0"
-
-
-def _ed25519() -> Any:
-    return cryptographic("asymmetric.ed25519", "key authorities")
 
 
 def checked_public_key(key: str | Part) -> bytes:
@@ -80,16 +76,6 @@ def checked_public_keys(keys: str | bytes) -> bytes:
     return b"".join(found)
 
 
-def _is_signed(public_key: bytes, signature: Part, content: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        _ed25519().Ed25519PublicKey.from_public_bytes(public_key).verify(bytes(signature), content)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
-
-
 class ServiceKey(Uncopied):
     """The service's long-lived Ed25519 key; what seals its sessions' states derives from it.
 
@@ -99,7 +85,7 @@ class ServiceKey(Uncopied):
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     def __init__(self, secret: bytes) -> None:
-        self._secret, self._key = secret, _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self._secret, self._key = secret, ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
         """32 bytes."""
 
@@ -135,7 +121,7 @@ def signed_setup_of(message: Message, service_keys: str | bytes) -> bytes:
     pinned = pieces_of_length(checked_public_keys(service_keys), _PUBLIC_KEY_BYTES)
     # Their number first: each of them is looked at with each key, over all of the set-up.
     if len(signatures) != len(pinned) or not all(
-        any(_is_signed(bytes(key), signature, _SETUP_DOMAIN + setup) for signature in signatures)
+        any(is_signature(bytes(key), bytes(one), _SETUP_DOMAIN + setup) for one in signatures)
         for key in pinned
     ):
         raise KeyMismatchError(
@@ -156,7 +142,7 @@ class ClientIdentity(Uncopied):
     _why_uncopied = "holds a secret key and is neither copied nor pickled"
 
     def __init__(self, secret: bytes) -> None:
-        self._key = _ed25519().Ed25519PrivateKey.from_private_bytes(secret)
+        self._key = ed25519().Ed25519PrivateKey.from_private_bytes(secret)
         self.public_key: bytes = self._key.public_key().public_bytes_raw()
         """32 bytes."""
 
@@ -168,7 +154,7 @@ class ClientIdentity(Uncopied):
             raise DataError(
                 f"there is a file {path} already: the client of that key would be unknown with another one"
             )
-        made = _ed25519().Ed25519PrivateKey.generate()
+        made = ed25519().Ed25519PrivateKey.generate()
         pem = made.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -181,7 +167,7 @@ class ClientIdentity(Uncopied):
         serialization = cryptographic("serialization", "clients' identities")
         try:
             made = serialization.load_pem_private_key(path.read_bytes(), None)
-            if not isinstance(made, _ed25519().Ed25519PrivateKey):
+            if not isinstance(made, ed25519().Ed25519PrivateKey):
                 raise TypeError("another kind of key")
         except OSError as error:
             raise DataError(f"the client's key {path} cannot be read") from error
@@ -200,7 +186,7 @@ class ClientIdentity(Uncopied):
 def check_enrolment(public_key: bytes, name: str, setup_digest: bytes, client: int, message: Message) -> None:
     """Raise PolicyError unless a registered client has signed that it is this client of a session."""
     content = _enrolment_content(name, setup_digest, client, message["enrolment"])
-    if not _is_signed(public_key, message["signature"], content):
+    if not is_signature(public_key, bytes(message["signature"]), content):
         raise PolicyError(
             f"the enrolment of client {client} was not signed by {name}, as whom it asks for it"
         )

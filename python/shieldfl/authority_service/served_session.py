@@ -41,6 +41,7 @@ _BYTES_A_VALUE = 48  # more than a total, and what goes beside it in the clear, 
 _SINGLE_BYTES_A_VALUE = 2_048  # where each value may have a ciphertext of its own
 
 
+_FACTS, _SETUP = "facts.json", "set-up"
 _NAMES_DOMAIN = b"shieldfl enrolled names 1\0"
 
 
@@ -58,32 +59,20 @@ class SessionFacts:
     encrypts_singly: bool  # so that a value may have a ciphertext of its own, of hundreds of bytes
 
 
-def _disk() -> contextlib.AbstractContextManager[None]:
-    return disk_errors_as(
-        "the session's files cannot be read or kept: nothing is answered before the disk is mended"
-    )
-
-
 class SessionFolder:
     """The request, the signed set-up, facts, the authority's store, and its state, sealed, with who enrolled."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.store = path, path / "store"
-        self._request, self._setup = path / "request", path / "set-up"
-        self._facts, self._state, self._ended = path / "facts.json", path / "state", path / "ended"
 
     @property
     def is_begun(self) -> bool:
         """Whether all is there: the state is written last."""
-        return self._state.exists()
+        return (self.path / "state").exists()
 
     @property
     def is_ended(self) -> bool:
-        return self._ended.exists()
-
-    def end(self) -> None:
-        with _disk():
-            write_private_file(self._ended, b"")
+        return (self.path / "ended").exists()
 
     def check_running(self) -> None:
         if len(self.path.name) != 2 * SESSION_ID_BYTES or not self.is_begun:
@@ -91,67 +80,35 @@ class SessionFolder:
         if self.is_ended:
             raise PolicyError("this session was ended by the authority's operator: begin another one")
 
-    def make(self) -> None:
-        self.remove()  # what an attempt has left that did not come to a session
-        with _disk():
-            self.path.mkdir(mode=0o700)
-
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def sweep(self) -> None:
-        """Remove what writing was cut off by the end of a process."""
-        with _disk():
-            for name in (self._request, self._setup, self._facts, self._state):
-                for path in self.path.glob(f"{name.name}.????????"):
-                    path.unlink(missing_ok=True)
+    def write(self, **contents: bytes) -> None:
+        with disk():
+            for name, content in contents.items():
+                write_private_file(self.path / name, content)
 
-    def write(self, request: SessionRequest, setup: Message, facts: SessionFacts) -> None:
-        with _disk():
-            write_private_file(self._request, request.to_message().to_bytes())
-            write_private_file(self._setup, setup.to_bytes())
-            write_private_file(self._facts, msgspec.json.encode(facts))
-
-    def request(self) -> SessionRequest:
-        return SessionRequest.from_message(Message.from_bytes(_content(self._request)))
-
-    def setup(self) -> tuple[Message, PublicSetup]:
-        signed = Message.from_bytes(_content(self._setup))
-        return signed, PublicSetup.trusted(bytes(signed["setup"]))
+    def read(self, name: str) -> bytes:
+        with disk():
+            return (self.path / name).read_bytes()
 
     def facts(self) -> SessionFacts:
         try:
-            return msgspec.json.decode(_content(self._facts), type=SessionFacts)
+            return msgspec.json.decode(self.read(_FACTS), type=SessionFacts)
         except msgspec.MsgspecError as error:
-            raise WireFormatError(f"{self._facts} does not say what the session is: restore it") from error
+            raise WireFormatError(
+                f"{self.path / _FACTS} does not say what the session is: restore it"
+            ) from error
 
     def state_key(self, key: ServiceKey) -> bytes:
         """Return what seals the state, which is bound to the session and to its facts as they are written."""
-        return key.state_key(bytes.fromhex(self.path.name), _content(self._facts))
-
-    def state(self, key: bytes) -> tuple[bytes, dict[int, str]]:
-        """Return the authority's state, sealed under the key, and who enrolled as which client.
-
-        Raises DataError, and KeyMismatchError for another key's, or one that was altered.
-        """
-        message = Message.from_bytes(_content(self._state))
-        names = bytes(message["names"])
-        if not hmac.compare_digest(_mac(key, names, message["state"]), bytes(message["mac"])):
-            raise KeyMismatchError(
-                "the session's state, its facts or its names were altered: restore the folder"
-            )
-        return bytes(message["state"]), msgspec.json.decode(names, type=dict[int, str])
-
-    def write_state(self, state: bytes, names: dict[int, str], key: bytes) -> None:
-        encoded = msgspec.json.encode(names)
-        message = Message({"state": state, "names": encoded, "mac": _mac(key, encoded, state)})
-        with _disk():
-            write_private_file(self._state, message.to_bytes())
+        return key.state_key(bytes.fromhex(self.path.name), self.read(_FACTS))
 
 
-def _content(path: Path) -> bytes:
-    with _disk():
-        return path.read_bytes()
+def disk() -> contextlib.AbstractContextManager[None]:
+    return disk_errors_as(
+        "the session's files cannot be read or kept: nothing is answered before the disk is mended"
+    )
 
 
 def _mac(key: bytes, names: bytes, state: bytes | memoryview) -> bytes:
@@ -193,14 +150,17 @@ class ServedSession:
     ) -> ServedSession:
         """Make a session; where that ends in an error, nothing is left of it."""
         check_sizes(request.initial, request.method.plan)
-        folder.make()
+        folder.remove()  # what an attempt has left that did not come to a session
         try:
+            with disk():
+                folder.path.mkdir(mode=0o700)
             store = folder.store if request.method.enrols else None
             steps, made = request.method.authority_setup(request.initial, store=store, joint=joint)
             assert steps is not None  # the policy refuses methods that need no authority
             try:
                 setup = key.sign_setup(made.to_bytes())
-                folder.write(request, setup, facts)
+                own_files = {_SETUP: setup.to_bytes(), _FACTS: msgspec.json.encode(facts)}
+                folder.write(request=request.to_message().to_bytes(), **own_files)
                 state_key = folder.state_key(key)
                 session = cls(folder, steps, setup, facts, state_key, registry, {})
                 session._keep()
@@ -214,15 +174,27 @@ class ServedSession:
 
     @classmethod
     def open(cls, folder: SessionFolder, key: ServiceKey, registry: ClientRegistry) -> ServedSession:
-        folder.sweep()
-        request = folder.request()
-        signed, setup = folder.setup()
-        state_key = folder.state_key(key)
-        state, names = folder.state(state_key)
-        store = folder.store if request.method.enrols else None
-        steps = request.method.authority_steps(setup, request.initial, store=store)
-        steps.restore(state, state_key)
-        return cls(folder, steps, signed, folder.facts(), state_key, registry, names)
+        with disk():
+            for cut_off in folder.path.glob("*.????????"):  # what the end of a process has left half-written
+                cut_off.unlink(missing_ok=True)
+        request, signed, kept = (
+            Message.from_bytes(folder.read(name)) for name in ("request", _SETUP, "state")
+        )
+        asked, state_key, names = (
+            SessionRequest.from_message(request),
+            folder.state_key(key),
+            bytes(kept["names"]),
+        )
+        if not hmac.compare_digest(_mac(state_key, names, kept["state"]), bytes(kept["mac"])):
+            raise KeyMismatchError(
+                "the session's state, its facts or its names were altered: restore the folder"
+            )
+        store = folder.store if asked.method.enrols else None
+        setup = PublicSetup.trusted(bytes(signed["setup"]))
+        steps = asked.method.authority_steps(setup, asked.initial, store=store)
+        steps.restore(bytes(kept["state"]), state_key)
+        enrolled = msgspec.json.decode(names, type=dict[int, str])
+        return cls(folder, steps, signed, folder.facts(), state_key, registry, enrolled)
 
     @property
     def most_body_bytes(self) -> int:
@@ -304,7 +276,9 @@ class ServedSession:
             self._keep()
 
     def _keep(self) -> None:
-        self._folder.write_state(self._steps.state(self._key), self._names, self._key)
+        state, names = self._steps.state(self._key), msgspec.json.encode(self._names)
+        message = Message({"state": state, "names": names, "mac": _mac(self._key, names, state)})
+        self._folder.write(state=message.to_bytes())
         self._is_kept = True
 
     def close(self) -> None:
@@ -328,10 +302,7 @@ def asked(*, invited: Iterable[int] | None = None, **parts: int | str | bytes | 
 
 
 def _phase_of(call: Message) -> str:
-    try:
-        return bytes(call["phase"]).decode()
-    except UnicodeDecodeError as error:
-        raise WireFormatError("the call names a phase that is no text") from error
+    return bytes(call["phase"]).decode(errors="replace")  # there is no phase of that name
 
 
 def _round_begun(steps: AuthoritySteps, call: Message) -> Message:

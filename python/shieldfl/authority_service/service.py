@@ -152,11 +152,6 @@ class AuthorityFolder:
             key = ServiceKey.create(made.key, passphrase)
             write_private_file(made.public_key, key.public_key.hex().encode() + b"\n")
             made.path.replace(path)
-        except OSError as error:
-            shutil.rmtree(made.path, ignore_errors=True)
-            if path.exists() and any(path.iterdir()):
-                raise DataError(f"{path} has a key authority meanwhile: choose another folder") from error
-            raise
         except BaseException:
             shutil.rmtree(made.path, ignore_errors=True)
             raise
@@ -179,7 +174,7 @@ class AuthorityFolder:
         """End every session, for good; return how many ran."""
         running = [one for one in self.session_folders() if not one.is_ended]
         for one in running:
-            one.end()
+            one.write(ended=b"")
         return len(running)
 
 
@@ -247,7 +242,18 @@ class AuthorityService:
                     raise PolicyError(
                         f"this authority begins {self.policy.most_sessions:,} sessions, and it has: ask its operator"
                     )
-                facts = self._facts_of(request, aggregator)
+                method, plan = request.method, request.method.plan
+                purposes = method.purposes.values()
+                facts = SessionFacts(
+                    method.name,
+                    plan.clients,
+                    plan.rounds,
+                    method.positions,
+                    aggregator,
+                    self.policy.registered_clients_only,
+                    carries_totals=not (method.clients_open or method.aggregator_opens),
+                    encrypts_singly=any(scheme_of(own).name == "paillier" for own in purposes),
+                )
                 joint = None if request.group is None else self._taken(aggregator, request.group)
                 place.session = ServedSession.begin(folder, request, facts, self._key, self._registry, joint)
         with self.session(session_id, aggregator) as session:
@@ -269,8 +275,7 @@ class AuthorityService:
     def _taken(self, aggregator: str, group: AuthorityGroup) -> JointKeys:
         """Take the keys that were offered for a group out: whatever comes of it, nothing else is begun with them.
 
-        Raises PolicyError for a group of others' keys, or of some that were used, or made way, or were forgotten;
-        ParameterError for one that clients could seal nothing to.
+        Raises ParameterError for a group that clients could seal nothing to.
         """
         for member in group.members:
             member.seal(bytes(SECRET_BYTES), b"")
@@ -282,20 +287,7 @@ class AuthorityService:
                     "of these keys not one, and one alone, was offered here, or not since this authority was started: "
                     "have every authority make a new offer, and begin the session with those"
                 )
-            return JointKeys(held.pop(owned[0]), group)
-
-    def _facts_of(self, request: SessionRequest, aggregator: str) -> SessionFacts:
-        method, plan = request.method, request.method.plan
-        return SessionFacts(
-            method.name,
-            plan.clients,
-            plan.rounds,
-            method.positions,
-            aggregator,
-            self.policy.registered_clients_only,
-            carries_totals=not (method.clients_open or method.aggregator_opens),
-            encrypts_singly=any(scheme_of(own).name == "paillier" for own in method.purposes.values()),
-        )
+            return held.pop(owned[0]), group
 
     @contextlib.contextmanager
     def session(self, session_id: bytes, aggregator: str) -> Iterator[ServedSession]:
