@@ -38,16 +38,6 @@ from shieldfl.errors import (
 )
 
 
-def test_an_update_takes_hardly_more_bytes_than_in_the_clear():
-    update = np.zeros(2_000_000, np.float32)
-    for settings, most in (
-        ({"max_clients": 64}, 4.1),
-        ({"max_clients": 32, "value_bits": 16, "fraction_bits": 10}, 2.9),
-        ({"max_clients": 1000, "value_bits": 16, "fraction_bits": 10}, 3.6),
-    ):
-        assert encrypt(session(sf.kahe, **settings), 0, update).nbytes <= most * update.size
-
-
 @each_scheme
 def test_what_was_encrypted_for_something_else_is_not_added(scheme):
     public_key, update = session(scheme), np.ones(10, np.float32)

@@ -329,7 +329,12 @@ def _fit_scale(
     if not 1.0 <= times < math.inf:
         raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
     weighted = weights is not None
-    smallest_weight, largest_weight = _read_weights((1.0, 1.0) if weights is None else weights)
+    smallest_weight, largest_weight = (as_real(one, "a weight") for one in weights or (1.0, 1.0))
+    if not 0.0 < smallest_weight <= largest_weight <= 1.0:
+        raise ParameterError(
+            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
+            "by the largest one"
+        )
     sizes = _sizes_of(sample_update, mask)
     largest, small = float(sizes.max()), float(np.quantile(sizes, _ROUNDED_TO_ZERO))
     rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
@@ -372,22 +377,6 @@ def _bits_for(*factors: float) -> int:
     for factor in factors:
         bits -= math.log2(factor)
     return max(math.ceil(bits), 0)
-
-
-def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
-    try:
-        smallest, largest = weights
-    except (TypeError, ValueError):
-        raise ParameterError(
-            "weights must be two numbers: the smallest and the largest of a client"
-        ) from None
-    smallest, largest = as_real(smallest, "a weight"), as_real(largest, "a weight")
-    if not 0.0 < smallest <= largest <= 1.0:
-        raise ParameterError(
-            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
-            "by the largest one"
-        )
-    return smallest, largest
 
 
 def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:
