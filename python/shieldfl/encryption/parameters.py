@@ -253,6 +253,7 @@ class RingParameters(SchemeParameters[Core, Key]):
 
     def ring_costs(self, count: int | None = None) -> dict[int, tuple[float, float]]:
         """Return by degree, of each ring that has room, bytes and work of a value, of so many or of many."""
+        number = None if count is None else as_count(count, "count")
         costs = {}
         for degree in self._RING_DEGREES:
             try:
@@ -260,8 +261,8 @@ class RingParameters(SchemeParameters[Core, Key]):
             except ParameterError:  # no room
                 continue
             in_one = ring.values_per_ciphertext
-            ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
-            values = ciphertexts * in_one if count is None else count
+            ciphertexts = self._CIPHERTEXTS_OF_MANY if number is None else math.ceil(number / in_one)
+            values = ciphertexts * in_one if number is None else number
             wire = ciphertexts * int(ring._facts["ciphertext_bytes"])
             costs[degree] = wire / values, ring._work(ciphertexts) / values
         return costs
