@@ -37,7 +37,7 @@ from shieldfl.masks import top_k
 from shieldfl.models.torch_bridge import parameter_layout
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
-from shieldfl.privacy.noise import clip_and_noise, clip_l2, gaussian_noise
+from shieldfl.privacy.noise import clip_and_noise, gaussian_noise
 from shieldfl.settings import TrainingSettings
 from target import Target, at_most
 
@@ -255,7 +255,7 @@ def epsilon() -> Iterator[Target]:
 def noised_sum(updates: Iterator[np.ndarray], multiplier: float) -> np.ndarray:
     total = np.zeros(2000, dtype=np.float32)
     for update in updates:
-        total += clip_l2(update, 1.0)[0]
+        total += clip_and_noise(update, 1.0, 0.0)[0]
     return gaussian_noise(total, multiplier)
 
 

@@ -17,7 +17,7 @@ from shieldfl.learning.local_update import FloatVector
 from shieldfl.methods.fedavg import FedAvg, FedAvgAggregator, FedAvgClient
 from shieldfl.methods.noised_average import DpFedAvgSettings
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.privacy.noise import clip_l2, gaussian_noise
+from shieldfl.privacy.noise import clip_and_noise, gaussian_noise
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
@@ -38,7 +38,7 @@ class _ClippingClient(FedAvgClient):
     def _protect(self, update: FloatVector) -> FloatVector:
         with self.clock.stage("encrypt"):
             self._disclose()
-            clipped, _, _ = clip_l2(update, self._clip_norm, threads=self.context.threads)
+            clipped, _, _ = clip_and_noise(update, self._clip_norm, 0.0, threads=self.context.threads)
             return clipped
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from shieldfl.privacy.noise import clip_and_noise, discrete_gaussian_noise
-from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share
+from shieldfl.privacy.noise_share import NoiseTable, mean_of_total, noise_share, noise_table
 from sizes import Sizes
 from target import Target, at_least, at_most, median_seconds_in_turns
 
@@ -81,8 +81,8 @@ def _share(sizes: Sizes) -> Iterator[Target]:
     NumPy's noise is what NumPy has: normal draws from a fast generator, rounded, for which no proof speaks.
     """
     vector = np.random.default_rng(4).standard_normal(sizes.noise, dtype=np.float32)
-    table = NoiseTable.discrete_gaussian(Fraction(NOISE_STEPS**2))
-    least = NoiseTable.discrete_gaussian(Fraction(1, 128))
+    table = noise_table("discrete-gaussian", Fraction(NOISE_STEPS**2))
+    least = noise_table("discrete-gaussian", Fraction(1, 128))
     bound = int((NORM * STEPS) ** 2) + vector.size
 
     def share_from(table: NoiseTable) -> np.ndarray:

@@ -95,16 +95,13 @@ _OF_SCHEME = {
     ),
     "Encryptor.precompute": lambda of, **number: of.encryptor.precompute(**number),
     "Parameters.__init__": lambda of, **number: of.scheme.Parameters(**{"max_clients": 8} | number),
-    "Parameters.answer_bytes": lambda of, **number: of.key.parameters.answer_bytes(**number),
     "Parameters.fit": lambda of, **number: of.scheme.Parameters.fit(
         UPDATE, **({"goal": "size"} if "count" in number else {}), **number
-    ),
-    "Parameters.key_stream_bytes": lambda of, **number: of.key.parameters.key_stream_bytes(
-        **{"clients": 3, "count": 3} | number
     ),
     "Parameters.plan": lambda of, **number: of.scheme.Parameters.plan(
         **{"max_clients": 8} | number
     ).describe(),
+    "Parameters.ring_costs": lambda of, **number: of.scheme.Parameters(max_clients=8).ring_costs(**number),
     "PublicKey.of_session": lambda of, **number: type(of.key).of_session(
         of.key.parameters, bytes(32), of.key.identity, **number
     ),

@@ -76,15 +76,6 @@ def test_frames_are_added_from_any_memory_or_file(authority, batches, tmp_path, 
     np.testing.assert_array_equal(authority.open(aggregator.total()), expected(UPDATES[:2]))
 
 
-def test_totals_are_added_from_any_memory_or_file(authority, batches, tmp_path):
-    total = aggregate(authority, batches[:2]).total().to_bytes()
-    path = as_file(total, tmp_path)
-    for source in (total, bytearray(total), memoryview(total), path, sf.ckks.Total.from_bytes(total)):
-        aggregator = sf.ckks.Aggregator(authority.public_key)
-        aggregator.add_total(source)
-        assert aggregator.total().to_bytes() == total
-
-
 def test_files_that_cannot_be_added(authority, batches, tmp_path):
     aggregator = aggregate(authority, batches[:1])
     before = aggregator.total().to_bytes()
@@ -153,22 +144,6 @@ class TestNothingIsAddedByHalf:
         six = aggregate(authority, [encryptor.encrypt(UPDATES[0], round=4) for _ in range(6)])
         with pytest.raises(sf.CapacityError):
             aggregator.add_total(six.total())
-
-    def test_a_total_of_another_round_or_key_or_selection(self, aggregator, authority):
-        encryptor = sf.ckks.Encryptor(authority.public_key)
-        foreign = sf.KeyAuthority(authority.public_key.parameters)
-        others = (
-            (authority, encryptor.encrypt(UPDATES[0], round=5), sf.PolicyError),
-            (authority, encryptor.encrypt(UPDATES[0][:9], round=4), sf.ParameterError),
-            (
-                foreign,
-                sf.ckks.Encryptor(foreign.public_key).encrypt(UPDATES[0], round=4),
-                sf.KeyMismatchError,
-            ),
-        )
-        for owner, batch, error in others:
-            with pytest.raises(error):
-                aggregator.add_total(aggregate(owner, [batch]).total())
 
     def test_a_damaged_total(self, aggregator, authority, batches):
         total = bytearray(aggregate(authority, batches[4:]).total().to_bytes())

@@ -27,7 +27,6 @@ from shieldfl.encryption.opening import sum_key
 from shieldfl.encryption.parameters import SumNeeds
 from shieldfl.encryption.registry import REGISTRY, scheme_named
 from shieldfl.errors import (
-    CapacityError,
     DuplicateFrameError,
     KeyMismatchError,
     ParameterError,
@@ -38,16 +37,6 @@ from shieldfl.errors import (
 )
 
 
-def test_an_update_takes_hardly_more_bytes_than_in_the_clear():
-    update = np.zeros(2_000_000, np.float32)
-    for settings, most in (
-        ({"max_clients": 64}, 4.1),
-        ({"max_clients": 32, "value_bits": 16, "fraction_bits": 10}, 2.9),
-        ({"max_clients": 1000, "value_bits": 16, "fraction_bits": 10}, 3.6),
-    ):
-        assert encrypt(session(sf.kahe, **settings), 0, update).nbytes <= most * update.size
-
-
 @each_scheme
 def test_what_was_encrypted_for_something_else_is_not_added(scheme):
     public_key, update = session(scheme), np.ones(10, np.float32)
@@ -55,23 +44,16 @@ def test_what_was_encrypted_for_something_else_is_not_added(scheme):
     aggregator.add(encrypt(public_key, 0, update, round=1))
     before = aggregator.total().to_bytes()
     for error, batch in (
-        (PolicyError, encrypt(public_key, 1, update, round=2)),
         (PolicyError, encrypt(public_key, 1, update, round=1, purpose="votes")),
         (PolicyError, encrypt(public_key, 1, update, round=1, part=1)),
         (DuplicateFrameError, encrypt(public_key, 0, update, round=1)),
         (KeyMismatchError, encrypt(session(scheme, manifest=2), 1, update, round=1)),
-        (ParameterError, encrypt(session(scheme, max_clients=5), 1, update, round=1)),
-        (ParameterError, encrypt(public_key, 1, np.ones(11, np.float32), round=1)),
-        (WireFormatError, aggregator.total()),
     ):
         with pytest.raises(error):
             aggregator.add(batch)
         assert aggregator.total().to_bytes() == before
-    for client in (1, 2, 3):
-        aggregator.add(encrypt(public_key, client, update, round=1).to_bytes())
-    with pytest.raises(CapacityError):
-        aggregator.add(encrypt(public_key, 4, update, round=1))
-    assert aggregator.total().named_clients == (0, 1, 2, 3)
+    aggregator.add(encrypt(public_key, 1, update, round=1).to_bytes())
+    assert aggregator.total().named_clients == (0, 1)
 
 
 @each_scheme

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -140,20 +138,6 @@ def test_guard_bits_hold_the_extreme_sum_of_all_clients(cases, shape, sign):
         aggregator.add(batch, **({"weight": most_weight} if most_weight > 1 else {}))
     expected = np.full(count, top * parameters.max_clients * most_weight)
     np.testing.assert_array_equal(authority.open(aggregator.total()) * scale, expected)
-
-
-@pytest.mark.parametrize("pattern", list(itertools.product([1, -1], repeat=3)), ids=str)
-def test_neighbours_of_extreme_fields_stay_what_they_are(pattern):
-    """With a power of two for clients and weights the guard bits are exactly full; signs borrow from neighbours."""
-    settings = {"max_clients": 4, "max_weight": 4, "value_bits": 6, "fraction_bits": 0}
-    authority = authority_for(sf.paillier.Parameters(**KEY, **settings))
-    integers = np.resize(31 * np.array(pattern), authority.public_key.parameters.values_per_ciphertext + 3)
-    integers[5] = integers[-1] = 0
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    aggregator = sf.paillier.Aggregator(authority.public_key)
-    for _ in range(4):
-        aggregator.add(encryptor.encrypt(integers.astype(np.float64)), weight=4)
-    np.testing.assert_array_equal(authority.open(aggregator.total()), 16 * integers)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -155,7 +155,7 @@ def test_frames_tell_what_they_are_for(frames):
 @pytest.mark.parametrize("kind", [*KEYS, *CIPHERTEXTS, "paillier batch", "paillier total"])
 def test_frames_with_parameters_describe_them(frames, kind):
     report, parameters = inspect_frame(frames[kind]), key_of(frames, kind).parameters
-    assert report.description == parameters.describe()
+    assert report.description == (parameters.describe() if kind in KEYS else "")
     facts = dict(parameters._facts)
     expected = {}
     if "primes" in facts:

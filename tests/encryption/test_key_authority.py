@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import stat
-import threading
-import time
 from types import SimpleNamespace
 
 import gmpy2
@@ -66,23 +63,6 @@ def test_the_policy_is_that_of_every_scheme(parameters):
     authority.open(total_of(authority, 3, 5))
     authority.one_total_per_round = False
     authority.open(total_of(authority, 4, 4))
-
-
-def test_by_default_no_client_learns_another_ones_update_from_a_total_of_two():
-    authority = sf.KeyAuthority(CKKS)
-    assert authority.min_clients == 3
-    encryptor, aggregator = sf.ckks.Encryptor(authority.public_key), sf.ckks.Aggregator(authority.public_key)
-    own, other = UPDATE, np.sin(UPDATE)
-    for update in (own, other):
-        aggregator.add(encryptor.encrypt(update))
-    with pytest.raises(sf.PolicyError, match="min_clients = 3"):
-        authority.open(aggregator.total())
-    # What it is about: the difference is the other one's.
-    authority.min_clients = 2
-    np.testing.assert_allclose(authority.open(aggregator.total()) - own, other, atol=2.0**-19)
-    with pytest.raises(sf.ParameterError, match=r"each learns the other's update.*min_clients"):
-        sf.KeyAuthority(sf.ckks.Parameters(max_clients=2))
-    assert sf.KeyAuthority(sf.ckks.Parameters(max_clients=2), min_clients=2).min_clients == 2
 
 
 def test_a_total_that_is_asked_for_again_is_not_computed_again(monkeypatch):
@@ -294,29 +274,10 @@ def test_rounding_of_many_weights_is_no_forgery_and_without_weights_clients_coun
     authority.open_mean(total, stated_weight=3)
 
 
-def test_a_mean_divides_by_integer_weights():
-    authority = make(PAILLIER)
-    total = total_of(authority, 3, weight=4)
-    assert (total.total_weight, total_of(authority, 3).total_weight) == (12, 3)
-    np.testing.assert_allclose(authority.open_mean(total), np.rint(UPDATE * 2**20) / 2**20, rtol=1e-15)
-
-
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)])
 def test_bounds_of_weights_are_checked(bounds):
     with pytest.raises(sf.ParameterError, match="weight_bounds"):
         make(weight_bounds=bounds)
-
-
-def test_bounds_of_weights_are_stored_and_older_files_have_the_default(tmp_path, cheap_scrypt, monkeypatch):
-    authority, path = make(weight_bounds=(0.25, 0.75)), tmp_path / "k"
-    authority.save(path, "pass")
-    assert sf.KeyAuthority.load(path, "pass").weight_bounds == (0.25, 0.75)
-    dumps = json.dumps
-    older = lambda header: dumps({k: v for k, v in header.items() if k != "weight_bounds"})  # noqa: E731
-    monkeypatch.setattr(authority_secrets.json, "dumps", older)
-    authority.save(path, "pass")
-    assert b"weight_bounds" not in path.read_bytes()
-    assert sf.KeyAuthority.load(path, "pass").weight_bounds == (2.0**-6, 1.0)
 
 
 def test_a_wiped_key_opens_and_saves_nothing(tmp_path):
@@ -361,24 +322,3 @@ class TestMadeKeys:
         assert frame == public_key_frame(PAILLIER, n, h)
         # -x^2 for some x: a non-residue modulo both primes whose Jacobi symbol is 1.
         assert gmpy2.legendre(h, p) == gmpy2.legendre(h, q) == -1
-
-    def test_another_key_is_another_and_the_interpreter_runs_while_it_is_searched_for(self, made):
-        others = []
-        searcher = threading.Thread(target=lambda: others.append(sf.KeyAuthority(PAILLIER, min_clients=2)))
-        begin = time.perf_counter()
-        searcher.start()
-        ticks = 0
-        while searcher.is_alive():
-            ticks += 1
-            time.sleep(0.001)
-        assert ticks >= min(5, (time.perf_counter() - begin) / 0.02)
-        (other,) = others
-        assert other.public_key != made.public_key
-        assert not set(factors_of(other)) & set(factors_of(made))
-        with pytest.raises(sf.KeyMismatchError):
-            other.open(total_of(made, 2))
-        secret = made._decryptor.export_secret()
-        assert isinstance(secret, bytearray)
-        with pytest.raises(sf.KeyMismatchError):
-            _core.PaillierDecryptor.import_secret(other.public_key._core, secret)
-        assert _core.PaillierDecryptor.import_secret(made.public_key._core, secret).export_secret() == secret

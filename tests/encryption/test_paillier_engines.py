@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import random
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import shieldfl as sf
-from encryption.child_process import lower_instruction_sets, run_python
 from encryption.paillier_keys import authority_for, primes, public_key_frame
 from reference.paillier import PublicKey, pack_fields
 from shieldfl import _core, _testing
@@ -183,49 +181,3 @@ def test_one_engine_opens_what_the_other_encrypted_and_added(key_bits, packing):
     expected = (4 * np.rint(update * STEP) + 3 * STEP) / STEP
     for name in ENGINES:
         np.testing.assert_array_equal(authorities[name].open(totals[0]), expected)
-
-
-CHILD = """
-import json, sys
-import numpy as np
-import shieldfl as sf
-from encryption.paillier_keys import public_key_frame, secret_of
-import shieldfl._core as _core
-
-p, q = (int(text, 16) for text in sys.argv[1:3])
-parameters = sf.paillier.Parameters(key_bits=2048)
-key = sf.paillier.PublicKey.from_bytes(public_key_frame(parameters, p * q))
-aggregator = sf.paillier.Aggregator(key)
-with open(sys.argv[3]) as file:
-    frames = json.load(file)
-for frame in frames:
-    aggregator.add(bytes.fromhex(frame))
-batch = sf.paillier.Encryptor(key).encrypt(np.linspace(-1, 1, 100)).to_bytes()
-aggregator.add(batch)
-decryptor = _core.PaillierDecryptor.import_secret(key._core, secret_of(p, q))
-sums, _ = decryptor.open(aggregator.total().parsed)
-print(json.dumps({"engine": sf.build_info()["paillier_engine"], "batch": batch.hex(), "sums": sums.tolist()}))
-"""
-
-
-def test_processes_with_different_instruction_sets_understand_each_other(tmp_path):
-    """Every set that the machine has encrypts, and then adds and opens what all before it encrypted."""
-    best = _core.instruction_set()
-    available = (*lower_instruction_sets(best), best)
-    p, q = primes(2048)
-    frames: list[str] = []
-    expected = np.rint(np.linspace(-1, 1, 100) * STEP)
-    path = tmp_path / "frames"
-    for count, name in enumerate(available, start=1):
-        path.write_text(json.dumps(frames))
-        done = run_python("-c", CHILD, hex(p), hex(q), str(path), SHIELDFL_SIMD=name)
-        assert done.returncode == 0, done.stderr
-        result = json.loads(done.stdout)
-        assert result["engine"] == ("ifma" if name == "avx512" else "gmp")
-        np.testing.assert_array_equal(np.array(result["sums"]) * STEP, count * expected)
-        frames.append(result["batch"])
-    authority = authority_for(sf.paillier.Parameters(key_bits=2048))
-    aggregator = sf.paillier.Aggregator(authority.public_key)
-    for frame in frames:
-        aggregator.add(bytes.fromhex(frame))
-    np.testing.assert_array_equal(authority.open(aggregator.total()) * STEP, len(frames) * expected)

@@ -65,38 +65,6 @@ def test_encryption_uses_up_what_is_there_and_then_makes_its_own(authority, look
     np.testing.assert_array_equal(open_sum(authority, *batches), 3 * np.rint(update * STEP) / STEP)
 
 
-def test_unions_take_from_the_pool_what_they_send(authority):
-    wide, narrow = sf.Mask.full(20), sf.Mask.from_indices([3], 20)
-    order = sf.paillier.UnionOrder.from_masks([wide, narrow])
-    encryptor = sf.paillier.Encryptor(authority.public_key)
-    encryptor.precompute(30)
-    encryptor.wait()
-    encryptor.encrypt_in_union(np.zeros(20), order, narrow)
-    assert encryptor.precomputed == 29
-    encryptor.encrypt_in_union(np.zeros(20), order, wide)
-    assert encryptor.precomputed == 9
-
-
-def test_asking_returns_at_once_and_other_threads_go_on(authority):
-    encryptor = sf.paillier.Encryptor(authority.public_key, threads=1)
-    encryptor.encrypt(np.zeros(1))  # makes the table
-    begin = time.perf_counter()
-    encryptor.wait()
-    encryptor.precompute(300)
-    asked = time.perf_counter() - begin
-    begin = time.perf_counter()
-    ticks = 0
-    waiter = threading.Thread(target=encryptor.wait)
-    waiter.start()
-    while waiter.is_alive():
-        ticks += 1
-        time.sleep(0.001)
-    waiting = time.perf_counter() - begin
-    assert asked < max(0.1, waiting)
-    assert encryptor.precomputed == 300
-    assert ticks >= min(5, waiting / 0.02)
-
-
 def test_many_threads_share_one_pool(authority):
     encryptor = sf.paillier.Encryptor(authority.public_key, threads=1)
     aggregator = sf.paillier.Aggregator(authority.public_key, threads=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import subprocess
 import sys
 import threading
@@ -50,23 +49,6 @@ def test_child_processes_encrypt_with_randomness_of_their_own(authority, method)
         aggregator.add(batch)
     step = 2.0**20
     np.testing.assert_array_equal(authority.open(aggregator.total()), 2 * np.rint(UPDATE * step) / step)
-
-
-def test_noise_differs_after_a_fork():
-    from shieldfl import _core
-
-    reader, writer = os.pipe()
-    if os.fork() == 0:  # pragma: no cover - the child
-        values = np.zeros(4, dtype=np.float32)
-        _core.add_gaussian(values, 1.0)
-        os.write(writer, values.tobytes())
-        os._exit(0)
-    values = np.zeros(4, dtype=np.float32)
-    _core.add_gaussian(values, 1.0)
-    os.wait()
-    assert os.read(reader, 16) != values.tobytes()
-    os.close(reader)
-    os.close(writer)
 
 
 def test_many_threads_share_encryptor_aggregator_and_votes(authority):

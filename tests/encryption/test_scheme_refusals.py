@@ -326,14 +326,6 @@ class TestPaillier(OfKeyPairs):
         with pytest.raises(sf.KeyMismatchError):
             aggregator.add(sf.paillier.Encryptor(key).encrypt(UPDATE, round=1))
 
-    @wrong_arrays
-    def test_wrong_arrays_in_a_union(self, encryptor, update):
-        order = sf.paillier.UnionOrder.from_masks([sf.Mask.full(10)])
-        with pytest.raises(sf.ArrayTypeError):
-            encryptor.encrypt_in_union(update, order, sf.Mask.full(10))
-        with pytest.raises(sf.ArrayTypeError):
-            order.clear_fields(update, sf.Mask.full(10))
-
     @values_out_of_range
     def test_first_bad_position_in_a_union_is_named(self, encryptor, value):
         update = np.full(500, 0.25)

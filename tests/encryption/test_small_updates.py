@@ -12,77 +12,9 @@ import shieldfl as sf
 from encryption.paillier_keys import authority_for
 from reference import ckks as reference
 
-SIZE = 20_000
-SAMPLES = (120, 180, 250, 330, 420, 550, 700, 900)
-WEIGHTS = [samples / 50_000 for samples in SAMPLES]
 
 # Mean and deviation of log2 |value|, and the share of zeros, as bench/experiments/fine_tuning_precision.py prints
 # them; None is for normal updates of deviation 1e-6 without weights.
-CASES = {
-    "adamw-1e-5": (-18.4, 5.4, 0.0),
-    "sgd-1e-3": (-19.4, 2.8, 0.309),
-    "sgd-1e-4": (-22.5, 2.5, 0.322),
-    "normal-1e-6": None,
-}
-
-
-def updates_of(case):
-    """One update for each client, and the weights."""
-    rng = np.random.default_rng(1)
-    if CASES[case] is None:
-        return [rng.normal(0, 1e-6, SIZE).astype(np.float32) for _ in SAMPLES], None
-    mean, deviation, zeros = CASES[case]
-    # Clients agree in part. The upper tail of a log-normal distribution is longer than the measured one: no value is
-    # more than a deviation above the mean.
-    common = rng.normal(0, 1, SIZE)
-    updates = []
-    for _ in SAMPLES:
-        exponent = mean + deviation * np.minimum(rng.normal(0, 1, SIZE), 1.0)
-        sign = np.sign(common + rng.normal(0, 1, SIZE)) * (rng.random(SIZE) >= zeros)
-        updates.append((sign * 2.0**exponent).astype(np.float32))
-    return updates, WEIGHTS
-
-
-def relative_error(parameters, updates, weights):
-    """Of the opened mean, in the L2 norm; and the batches."""
-    authority = sf.KeyAuthority(parameters, min_clients=3, weight_bounds=(2.0**-10, 1.0))
-    encryptor = sf.ckks.Encryptor(authority.public_key)
-    aggregator = sf.ckks.Aggregator(authority.public_key)
-    batches = []
-    for number, update in enumerate(updates):
-        batches.append(encryptor.encrypt(update, weight=None if weights is None else weights[number]))
-        aggregator.add(batches[-1])
-    exact = np.average(np.stack(updates).astype(np.float64), axis=0, weights=weights)
-    opened = authority.open_mean(aggregator.total())
-    return np.linalg.norm(opened - exact) / np.linalg.norm(exact), batches
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_small_updates_are_not_lost_in_silence(case):
-    updates, weights = updates_of(case)
-    with pytest.warns(sf.PrecisionWarning, match=r"Parameters\.fit\(sample_update, weights=") as caught:
-        error, batches = relative_error(sf.ckks.Parameters(max_clients=len(SAMPLES)), updates, weights)
-    assert error > 0.2
-    assert len(caught) == 1  # one encryptor, one round
-    for number, batch in enumerate(batches):
-        values = updates[number] * np.float64(1.0 if weights is None else weights[number])
-        lost = np.count_nonzero(updates[number]) - np.count_nonzero(np.rint(values * 2.0**20))
-        # A weight is rounded to a multiple of 2^-20, which moves a few values over the border.
-        assert abs(batch.underflowed - lost) <= (0 if weights is None else 0.001 * SIZE)
-        assert batch.underflowed > 0.1 * np.count_nonzero(updates[number])
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_scale_fitted_to_one_update_serves_all(case):
-    updates, weights = updates_of(case)
-    bounds = None if weights is None else (min(weights), max(weights))
-    parameters = sf.ckks.Parameters.fit(updates[0], max_clients=len(SAMPLES), weights=bounds)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        error, _ = relative_error(parameters, updates, weights)
-    assert 0.0 < error < 1e-3
-
-
 @pytest.mark.parametrize(
     ("scheme", "settings", "tolerance"),
     [

@@ -179,7 +179,7 @@ def test_no_key_that_comes_along_is_encrypted_under(variant):
         purpose = "update" if name == "ciphertexts" else name
         batch = run.batch(message[name], purpose)
         assert isinstance(batch, kahe.CiphertextBatch)
-        assert (batch.key_id, batch.client) == (run.reader.check.session_key(purpose).id, 0)
+        assert (batch.parsed.key_id, batch.client) == (run.reader.check.session_key(purpose).id, 0)
     # A message of an earlier round is none of this one, and changes nothing.
     other = run.clients[1]
     with pytest.raises(KeyMismatchError):

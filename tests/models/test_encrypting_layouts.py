@@ -14,7 +14,7 @@ STEP = 2.0**-20
 SCHEMES = ("kahe", "pads", "ckks", "paillier")
 
 
-def summed(scheme, layout, models, mask, **options):
+def summed(scheme, layout, models, mask=None, **options):
     """Return the sums of models that clients have encrypted under a scheme, and their weights' sum if there are any."""
     module = getattr(sf, scheme)
     if scheme in ("kahe", "pads"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,14 @@ import torch
 from torch import nn
 
 import shieldfl as sf
+from models import test_encrypting_layouts
 from shieldfl.masks import LayerCount
 from shieldfl.models import BATCH_NORM_STATISTICS, ModelLayout
 
 STEP = 2.0**-20
+
+
+summed = partial(test_encrypting_layouts.summed, "kahe")
 
 
 class Net(nn.Module):
@@ -29,20 +34,6 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.tensor(1.5))
         self.frozen = nn.Linear(4, 3)
         self.frozen.requires_grad_(False)
-
-
-def summed(layout, models, mask=None, **options):
-    """Return the decrypted sum of models that clients have encrypted."""
-    authority = sf.KeyAuthority(sf.kahe.Parameters(max_clients=8), min_clients=2)
-    keys = [authority.enrol(f"client-{number}") for number in range(len(models))]
-    aggregator = sf.kahe.Aggregator(
-        authority.public_key, round=1, positions=mask or sf.Mask.full(layout.size), weighted=False
-    )
-    for key, model in zip(keys, models, strict=True):
-        frame = layout.encrypt(sf.kahe.Encryptor(key), model, mask, round=1, **options)
-        aggregator.add(frame.to_bytes())
-    total = aggregator.total()
-    return sf.kahe.open(total, authority.sum_key(total.request()), keys[0])
 
 
 def test_a_module_is_encrypted_summed_and_loaded_by_its_names():
@@ -239,21 +230,6 @@ def test_what_is_no_model_of_the_layout_is_refused_by_name(what):
         layout.load({"a": torch.zeros(2), "b": torch.zeros(3)}, model)
 
 
-def test_all_differences_are_said_at_once():
-    layout = ModelLayout.of({f"layer{number}": torch.zeros(number + 1) for number in range(20)})
-    model = {f"layer{number}": torch.zeros(9) for number in range(2, 20)} | {
-        "layer19": torch.zeros(20, dtype=torch.int64),
-        "new": torch.zeros(1),
-    }
-    with pytest.raises(sf.ParameterError) as refused:
-        layout.flatten(model)
-    said = str(refused.value)
-    assert said.count("is missing") == 2
-    assert "'new' is not in the layout" in said
-    assert "'layer2' has the shape (9,), and in the layout (3,)" in said
-    assert said.endswith("and 10 more")
-
-
 def test_what_cannot_be_laid_out_is_refused():
     model = {"a": torch.zeros(2), "n": torch.zeros(2, dtype=torch.int32)}
     with pytest.raises(sf.ParameterError, match="no floats that are to be encrypted"):
@@ -288,14 +264,6 @@ def test_other_numbers_of_values_are_refused():
         sf.Mask.full(5).describe(layout)
 
 
-def test_nothing_changes_where_loading_is_refused():
-    model = {"a": torch.zeros(2), "b": torch.zeros(3)}
-    layout = ModelLayout.of(model)
-    with pytest.raises(sf.ParameterError):
-        layout.load(model, {"a": torch.ones(2), "b": torch.ones(4)})
-    assert not model["a"].any()
-
-
 def layout():
     shared = np.zeros((2, 3), np.float32)
     return ModelLayout.of({"a": shared, "b": shared, "c": np.zeros(4), "n": np.zeros(1, np.int64)})
@@ -303,30 +271,15 @@ def layout():
 
 CHANGES = {
     "name that is a number": lambda one: one["places"][0].update(name=3),
-    "names as one text": lambda one: one["places"][1].update(aliases="xy"),
-    "alias that is a number": lambda one: one["places"][1].update(aliases=[3]),
-    "what is apart as one text": lambda one: one.update(apart="xy"),
-    "what is apart by numbers": lambda one: one.update(apart=[1]),
     "what is apart as a dict": lambda one: one.update(apart={"n": 1}),
-    "no such dtype": lambda one: one["places"][0].update(dtype="int32"),
-    "dtype that is a list": lambda one: one["places"][0].update(dtype=["float32"]),
-    "places as a dict": lambda one: one.update(places={"a": 1}),
-    "shape as a text": lambda one: one["places"][0].update(shape="23"),
     "shape with a fraction": lambda one: one["places"][0].update(shape=[2.0]),
-    "scale that is none": lambda one: one["places"][0].update(exponent=None),
-    "version that is true": lambda one: one.update(version=True),
-    "too many values": lambda one: one["places"][0].update(shape=[2**31, 1]),
     "too many together": lambda one: one["places"][0].update(shape=[2**31 - 3]),
     "nothing encrypted": lambda one: one.pop("places"),
     "later version": lambda one: one.update(version=2),
     "shape below 0": lambda one: one["places"][0].update(shape=[-1]),
-    "shape that is true": lambda one: one["places"][0].update(shape=[True]),
     "scale beyond all": lambda one: one["places"][0].update(exponent=10**6),
     "one name twice": lambda one: one["places"][1].update(name=one["places"][0]["name"]),
-    "no places": lambda one: one.update(places=[]),
     "apart and not": lambda one: one.update(apart=["a"]),
-    "places as a number": lambda one: one.update(places=3),
-    "sizes nobody can hold": lambda one: one["places"][0].update(shape=[2**62] * 1000),
 }
 
 
@@ -340,21 +293,7 @@ def test_a_text_of_other_types_or_sizes_is_refused(what):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "[" * 100_000,
-        '{"a":' * 100_000,
-        "[]",
-        "3",
-        "null",
-        '"a"',
-        "",
-        "1" * 5000,
-        "NaN",
-        "no JSON",
-        3,
-        None,
-        b"\xff\xfe\xfd",
-    ],
+    ["[" * 100_000, "[]", "null", "", "NaN", "no JSON", 3, None, b"\xff\xfe\xfd"],
 )
 def test_what_is_no_text_of_a_layout_is_refused(text):
     with pytest.raises(sf.WireFormatError):

@@ -62,21 +62,12 @@ def test_parts_cover_the_vector_once(most):
     assert [parts.size(number) for number in range(len(parts))] == [
         min(most, P - start) for start in range(0, P, most)
     ]
-    assert parts.numbers() == list(range(len(parts)))
     mask = LAYOUT.mask("half")
     each = dict(parts.positions_of_each(mask))
-    assert each == {number: parts.positions(number, mask) for number in parts.numbers(mask)}
+    assert all(positions.count for positions in each.values())
     assert sum(positions.count for positions in each.values()) == 13
     every = dict(parts.positions_of_each())
     assert every == {number: sf.Mask.full(parts.size(number)) for number in range(len(parts))}
-
-
-def test_positions_of_each_part_take_one_look_at_the_mask(monkeypatch):
-    mask, unpacked = LAYOUT.mask("half"), []
-    whole = sf.Mask.to_bool
-    monkeypatch.setattr(sf.Mask, "to_bool", lambda one: unpacked.append(one.size) or whole(one))
-    assert len(list(ModelParts(LAYOUT, 1).positions_of_each(mask))) == 13
-    assert unpacked == [P]
 
 
 @pytest.mark.parametrize("scheme", ["kahe", "pads"])
@@ -189,6 +180,6 @@ def test_parts_and_masks_that_there_are_not_are_refused():
         with pytest.raises(ParameterError, match=r"there is no part|a part's number"):
             parts.size(number)
     with pytest.raises(ParameterError, match="the mask is one of 5 positions"):
-        parts.numbers(sf.Mask.full(5))
+        list(parts.positions_of_each(sf.Mask.full(5)))
     with pytest.raises(ArrayTypeError, match="from_bool"):
-        parts.positions(0, np.ones(P, bool))
+        list(parts.positions_of_each(np.ones(P, bool)))

@@ -14,7 +14,7 @@ import pytest
 
 from shieldfl import _testing
 from shieldfl.privacy import draws
-from shieldfl.privacy.noise_share import NoiseTable
+from shieldfl.privacy.noise_share import noise_table
 
 __all__ = ["SeededDraws", "noise_from_seeds", "seed_noise"]
 
@@ -41,8 +41,7 @@ class SeededDraws:
 
     def noise_share_vartime(self, values: np.ndarray, clip_norm: float, *numbers: Any) -> tuple:
         *bounds, asked, _ = numbers
-        make = {"skellam": NoiseTable.skellam}.get(asked.distribution, NoiseTable.discrete_gaussian)
-        table = make(asked.variance * self._factor**2)
+        table = noise_table(asked.distribution, asked.variance * self._factor**2)
         columns = [table.high, table.low], table.others
         share, tries = _testing.noise_share_insecure(
             values, clip_norm, *bounds, *columns, self._seed_of(values)

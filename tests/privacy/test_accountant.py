@@ -180,17 +180,6 @@ def test_one_release_has_enough_noise(epsilon, delta, exact, concentrated):
     assert epsilon_of(of_clients(sigma), delta) <= epsilon
 
 
-@pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.999999])
-def test_noise_of_one_release_at_the_ends_of_what_can_be_asked_for(delta):
-    # With epsilon without bound the multiplier nears 1 / sqrt(2 epsilon) from above.
-    least = 1 / math.sqrt(2e12)
-    assert least < gaussian_noise_multiplier(1e12, delta) <= 1.05 * least
-    assert gaussian_noise_multiplier(1e-9, delta) > 1e8
-    # Where one formula takes over from the other, more privacy never costs less.
-    below, at, above = (gaussian_noise_multiplier(epsilon, delta) for epsilon in (0.9999, 1.0, 1.0001))
-    assert below > at >= above > 0.0
-
-
 @settings(deadline=None, max_examples=25)
 @given(st.floats(0.1, 1e4), st.floats(0.1, 1e4), st.floats(1e-12, 0.5), st.floats(1e-12, 0.5))
 def test_noise_never_rises_with_epsilon_or_delta(one, other, delta, more):
@@ -200,11 +189,6 @@ def test_noise_never_rises_with_epsilon_or_delta(one, other, delta, more):
         most = multiplier(small, less)
         assert multiplier(large, less) <= most * (1 + 1e-5)
         assert multiplier(small, more) <= most * (1 + 1e-5)
-
-
-def test_noise_grows_with_rounds_as_their_square_root():
-    ratio = noise_multiplier_for(1.0, DELTA, 40) / noise_multiplier_for(1.0, DELTA, 10)
-    assert ratio == pytest.approx(2.0, rel=1e-4)
 
 
 @pytest.mark.parametrize(

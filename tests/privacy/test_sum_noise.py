@@ -197,12 +197,9 @@ def test_what_cannot_be_says_what_would_do():
     with pytest.raises(ParameterError, match="min_clients of at least 6, not 4"):
         fewest_honest(4, 5)
     assert fewest_honest(4, 3) == 1
-    with pytest.raises(ParameterError, match=r"take at least \d") as refused:
-        planned(noise_multiplier=1e-12)
-    planned(noise_multiplier=float(str(refused.value).rpartition(" ")[2]))
-    with pytest.raises(ParameterError, match=r"take at most \d") as refused:
-        planned(noise_multiplier=1e6)
-    planned(noise_multiplier=float(str(refused.value).rpartition(" ")[2]))
+    for multiplier in (1e-12, 1e6, 1e-40):
+        with pytest.raises(ParameterError, match="no grid fits"):
+            planned(noise_multiplier=multiplier)
 
     def small(noise_multiplier):
         return planned(noise_multiplier=noise_multiplier, dimension=10, honest_clients=2)

@@ -14,9 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError, RangeError
-from shieldfl.lab.simulation.data import load_dataset
-from shieldfl.learning.networks import build_model
-from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.privacy import synthetic_data
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.synthetic_data import (
@@ -25,7 +22,6 @@ from shieldfl.privacy.synthetic_data import (
     fit_synthetic_data,
     load_labelled_samples,
 )
-from shieldfl.settings import TrainingSettings
 
 SHAPE, CLASSES = (1, 3, 4), 4
 WIDE = (torch.tensor(-4.0), torch.tensor(4.0))
@@ -166,20 +162,12 @@ def test_classes_that_the_noise_hides_are_an_error() -> None:
         {"steps": 0},
         {"fourier_features": 0},
         {"fourier_features": 7},
-        {"kernel_length": 0.0},
-        {"kernel_length": math.inf},
         *({"feature_range": tuple(map(torch.tensor, pair))} for pair in WRONG_RANGES),
     ],
 )
 def test_impossible_settings_are_refused(changed: dict[str, Any]) -> None:
     with pytest.raises(ParameterError):
         fit(*samples(20), **changed)
-
-
-def test_real_samples_are_checked_too() -> None:
-    features, labels = samples(20)
-    with pytest.raises(DataError, match="labels"):
-        fit_synthetic_data(features, labels, 1, feature_range=WIDE, epsilon=1.0, delta=0.1, samples=1, seed=0)
 
 
 FEATURES = torch.zeros(5, *SHAPE)
@@ -198,13 +186,12 @@ def poisoned(value: float) -> torch.Tensor:
         (FEATURES.double(), LABELS, CLASSES, ArrayTypeError, "float32"),
         (FEATURES, LABELS.int(), CLASSES, ArrayTypeError, "int64"),
         (FEATURES, LABELS.float(), CLASSES, ArrayTypeError, "int64"),
-        (FEATURES.flatten(1), LABELS, CLASSES, ParameterError, r"\(N, 1, 3, 4\)"),
-        (FEATURES.transpose(2, 3), LABELS, CLASSES, ParameterError, r"\(N, 1, 3, 4\)"),
-        (torch.tensor(0.0), LABELS, CLASSES, ParameterError, r"\(N, 1, 3, 4\)"),
+        (FEATURES.flatten(1), LABELS, CLASSES, ParameterError, r"sample of shape \(1, 3, 4\)"),
+        (FEATURES.transpose(2, 3), LABELS, CLASSES, ParameterError, r"sample of shape \(1, 3, 4\)"),
+        (torch.tensor(0.0), LABELS, CLASSES, ParameterError, r"sample of shape \(1, 3, 4\)"),
         (FEATURES[:0], LABELS[:0], CLASSES, ParameterError, "at least 1 sample"),
         (FEATURES, LABELS[:4], CLASSES, ParameterError, "label for each"),
         (FEATURES, LABELS[:, None], CLASSES, ParameterError, "label for each"),
-        (FEATURES, LABELS, 0, ParameterError, "at least 1 class"),
         (poisoned(math.nan), LABELS, CLASSES, DataError, "NaN"),
         (poisoned(-math.inf), LABELS, CLASSES, DataError, "NaN"),
         (FEATURES, LABELS, 3, DataError, "0 to 2"),
@@ -216,11 +203,6 @@ def test_samples_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         check_labelled_samples(features, labels, SHAPE, classes)
-
-
-def test_samples_that_fit_pass() -> None:
-    check_labelled_samples(FEATURES, LABELS, SHAPE, CLASSES)
-    check_labelled_samples(FEATURES, LABELS, SHAPE, 100)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int16, ">i4"])
@@ -244,8 +226,8 @@ def test_labels_beyond_int64_stay_out_of_range(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "error", "message"),
     [
-        ({"features": FEATURES.numpy()}, DataError, "lacks the array 'labels'"),
-        ({"labels": LABELS.numpy()}, DataError, "lacks the array 'features'"),
+        ({"features": FEATURES.numpy()}, DataError, "labels is not a file"),
+        ({"labels": LABELS.numpy()}, DataError, "features is not a file"),
         (
             {"features": FEATURES.double().numpy(), "labels": LABELS.numpy()},
             ArrayTypeError,
@@ -273,17 +255,15 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     whole = tmp_path / "whole.npz"
     np.savez(whole, features=FEATURES.numpy(), labels=LABELS.numpy())
     content = whole.read_bytes()
-    for bad in (b"", b"text", b"PK\x03\x04", content[: len(content) // 2], content[:300] + content[310:]):
-        (tmp_path / "bad.npz").write_bytes(bad)
-        with pytest.raises(DataError, match="cannot be read: it is damaged"):
-            load_labelled_samples(tmp_path / "bad.npz")
     np.save(tmp_path / "single.npy", FEATURES.numpy())
-    with pytest.raises(DataError, match="lacks the array 'features'"):
-        load_labelled_samples(tmp_path / "single.npy")
-    with pytest.raises(DataError, match="No such file"):
-        load_labelled_samples(tmp_path / "missing.npz")
-    with pytest.raises(DataError, match="Is a directory"):
-        load_labelled_samples(tmp_path)
+    single = (tmp_path / "single.npy").read_bytes()
+    for bad in (b"", b"text", content[: len(content) // 2], content[:300] + content[310:], single):
+        (tmp_path / "bad.npz").write_bytes(bad)
+        with pytest.raises(DataError, match="cannot be read"):
+            load_labelled_samples(tmp_path / "bad.npz")
+    for path, why in ((tmp_path / "missing.npz", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(DataError, match=why):
+            load_labelled_samples(path)
 
 
 def archive_with_header(folder: Path, header: str) -> Path:
@@ -301,17 +281,12 @@ def archive_with_header(folder: Path, header: str) -> Path:
         "{'descr': '<f4', 'fortran_order': False, 'shape': (5,",
         "{'descr': ',', 'fortran_order': False, 'shape': (5,)}",
         "{[]: '<f4', 'fortran_order': False, 'shape': (5,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387,)}",
     ],
-    ids=["overflow", "unterminated", "syntax", "type"],
+    ids=["overflow", "unterminated", "syntax", "type", "beyond the memory"],
 )
 def test_an_array_with_a_bad_header_is_refused(tmp_path: Path, header: str) -> None:
-    with pytest.raises(DataError, match="cannot be read: it is damaged"):
-        load_labelled_samples(archive_with_header(tmp_path, header))
-
-
-def test_an_array_beyond_the_memory_is_refused(tmp_path: Path) -> None:
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387,)}"
-    with pytest.raises(DataError, match="more memory than there is"):
+    with pytest.raises(DataError, match="cannot be read: write it"):
         load_labelled_samples(archive_with_header(tmp_path, header))
 
 
@@ -366,23 +341,3 @@ def test_the_grid_follows_from_public_numbers_and_a_contribution_that_is_too_lon
     assert wide.sensitivity > grid.sensitivity
     with pytest.raises(ParameterError, match="larger one"):
         synthetic_data._Grid.choose(1e8, 100)
-
-
-@pytest.mark.slow
-def test_a_model_trained_on_synthetic_digits_reads_real_ones(data_dir: Path) -> None:
-    dataset = load_dataset("mnist", data_dir)
-    made = fit_synthetic_data(
-        dataset.train_features[:20000],
-        dataset.train_labels[:20000],
-        10,
-        feature_range=dataset.feature_range,
-        epsilon=1.0,
-        delta=1e-5,
-        samples=2000,
-        seed=0,
-        steps=100,
-    )
-    check_labelled_samples(made.features, made.labels, dataset.feature_shape, 10)
-    model = build_model("mlp", dataset.feature_shape, 10, 0)
-    train_locally(model, made.features, made.labels, TrainingSettings(5, 64, 0.05, momentum=0.0), 0)
-    assert evaluate(model, dataset.test_features, dataset.test_labels) > 0.6

@@ -93,13 +93,10 @@ Answers = Buffer | Sequence[Buffer]
 """Of the authority, or of each of several in the order of their group."""
 
 
-def _each(answers: Answers) -> list[Buffer]:
-    return list(answers) if isinstance(answers, list | tuple) else [answers]  # type: ignore[list-item]
-
-
-def _check_total(total: object) -> None:
+def _checked(total: SchemeTotal, answers: Answers) -> list[Buffer]:
     if not isinstance(total, SchemeTotal):
         raise PolicyError("only totals are opened, never a single client's batch: add it to an Aggregator")
+    return list(answers) if isinstance(answers, list | tuple) else [answers]  # type: ignore[list-item]
 
 
 def open_answered(
@@ -122,8 +119,7 @@ def open_answered(
     grant was taken; ParameterError for too few or too many answers; WireFormatError for what does not open to sums in
     range.
     """
-    _check_total(total)
-    public_key, given = key.public_key, _each(answers)
+    public_key, given = key.public_key, _checked(total, answers)
     authorities = public_key.authorities
     if len(given) != len(authorities):
         raise ParameterError(
@@ -154,13 +150,13 @@ def open_total(
     Raises KeyMismatchError for a key of another total, WireFormatError for what does not open to sums in range: the
     list of clients is not that of the ciphertexts, or one of them was altered.
     """
-    _check_total(total)
+    given = _checked(total, keys)
     if not isinstance(total, checked_key(public_key, EnrolledPublicKey)._total_class):
         raise KeyMismatchError("the total is of another scheme than the session")
     opened: tuple[NDArray[np.float64], float | None] = total.parse(threads).open(
         public_key._core,
         total.digest(beside, threads),
-        [as_frame(key) for key in _each(keys)],
+        list(map(as_frame, given)),
         as_threads(threads),
     )
     return opened

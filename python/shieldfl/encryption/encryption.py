@@ -170,16 +170,6 @@ class _Ciphertext:
             positions = UnionMask(positions)
         return self.parsed.mask_id == positions.id and self.count == positions.count
 
-    @property
-    def key_id(self) -> bytes:
-        """The id of the key that it was made under."""
-        return self.parsed.key_id
-
-    @property
-    def parameter_id(self) -> bytes:
-        """The id of its parameters."""
-        return self.parsed.parameter_id
-
     def __reduce__(self) -> tuple[Any, tuple[bytes]]:
         return type(self).from_bytes, (self._frame,)
 

@@ -40,7 +40,7 @@ class FrameReport:
     parameters: dict[str, Fact] = field(default_factory=dict)
     """The encryption parameters; empty where the kind has none."""
     description: str = ""
-    """The parameters and what follows from them, in words."""
+    """Of a public key: its parameters and what follows from them, in words."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -101,22 +101,13 @@ def _ciphertext_body(scheme: Scheme, is_total: bool, frame: bytes) -> Body:
     core = scheme.PublicKey._core_ciphertext
     ciphertext: Any = core.total(frame) if is_total else core.batch(frame)
     counts = _counts(scheme, ciphertext, ciphertext.clients) | {"ciphertexts": ciphertext.ciphertexts}
-    if scheme.integer_weights:
-        more = (
-            ("total weight", "total_weight") if is_total else ("ciphertexts present", "present_ciphertexts")
-        )
-        counts[more[0]] = getattr(ciphertext, more[1])
-        parameters = scheme.Parameters._wrap(ciphertext.parameters)
-        facts, description = parameters._facts, parameters.describe()
+    if not scheme.integer_weights:
+        return {"counts": counts, **_parameters(ciphertext.facts)}
+    if is_total:
+        counts["total weight"] = ciphertext.total_weight
     else:
-        facts, description = ciphertext.facts, ""
-        try:
-            parameters = scheme.Parameters(**{name: facts[name] for name in scheme.Parameters._SETTINGS})
-            # Another version of shieldfl may have derived them differently.
-            description = parameters.describe() if parameters.id == ciphertext.parameter_id else ""
-        except ParameterError:
-            pass
-    return {"counts": counts, **_parameters(facts), "description": description}
+        counts["ciphertexts present"] = ciphertext.present_ciphertexts
+    return {"counts": counts, **_parameters(ciphertext.parameters.facts)}
 
 
 def _request_body(scheme: Scheme, frame: bytes) -> Body:

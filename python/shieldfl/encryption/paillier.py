@@ -33,7 +33,7 @@ from shieldfl.encryption.encryption import FrameSource, SchemeBatch, SchemeTotal
 from shieldfl.encryption.keys import SchemePublicKey, checked_key
 from shieldfl.encryption.parameters import SchemeParameters, SumNeeds, core_number
 from shieldfl.encryption.registry import REGISTRY, KeyBits, Scheme
-from shieldfl.errors import ArrayTypeError, ParameterError, RangeError
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.masks import Mask, bits_of
 
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total", "UnionOrder"]
@@ -278,22 +278,14 @@ class UnionOrder:
         """Return the values of a vector of ``size``, in the union's order."""
         return dense[self.positions]
 
-    def scatter(self, sums: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Put ``count`` values in the union's order, such as an opened total's, where they belong in a dense vector.
+    def scatter(self, sums: Any) -> NDArray[Any]:
+        """Return a vector of ``size`` values, zero but for ``count`` that are given in the union's order, such as sums.
 
-        Writes to ``out``, of ``size`` values, and leaves its other positions alone; without it, to a new vector of
-        the same dtype that is zero there. Returns that vector. Raises ArrayTypeError, and ParameterError for
-        sizes that differ.
+        Raises ArrayTypeError, and ParameterError for another count.
         """
         values = as_vector(sums, (np.float32, np.float64), "the vector in the union's order")
         self._check_length(values, self.count, "the vector in the union's order")
-        if out is None:
-            dense: NDArray[Any] = np.zeros(self.size, dtype=values.dtype)
-        else:
-            dense = as_vector(out, (np.float32, np.float64), "the dense vector")
-            self._check_length(dense, self.size, "the dense vector")
-            if not dense.flags.writeable:
-                raise ArrayTypeError("the dense vector is read-only: pass one that can be written to")
+        dense: NDArray[Any] = np.zeros(self.size, dtype=values.dtype)
         dense[self.positions] = values
         return dense
 
@@ -337,8 +329,6 @@ class Encryptor(encryption.Encryptor):
         self, public_key: SchemePublicKey, threads: int | None = None, *, lookups_vartime: bool = False
     ) -> None:
         super().__init__(public_key, threads)
-        if not isinstance(lookups_vartime, bool):
-            raise ParameterError("lookups_vartime must be True or False: True gives up a protection")
         self._lookups_vartime = lookups_vartime
         self._pool = _core.PaillierRandomizerPool(public_key._core)
         self._with = lookups_vartime, self._pool

@@ -253,6 +253,7 @@ class RingParameters(SchemeParameters[Core, Key]):
 
     def ring_costs(self, count: int | None = None) -> dict[int, tuple[float, float]]:
         """Return by degree, of each ring that has room, bytes and work of a value, of so many or of many."""
+        number = None if count is None else as_count(count, "count")
         costs = {}
         for degree in self._RING_DEGREES:
             try:
@@ -260,8 +261,8 @@ class RingParameters(SchemeParameters[Core, Key]):
             except ParameterError:  # no room
                 continue
             in_one = ring.values_per_ciphertext
-            ciphertexts = self._CIPHERTEXTS_OF_MANY if count is None else math.ceil(count / in_one)
-            values = ciphertexts * in_one if count is None else count
+            ciphertexts = self._CIPHERTEXTS_OF_MANY if number is None else math.ceil(number / in_one)
+            values = ciphertexts * in_one if number is None else number
             wire = ciphertexts * int(ring._facts["ciphertext_bytes"])
             costs[degree] = wire / values, ring._work(ciphertexts) / values
         return costs
@@ -329,7 +330,12 @@ def _fit_scale(
     if not 1.0 <= times < math.inf:
         raise ParameterError("headroom must be at least 1: how often the sample's largest value has to fit")
     weighted = weights is not None
-    smallest_weight, largest_weight = _read_weights((1.0, 1.0) if weights is None else weights)
+    smallest_weight, largest_weight = (as_real(one, "a weight") for one in weights or (1.0, 1.0))
+    if not 0.0 < smallest_weight <= largest_weight <= 1.0:
+        raise ParameterError(
+            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
+            "by the largest one"
+        )
     sizes = _sizes_of(sample_update, mask)
     largest, small = float(sizes.max()), float(np.quantile(sizes, _ROUNDED_TO_ZERO))
     rms = largest * math.sqrt(float(np.mean((sizes / largest) ** 2)))
@@ -372,22 +378,6 @@ def _bits_for(*factors: float) -> int:
     for factor in factors:
         bits -= math.log2(factor)
     return max(math.ceil(bits), 0)
-
-
-def _read_weights(weights: tuple[float, float]) -> tuple[float, float]:
-    try:
-        smallest, largest = weights
-    except (TypeError, ValueError):
-        raise ParameterError(
-            "weights must be two numbers: the smallest and the largest of a client"
-        ) from None
-    smallest, largest = as_real(smallest, "a weight"), as_real(largest, "a weight")
-    if not 0.0 < smallest <= largest <= 1.0:
-        raise ParameterError(
-            "weights must be the smallest and the largest of a client, above 0 and at most 1: divide every client's "
-            "by the largest one"
-        )
-    return smallest, largest
 
 
 def _sizes_of(sample_update: Any, mask: Mask | None) -> Any:

@@ -92,7 +92,7 @@ class Objective:
             metrics["test_loss"] = self.loss
         # Copies: what one metric does to them is not for the next.
         return {
-            name: _number(name, metric(outputs.clone(), targets.cpu().clone()))
+            name: _number(f"the metric {name!r}", metric(outputs.clone(), targets.cpu().clone()))
             for name, metric in metrics.items()
         }
 
@@ -120,11 +120,11 @@ class Objective:
             )
 
 
-def _number(name: str, value: float | torch.Tensor) -> float:
+def _number(what: str, value: float | torch.Tensor) -> float:
     try:
-        return float(value)
+        return float(torch.as_tensor(value).detach())
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ParameterError(f"the metric {name!r} must return one number: {error}") from error
+        raise ParameterError(f"{what} must return one number: {error}") from error
 
 
 class LocalTrainer:
@@ -175,17 +175,10 @@ class LocalTrainer:
         user's own has changed the layout, or returns no number.
         """
         on = self._real[0].device
-        if on.type == "cpu" and self._objective.train is None:
-            # All that draws here; torch's own way seeds every accelerator too, which takes as long as small steps do.
-            generator = torch.default_generator
-            before = generator.get_state()
-            try:
-                generator.manual_seed(seed)
-                return self._train(start, seed)
-            finally:
-                generator.set_state(before)
+        # All that draws here; torch's own way seeds every accelerator too, which takes as long as small steps do.
+        here = on.type == "cpu" and self._objective.train is None
         with torch.random.fork_rng(devices=[on.index or 0] if on.type == "cuda" else []):
-            torch.manual_seed(seed)
+            (torch.default_generator if here else torch).manual_seed(seed)
             return self._train(start, seed)
 
     def _own_samples(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -265,19 +258,14 @@ class LocalTrainer:
         loss = train(model, features, targets, seed)
         if parameter_layout(model) != self._layout:
             raise ParameterError("the training function has changed the model's parameters or their shapes")
-        try:
-            return float(torch.as_tensor(loss).detach()), model
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ParameterError(
-                f"the training function must return its mean loss, and gives {type(loss).__name__}"
-            ) from error
+        return _number("the training function", loss), model
 
     def _train_privately(
         self, noise: GradientNoise, features: torch.Tensor, labels: torch.Tensor
     ) -> tuple[float, PrivateSteps]:
         from shieldfl.privacy.dp_sgd import train_privately
 
-        done = train_privately(
+        loss, steps, sample_rate = train_privately(
             self._model,
             features,
             labels,
@@ -286,7 +274,7 @@ class LocalTrainer:
             max_grad_norm=noise.max_grad_norm,
             loss=self._objective.loss,
         )
-        return done.mean_loss, PrivateSteps(done.steps, done.sample_rate)
+        return loss, PrivateSteps(steps, sample_rate)
 
 
 _NORMALISED = ("full-batch", "batch", "per-sample")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import nn
@@ -34,7 +33,11 @@ def has_known_modules(model: nn.Module) -> bool:
     return all(
         type(one).__module__.startswith(_KNOWN)
         and not is_altered(one)
-        and all(map(_is_function_of_torch, filter(callable, vars(one).values())))
+        and all(
+            f"{getattr(own, '__module__', None)}.".startswith(("torch.", "shieldfl."))
+            for own in vars(one).values()
+            if callable(own)
+        )
         for one in model.modules()
     )
 
@@ -42,11 +45,6 @@ def has_known_modules(model: nn.Module) -> bool:
 def is_moved_by_steps_alone(model: nn.Module) -> bool:
     """Say whether nothing but an optimizer's steps moves parameters, as an embedding that has a largest norm does."""
     return has_known_modules(model) and all(getattr(one, "max_norm", None) is None for one in model.modules())
-
-
-def _is_function_of_torch(one: Any) -> bool:
-    module = str(getattr(one, "__module__", None))
-    return module == "torch" or module.startswith(("torch.", "shieldfl."))
 
 
 _IMAGE_AXES = 3  # channels, height, width

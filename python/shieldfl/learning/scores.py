@@ -189,7 +189,7 @@ def batches_of(
 
 def check_samples(features: torch.Tensor, labels: torch.Tensor) -> None:
     if len(features) == 0:
-        raise ParameterError("client has no data: sensitivity needs at least one sample")
+        raise ParameterError("client has no data: give it at least one sample or leave it out of the round")
     if len(labels) != len(features):
         raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
 
@@ -302,8 +302,7 @@ class FisherAccumulator:
 
     def __init__(self, layout: ParameterLayout) -> None:
         self._layout = layout
-        self._flat = torch.zeros(layout.size, dtype=torch.float32)
-        self._views = self._make_views()
+        self._sums: list[torch.Tensor] = []
         self._updates = 0
 
     def update(self, model: nn.Module) -> None:
@@ -320,27 +319,21 @@ class FisherAccumulator:
         if not sums:
             raise ParameterError("the model holds no gradient: nothing of it is trained")
         parameters = list(model.parameters())
-        if parameters[0].device != self._flat.device:
-            self._flat = self._flat.to(parameters[0].device)
-            self._views = self._make_views()
-        pairs = [(view, sums[one]) for view, one in zip(self._views, parameters, strict=True) if one in sums]
+        if not self._updates:
+            self._sums = [torch.zeros(one.shape, device=one.device) for one in parameters]
+        pairs = [(own, sums[one]) for own, one in zip(self._sums, parameters, strict=True) if one in sums]
         # The multi-tensor kernel that torch.optim is built on: one call instead of one per tensor.
-        torch._foreach_add_([view for view, _ in pairs], [gradient for _, gradient in pairs])
+        torch._foreach_add_([own for own, _ in pairs], [gradient for _, gradient in pairs])
         self._updates += updates
 
     def scores(self) -> FloatVector:
         """Return the square of the mean over all updates, float32 (P,). Raises ParameterError, RangeError."""
         if self._updates == 0:
             raise ParameterError("no gradient was accumulated: call update() after each backward()")
-        scores: FloatVector = (self._flat / self._updates).square().cpu().numpy()
+        flat = torch.cat([one.reshape(-1) for one in self._sums])
+        scores: FloatVector = (flat / self._updates).square().cpu().numpy()
         _reject_non_finite(scores, self._layout)
         return scores
-
-    def _make_views(self) -> list[torch.Tensor]:
-        slices = (piece for _, piece in self._layout.slices())
-        return [
-            self._flat[piece].view(shape) for piece, shape in zip(slices, self._layout.shapes, strict=True)
-        ]
 
 
 def full_batch_fisher(

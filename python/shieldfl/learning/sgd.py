@@ -16,9 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from shieldfl.errors import ParameterError
 from shieldfl.learning.networks import is_moved_by_steps_alone
-from shieldfl.learning.scores import FisherAccumulator, batches_of, evaluation_mode
+from shieldfl.learning.scores import FisherAccumulator, batches_of, check_samples, evaluation_mode
 from shieldfl.learning.stages import StageClock
 from shieldfl.models.sample_gradients import Loss, mean_loss
 from shieldfl.models.torch_bridge import exact_dtype
@@ -65,7 +64,8 @@ def train_locally(
     Returns the mean loss over the samples of the last epoch; NaN or infinity means that training diverged.
     Raises ParameterError for no data, and not as many labels as samples.
     """
-    samples = _count(features, labels)
+    check_samples(features, labels)
+    samples = len(features)
     generator = torch.Generator().manual_seed(seed)
     clock = clock or StageClock()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -174,7 +174,7 @@ def evaluate(
     Of samples, or of their pixels. In evaluation mode without gradients; the model is handed back in the mode
     it came in. ParameterError for no samples.
     """
-    _count(features, labels)
+    check_samples(features, labels)
     correct = 0
     with evaluation_mode(model), torch.inference_mode():
         for batch, target in batches_of(features, labels, batch_size):
@@ -193,7 +193,7 @@ def correct_by_class(
 
     ``labels`` are one class in 0..classes-1 for each sample.
     """
-    _count(features, labels)
+    check_samples(features, labels)
     found = np.zeros(classes, np.int64)
     with evaluation_mode(model), torch.inference_mode():
         for batch, target in batches_of(features, labels, batch_size):
@@ -206,11 +206,3 @@ def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = EVALU
     """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
     with evaluation_mode(model), torch.inference_mode():
         return torch.cat([model(batch).cpu() for batch in torch.split(features, batch_size)])
-
-
-def _count(features: torch.Tensor, labels: torch.Tensor) -> int:
-    if len(features) == 0:
-        raise ParameterError("client has no data: give it at least one sample or leave it out of the round")
-    if len(labels) != len(features):
-        raise ParameterError(f"{len(features)} samples but {len(labels)} labels")
-    return len(features)

@@ -246,8 +246,8 @@ class AdaptiveClient(MaskedAverageClient):
 
     def _vector(self, answer: object) -> NDArray[np.float64]:
         """Return whole numbers of its update, and of whether it was clipped, and zeros where buffers would be."""
-        sent, facts = self._shares.of(self._difference(), self.round, self._clip_norm)
-        counted = self._shares.of_count(not facts.was_clipped, self.round)
+        sent, was_clipped = self._shares.of(self._difference(), self.round, self._clip_norm)
+        counted = self._shares.of_count(not was_clipped, self.round)
         return np.concatenate((sent, counted, np.zeros(self._buffer_count)))
 
 

@@ -17,7 +17,7 @@ from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import EncryptionSettings, FixedPoint
 from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
-from shieldfl.privacy.noise_share import NoiseShareFacts, mean_of_total, noise_share
+from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
@@ -220,10 +220,8 @@ class NoiseShares:
     noise: SumNoise
     context: RoleContext
 
-    def of(
-        self, values: FloatVector, round_number: int, clip_norm: float
-    ) -> tuple[NDArray[np.int32], NoiseShareFacts]:
-        """Return the whole numbers (n,) that stand for values, clipped, rotated and rounded, and what it learns."""
+    def of(self, values: FloatVector, round_number: int, clip_norm: float) -> tuple[NDArray[np.int32], bool]:
+        """Return whole numbers (n,) for values, clipped, rotated and rounded, and whether they were longer."""
         noise = self.noise
         bounds = noise.steps_per_unit_at(clip_norm), noise.norm_bound_squared, noise.most_rounded
         return self._share(values, round_number, clip_norm, *bounds)
@@ -238,7 +236,7 @@ class NoiseShares:
 
     def _share(
         self, values: FloatVector, round_number: int, clip_norm: float, steps: float, bound: int, most: int
-    ) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+    ) -> tuple[NDArray[np.int32], bool]:
         return noise_share(
             values,
             clip_norm=clip_norm,

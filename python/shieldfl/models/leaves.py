@@ -34,13 +34,10 @@ def named_leaves(model: Any) -> dict[str, Any]:
             "model.state_dict(), dict(model.named_parameters()) or a dict of your arrays"
         )
     found: dict[str, Any] = {}
-    try:
-        for name, value in _walked(model, ""):
-            if name in found:
-                raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
-            found[name] = value
-    except RecursionError:
-        raise ParameterError("the model's dicts are in each other without end: take one out") from None
+    for name, value in _walked(model, ""):
+        if name in found:
+            raise ParameterError(f"two arrays of the model are called {name!r}: rename one")
+        found[name] = value
     return found
 
 
@@ -216,28 +213,29 @@ def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
     return numbers
 
 
-def with_values(leaf: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> Any:
-    """Return a contiguous copy of an array, with other numbers at some places.
+def put(flat: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> None:
+    """Write numbers (count,) to a vector (size,), in place, at those places that ``chosen`` (size,) has; all for None.
 
-    ``numbers`` (count,) go to the places that ``chosen`` (size,) has, all for None, in their order; with ``adds``
-    what is there is added first, in float64. All other places stay bit for bit.
+    With ``adds`` what is there is added first, in float64. All other places stay bit for bit.
     """
     # What is too large for a narrow dtype becomes infinite, as torch does.
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(leaf, np.ndarray):
-            made = np.array(leaf, order="C", subok=False)
-            flat, where = made.reshape(-1), slice(None) if chosen is None else chosen
+        if isinstance(flat, np.ndarray):
+            where = slice(None) if chosen is None else chosen
             flat[where] = flat[where].astype(np.float64) + numbers if adds else numbers
-            return made
+            return
         torch = sys.modules["torch"]
-        copied = leaf.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
-        places = copied.view(-1)
-        which = slice(None) if chosen is None else torch.from_numpy(chosen).to(copied.device)
+        which = slice(None) if chosen is None else torch.from_numpy(chosen).to(flat.device)
         if adds:
-            numbers = array_of(places[which]).astype(np.float64) + numbers
+            numbers = array_of(flat[which]).astype(np.float64) + numbers
         # Narrowed before it moves: some devices know no float64.
-        places[which] = torch.from_numpy(numbers).to(copied.dtype).to(copied.device)
-        return copied
+        flat[which] = torch.from_numpy(numbers).to(flat.dtype).to(flat.device)
+
+
+def contiguous_copy(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return np.array(leaf, order="C", subok=False)
+    return leaf.detach().resolve_neg().clone(memory_format=sys.modules["torch"].contiguous_format)
 
 
 def copied(leaf: Any) -> Any:

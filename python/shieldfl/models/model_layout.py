@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from shieldfl.array_view import as_real
 from shieldfl.errors import ArrayTypeError, ParameterError, WireFormatError
 from shieldfl.masks import Mask, bits_of
 from shieldfl.models.leaves import (
@@ -22,6 +23,7 @@ from shieldfl.models.leaves import (
     check_frozen_are_known,
     check_present,
     check_writable,
+    contiguous_copy,
     copied,
     copy_into,
     dtype_of,
@@ -30,10 +32,11 @@ from shieldfl.models.leaves import (
     is_module,
     memory_of,
     named_leaves,
+    piece_of,
+    put,
     same_values,
     scale_into,
     unscaled,
-    with_values,
 )
 from shieldfl.models.parameter_layout import ParameterLayout
 
@@ -108,11 +111,8 @@ def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: floa
 
 
 def _positive(value: Any, what: str) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, str) or not (math.isfinite(number) and number > 0):
+    number = as_real(value, what)
+    if not (math.isfinite(number) and number > 0):
         raise ParameterError(f"{what} must be a number above 0")
     return number
 
@@ -292,34 +292,57 @@ class ModelLayout:
         return self._changed(model, update, mask, adds=True)
 
     def _changed(self, model: Any, values: NDArray[Any], mask: Mask | None, *, adds: bool) -> dict[str, Any]:
-        if mask is not None and bits_of(mask).size != self.size:
-            raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
         leaves = self.arrays_of(model)
+        where = None if mask is None else self.checked(mask).to_bool()
         expected = self.size if mask is None else mask.count
         if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
             shape = getattr(values, "shape", type(values).__name__)
             raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
-        chosen, taken = None if mask is None else mask.to_bool(), 0
-        placed: dict[str, Any] = {}
-        for place, (_, part) in zip(self.places, self.slices(), strict=True):
-            where = None if chosen is None else chosen[part]
-            count = place.size if where is None else int(np.count_nonzero(where))
+        placed = {name for place in self.places for name in place.names}
+        made: dict[Any, Any] = {}
+        changed = {}
+        for name, leaf in leaves.items():
+            # Names of one tensor get one; arrays of their own may be of other dtypes.
+            memory = memory_of(leaf) or name
+            if memory not in made:
+                made[memory] = contiguous_copy(leaf) if name in placed else copied(leaf)
+            changed[name] = made[memory]
+        self.write(changed, slice(0, self.size), values, where, adds=adds)
+        return changed
+
+    def pieces(self, part: slice) -> Iterator[tuple[Place, slice, slice]]:
+        """Yield each array of which a part of the vector has something, with where that lies in the array and in it."""
+        for place, (_, whole) in zip(self.places, self.slices(), strict=True):
+            start, stop = max(whole.start, part.start), min(whole.stop, part.stop)
+            if start < stop:
+                own, within = (slice(start - one.start, stop - one.start) for one in (whole, part))
+                yield place, own, within
+
+    def write(
+        self,
+        arrays: Mapping[str, Any],
+        part: slice,
+        values: NDArray[Any],
+        where: NDArray[np.bool_] | None,
+        *,
+        adds: bool,
+    ) -> None:
+        """Write a part's decrypted values, of those of its positions that ``where`` has, into contiguous arrays."""
+        taken = 0
+        for place, own, within in self.pieces(part):
+            chosen = None if where is None else where[within]
+            count = own.stop - own.start if chosen is None else int(np.count_nonzero(chosen))
             numbers = unscaled(values[taken : taken + count], place.exponent)
             taken += count
-            made: dict[Any, Any] = {}
-            for name in (name for name in place.names if name in leaves):
-                # Names of one tensor get one; arrays of their own may be of other dtypes.
-                memory = memory_of(leaves[name])
-                if memory not in made:
-                    made[memory] = with_values(leaves[name], numbers, where, adds)
-                placed[name] = made[memory]
-        apart: dict[Any, Any] = {}
-        for name in leaves.keys() - placed.keys():
-            memory = memory_of(leaves[name]) or name
-            if memory not in apart:
-                apart[memory] = copied(leaves[name])
-            placed[name] = apart[memory]
-        return {name: placed[name] for name in leaves}
+            targets = [arrays[name] for name in place.names if name in arrays]
+            for target in {memory_of(one): one for one in targets}.values():
+                put(piece_of(target, own), numbers, chosen, adds)
+
+    def checked(self, mask: Mask) -> Mask:
+        """Return a mask of the vector (P,). Raises ParameterError for another size, ArrayTypeError for an array."""
+        if bits_of(mask).size != self.size:
+            raise ParameterError(f"the mask is one of {mask.size:,} positions, the model has {self.size:,}")
+        return mask
 
     def load(self, model: Any, arrays: Mapping[str, Any]) -> None:
         """Copy arrays by name, such as :meth:`replaced` returned, into a module or into a dict's arrays, in place.
@@ -381,26 +404,21 @@ class ModelLayout:
         return leaves
 
 
-_MOST_SHOWN = 10
-
-
 def _check_fit(places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any]) -> None:
-    known = {name for place in places for name in place.names} | set(apart)
-    other = [f"{place.name!r} is missing" for place in places if place.name not in leaves]
-    other += [f"{name!r} is not in the layout" for name in leaves if name not in known]
-    types: list[str] = []
+    wrong, known = "this is not a model of the layout:", {name for place in places for name in place.names}
+    if unknown := leaves.keys() - known - set(apart):
+        raise ParameterError(f"{wrong} {min(unknown)!r} is not in the layout")
     for place in places:
+        if place.name not in leaves:
+            raise ParameterError(f"{wrong} {place.name!r} is missing")
         for name in (name for name in place.names if name in leaves):
             leaf = leaves[name]
             if not is_float(name, leaf):
-                types.append(f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}")
-            elif tuple(leaf.shape) != place.shape:
-                other.append(f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}")
-    if other or types:
-        kind = ParameterError if other else ArrayTypeError
-        every = [*other, *types]
-        more = f"; and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else ""
-        raise kind(f"this is not a model of the layout: {'; '.join(every[:_MOST_SHOWN])}{more}")
+                is_of = f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
+                raise ArrayTypeError(f"{wrong} {is_of}")
+            if tuple(leaf.shape) != place.shape:
+                has = f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
+                raise ParameterError(f"{wrong} {has}")
 
 
 def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:

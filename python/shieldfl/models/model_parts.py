@@ -10,18 +10,14 @@ from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_unsigned
 from shieldfl.errors import ParameterError
-from shieldfl.masks import Mask, bits_of
+from shieldfl.masks import Mask
 from shieldfl.models.leaves import (
     check_contiguous,
     check_writable,
-    copy_into,
-    memory_of,
     piece_of,
     scale_into,
-    unscaled,
-    with_values,
 )
-from shieldfl.models.model_layout import ModelLayout, Place
+from shieldfl.models.model_layout import ModelLayout
 from shieldfl.models.parameter_layout import ParameterLayout
 
 
@@ -53,26 +49,20 @@ class ModelParts:
             raise ParameterError(f"there is no part {part} of {len(self)}")
         return min(self.most_values, self.layout.size - part * self.most_values)
 
-    def positions(self, number: int, mask: Mask | None = None) -> Mask:
-        """Return which of a part's values are encrypted: all, or those of a mask of the whole vector (P,)."""
-        chosen = self._chosen(mask)
-        return Mask.full(self.size(number)) if chosen is None else Mask.from_bool(chosen[self._slice(number)])
-
     def positions_of_each(self, mask: Mask | None = None) -> Iterator[tuple[int, Mask]]:
-        """Yield each part that has something to encrypt, ascending, with its :meth:`positions`."""
-        chosen = self._chosen(mask)
-        for number in self._numbers(chosen):
-            yield (
-                number,
-                self.positions(number) if chosen is None else Mask.from_bool(chosen[self._slice(number)]),
-            )
+        """Yield each part that has something to encrypt, ascending, with which of its values are.
 
-    def numbers(self, mask: Mask | None = None) -> list[int]:
-        return self._numbers(self._chosen(mask))
+        All are, or those of a mask of the whole vector (P,).
+        """
+        for number, where in self._parts(mask):
+            yield number, Mask.full(self.size(number)) if where is None else Mask.from_bool(where)
 
-    def _numbers(self, chosen: NDArray[np.bool_] | None) -> list[int]:
-        every = range(len(self))
-        return [number for number in every if chosen is None or chosen[self._slice(number)].any()]
+    def _parts(self, mask: Mask | None) -> Iterator[tuple[int, NDArray[np.bool_] | None]]:
+        chosen = None if mask is None else self.layout.checked(mask).to_bool()
+        for number in range(len(self)):
+            where = None if chosen is None else chosen[self._slice(number)]
+            if where is None or where.any():
+                yield number, where
 
     def encrypt(
         self,
@@ -98,11 +88,13 @@ class ModelParts:
         """
         arrays = self.layout.arrays_of(model)
         before = None if since is None else self.layout.arrays_of(since)
-        chosen = self._chosen(mask)
-        for number in self._numbers(chosen):
+        for number, where in self._parts(mask):
             vector = self._vector(number, arrays, before)
-            positions = None if chosen is None else Mask.from_bool(chosen[self._slice(number)])
-            pieces = ((place.name, (own.stop - own.start,)) for place, own, _ in self._pieces(number))
+            positions = None if where is None else Mask.from_bool(where)
+            pieces = (
+                (place.name, (own.stop - own.start,))
+                for place, own, _ in self.layout.pieces(self._slice(number))
+            )
             with ParameterLayout.of(pieces).naming_tensors():
                 batch = encryptor_of(number).encrypt(vector, positions, **options)
             yield number, batch
@@ -123,83 +115,38 @@ class ModelParts:
         Raises ParameterError for a part that there is not, comes twice, or has another number of values; and at the
         end where parts are missing: what came before is then in the model, which is none of any round.
         """
-        targets, chosen = self._writable(model), self._chosen(mask)
-        left = set(self._numbers(chosen))
+        targets, left = self._writable(model), dict(self._parts(mask))
         for number, values in opened:
             if number not in left:
                 raise ParameterError(f"part {number!r} came twice, or there is none such")
-            left.discard(number)
-            where = None if chosen is None else chosen[self._slice(number)]
+            where = left.pop(number)
             expected = self.size(number) if where is None else int(np.count_nonzero(where))
             if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
                 raise ParameterError(f"part {number} needs {expected:,} opened floats in one vector")
-            self._write(number, targets, values, where, adds=adds)
+            self.layout.write(targets, self._slice(number), values, where, adds=adds)
         if left:
             raise ParameterError(
                 f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the whole one "
                 "again"
             )
 
-    def _write(
-        self,
-        number: int,
-        targets: Mapping[str, list[Any]],
-        values: NDArray[Any],
-        where: NDArray[np.bool_] | None,
-        *,
-        adds: bool,
-    ) -> None:
-        taken = 0
-        for place, own, within in self._pieces(number):
-            chosen = None if where is None else where[within]
-            count = own.stop - own.start if chosen is None else int(np.count_nonzero(chosen))
-            numbers = unscaled(values[taken : taken + count], place.exponent)
-            taken += count
-            for target in targets[place.name]:
-                there = piece_of(target, own)
-                copy_into(there, with_values(there, numbers, chosen, adds))
-
-    def _writable(self, model: Any) -> dict[str, list[Any]]:
-        """Return, by the first name of each array, all of its arrays in the model, each memory once."""
+    def _writable(self, model: Any) -> dict[str, Any]:
         arrays = self.layout.arrays_of(model, overwritten=True)
         self.layout.check_apart(arrays)
-        found: dict[str, list[Any]] = {}
-        for place in self.layout.places:
-            own = {}
-            for name in (name for name in place.names if name in arrays):
-                check_writable(name, arrays[name])
-                check_contiguous(name, arrays[name])
-                own[memory_of(arrays[name])] = arrays[name]
-            found[place.name] = list(own.values())
-        return found
+        for name in (name for place in self.layout.places for name in place.names if name in arrays):
+            check_writable(name, arrays[name])
+            check_contiguous(name, arrays[name])
+        return arrays
 
     def _slice(self, number: int) -> slice:
         start = number * self.most_values
         return slice(start, start + self.size(number))
 
-    def _pieces(self, number: int) -> Iterator[tuple[Place, slice, slice]]:
-        """Yield each array of which a part has something, with where that lies in the array and in the part."""
-        part = self._slice(number)
-        for place, (_, whole) in zip(self.layout.places, self.layout.slices(), strict=True):
-            start, stop = max(whole.start, part.start), min(whole.stop, part.stop)
-            if start < stop:
-                own, within = (slice(start - one.start, stop - one.start) for one in (whole, part))
-                yield place, own, within
-
     def _vector(
         self, number: int, arrays: Mapping[str, Any], before: Mapping[str, Any] | None
     ) -> NDArray[Any]:
         vector = np.empty(self.size(number), self.layout.vector_dtype)
-        for place, own, within in self._pieces(number):
+        for place, own, within in self.layout.pieces(self._slice(number)):
             since = None if before is None else piece_of(before[place.name], own)
             scale_into(vector[within], place.name, piece_of(arrays[place.name], own), since, place.exponent)
         return vector
-
-    def _chosen(self, mask: Mask | None) -> NDArray[np.bool_] | None:
-        if mask is None:
-            return None
-        if bits_of(mask).size != self.layout.size:
-            raise ParameterError(
-                f"the mask is one of {mask.size:,} positions, the model has {self.layout.size:,}"
-            )
-        return mask.to_bool()

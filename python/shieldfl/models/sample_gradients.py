@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import nn
@@ -122,7 +121,7 @@ def check_samples_apart(
     Outputs and gradients of a batch are compared with those of each sample alone, with one seed for what draws at
     random. Of a model that draws in another order for a batch, they are compared in evaluation mode, and each sample's
     outputs beside different others in the model's own. With ``need_all`` each trained parameter must have a gradient.
-    The message names the parameter, buffer or layer that fails; neither the model nor torch's generator is changed.
+    The message names the parameter or buffer that fails; neither the model nor torch's generator is changed.
     """
     on = features.device
     devices = [on.index or 0] if on.type == "cuda" else []
@@ -160,13 +159,13 @@ def _check_neighbours(model: nn.Module, features: torch.Tensor) -> None:
         for place in range(len(features)):
             others = _seeded_outputs(model, features[[place] * len(features)], seed)
             if not _is_close(others[place], together[place]):
-                raise _mixes(_name_of(model, model))
+                raise _mixes(model)
 
 
-def _mixes(layer: str) -> ParameterError:
+def _mixes(model: nn.Module) -> ParameterError:
     return ParameterError(
-        f"{layer} gives a sample other outputs beside others than alone: replace what takes a mean, a norm or "
-        "attention over the samples of a batch"
+        f"{_name_of(model, model)} gives a sample other outputs beside others than alone: replace what takes a mean, a "
+        "norm or attention over the samples of a batch"
     )
 
 
@@ -182,7 +181,7 @@ def _compare(
         torch.manual_seed(0)
         alone, _, outputs_alone = gradients_of_samples(model, loss)(*batch)
         if not _is_close(outputs_alone, outputs):
-            raise _mixes(_first_to_mix(model, batch[0]))
+            raise _mixes(model)
         for place in range(len(batch[0])):
             same = [place] * len(batch[0])
             torch.manual_seed(0)
@@ -225,44 +224,6 @@ def _is_close(one: torch.Tensor, other: torch.Tensor, least: float = 0.0) -> boo
     if not math.isfinite(norm):
         return True  # Nothing to compare: training says that it diverged.
     return one.shape == other.shape and float((one - other).norm()) <= _TOLERANCE * norm + least
-
-
-def _first_to_mix(model: nn.Module, features: torch.Tensor) -> str:
-    """Name the innermost layer that makes of inputs that are each sample's own outputs that are not."""
-    seen: list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]] = []
-
-    def see(layer: nn.Module, inputs: Any, outputs: Any) -> None:
-        seen.append((layer, _tensors_of(inputs), _tensors_of(outputs)))
-
-    def calls_with(samples: torch.Tensor) -> list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]]:
-        seen.clear()
-        _seeded_outputs(model, samples, 0)
-        return list(seen)
-
-    hooks = [layer.register_forward_hook(see) for layer in model.modules()]
-    try:
-        together, *alone = map(calls_with, (features, *torch.split(features, 1)))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    for (layer, inputs, outputs), *each in zip(together, *alone, strict=False):
-        if _are_own(inputs, [one[1] for one in each]) and not _are_own(outputs, [one[2] for one in each]):
-            return _name_of(layer, model)
-    return _name_of(model, model)
-
-
-def _tensors_of(values: Any) -> list[torch.Tensor]:
-    values = values if isinstance(values, tuple) else (values,)
-    return [one for one in values if isinstance(one, torch.Tensor)]
-
-
-def _are_own(together: list[torch.Tensor], alone: list[list[torch.Tensor]]) -> bool:
-    """Say whether what a layer got, or gave, is each sample's own; of what does not go by samples nothing is known."""
-    return all(
-        _is_close(torch.cat(each), one)
-        for one, *each in zip(together, *alone, strict=False)
-        if len(one) == len(alone) and all(len(single) == 1 for single in each)
-    )
 
 
 def _name_of(layer: nn.Module, model: nn.Module) -> str:

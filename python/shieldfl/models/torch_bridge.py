@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from shieldfl.array_view import as_vector
 from shieldfl.errors import ArrayTypeError, ParameterError
 from shieldfl.models.parameter_layout import ParameterLayout
 
@@ -94,11 +95,7 @@ def _gather(named: _Named) -> FloatVector:
 
 
 def _scatter(named: _Named, vector: FloatVector, what: str) -> None:
-    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
-        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
-        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
-    if vector.ndim != 1 or not vector.flags.c_contiguous:
-        raise ArrayTypeError("expected a one-dimensional array: pass np.ascontiguousarray(a.ravel())")
+    as_vector(vector, (np.float32,), "the vector")
     layout = _layout_of(named)
     if vector.size != layout.size:
         raise ParameterError(f"the model holds {layout.size} {what}, the vector {vector.size}")

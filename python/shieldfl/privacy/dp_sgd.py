@@ -13,7 +13,6 @@ import copy
 import math
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from weakref import WeakSet
 
 import numpy as np
@@ -35,18 +34,6 @@ from shieldfl.settings import TrainingSettings
 _DIVERGED = "the loss or a parameter became NaN or infinite: check the features, or lower the learning rate"
 
 
-@dataclass(frozen=True)
-class PrivateTraining:
-    """What one call of :func:`train_privately` did, as an accountant needs it."""
-
-    mean_loss: float
-    """Over the samples drawn in the last epoch, or all if none was. Not private: never to be uploaded."""
-    steps: int
-    """With noise, those with an empty batch included."""
-    sample_rate: float
-    """Probability with which each sample is in a step's batch, in (0, 1]."""
-
-
 def train_privately(
     model: nn.Module,
     features: torch.Tensor,
@@ -57,7 +44,7 @@ def train_privately(
     max_grad_norm: float = 4.7,
     insecure_sampling_seed: int | None = None,
     loss: Loss | None = None,
-) -> PrivateTraining:
+) -> tuple[float, int, float]:
     """Train a model in place on one client's samples, by DP-SGD, on the cross-entropy by default.
 
     An epoch has ⌈N / batch_size⌉ steps, and in each every sample takes part with the same probability,
@@ -78,8 +65,9 @@ def train_privately(
     operating system. The noise is never seeded.
 
     Memory holds one gradient for each sample of a batch. Parameters are updated only if the whole training
-    succeeds; gradients and the mode of the model stay as they were. Returns the loss, and what to charge as
-    steps of :class:`shieldfl.privacy.events.Noise`.
+    succeeds; gradients and the mode of the model stay as they were. Returns the mean loss over the samples drawn in the
+    last epoch, or all if none was, which is not private, and what to charge as steps and sample rate of
+    :class:`shieldfl.privacy.events.Noise`.
 
     Raises ParameterError for a setting out of range, no sample or another number of labels, nothing to train,
     a model that mixes samples or keeps something of them, a trained parameter without a gradient, or what
@@ -131,7 +119,7 @@ def train_privately(
     with torch.no_grad():
         for parameter, result in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.copy_(result)
-    return PrivateTraining(loss_sum / drawn, settings.local_epochs * steps_per_epoch, 1 / steps_per_epoch)
+    return loss_sum / drawn, settings.local_epochs * steps_per_epoch, 1 / steps_per_epoch
 
 
 class _CoreNoiseOptimizer(DPOptimizer):  # type: ignore[misc]

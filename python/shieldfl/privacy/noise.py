@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned
-from shieldfl.errors import ArrayTypeError, ParameterError
+from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.errors import ParameterError
 from shieldfl.privacy import draws
 from shieldfl.stateful import refuse_unless
 
@@ -32,29 +32,20 @@ _MOST_DEVIATION = 2.0**120
 """Below it, scaled values would leave the range of normal float32."""
 
 
-def clip_l2(
-    vector: FloatVector, norm: float, *, threads: int | None = None
-) -> tuple[FloatVector, float, bool]:
-    """Scale a vector down to an L2 norm of at most ``norm``: :func:`clip_and_noise` without noise (eq. 20).
-
-    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to
-    make up for float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in
-    float64.
-    """
-    return clip_and_noise(vector, norm, 0.0, threads=threads)
-
-
 def clip_and_noise(
     vector: FloatVector, norm: float, standard_deviation: float, *, threads: int | None = None
 ) -> tuple[FloatVector, float, bool]:
-    """Clip a vector (n,) as :func:`clip_l2`, and add noise of this deviation before rounding to float32.
+    """Scale a vector (n,) down to an L2 norm of at most ``norm`` (eq. 20), and add noise before rounding to float32.
+
+    The exact norm of a vector that was scaled never exceeds ``norm``: the scale is taken a hair smaller to make up for
+    float32 rounding, since the privacy proof has no tolerance. Whether to scale is decided in float64.
 
     Returns new values, float32 (n,), the norm that the vector had, in float64, and whether it was longer than
     ``norm``; these two are data: never to be uploaded. ``norm`` is finite and at least 2^-100. Raises
     ParameterError for a norm or deviation out of range, ArrayTypeError for what is no float32 vector,
     RangeError, with the first position, for NaN or infinity.
     """
-    values = as_float_vector(vector)
+    values = as_vector(vector, (np.float32,), "the vector")
     check_norm(norm)
     _check_deviation(standard_deviation)
     return draws.clip_and_add_gaussian(values, norm, standard_deviation, as_threads(threads))
@@ -97,22 +88,11 @@ def gaussian_noise(
 
     Errors are those of :func:`clip_and_noise`; NaN and infinity are not looked for.
     """
-    as_float_vector(vector)
     _check_deviation(standard_deviation)
-    noised: FloatVector = np.array(vector, dtype=np.float32, order="C", copy=True)
+    noised: FloatVector = as_vector(vector, (np.float32,), "the vector").copy()
     if standard_deviation > 0 and noised.size > 0:
         draws.add_gaussian(noised, standard_deviation, as_threads(threads))
     return noised
-
-
-def as_float_vector(vector: FloatVector) -> FloatVector:
-    """Check for float32 of one dimension; return the vector, copied only if it is not contiguous."""
-    if not isinstance(vector, np.ndarray) or vector.dtype != np.float32:
-        kind = vector.dtype if isinstance(vector, np.ndarray) else type(vector).__name__
-        raise ArrayTypeError(f"expected a NumPy array of float32, got {kind}")
-    if vector.ndim != 1:
-        raise ArrayTypeError(f"expected a vector, got an array of rank {vector.ndim}")
-    return np.require(vector, dtype=np.float32, requirements=["C", "A"])
 
 
 def check_norm(norm: float) -> None:
@@ -194,7 +174,7 @@ def discrete_gaussian_noise(
     noise: do not let others measure it. Raises ParameterError for numbers outside these bounds, and as
     :func:`clip_and_noise` does.
     """
-    values = as_float_vector(vector)
+    values = as_vector(vector, (np.float32,), "the vector")
     check_norm(norm)
     variance = grid_variance(standard_deviation, fraction_bits)
     return draws.clip_and_add_discrete_gaussian_vartime(

@@ -27,17 +27,16 @@ from bisect import bisect_left
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_count, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import as_bytes, as_count, as_real, as_threads, as_unsigned, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution
-from shieldfl.privacy.noise import FloatVector, as_float_vector, check_norm
+from shieldfl.privacy.noise import FloatVector, check_norm
 
 _LEAST_VARIANCE = Fraction(1, 128)
 _MOST_VARIANCE = Fraction(2**28)
@@ -50,11 +49,8 @@ _BUCKET = 2**128
 _DIGITS = Context(prec=100)
 
 
-class _Weights(NamedTuple):
-    """What the module's text calls ŵ and ε, in units: the last weight, and only that, is below the least."""
-
-    values: list[int]
-    error: int
+_Weights = tuple[list[int], int]
+"""What the module's text calls ŵ and ε, in units: the last weight, and only that, is below the least."""
 
 
 class NoiseTable(_core.NoiseTable):
@@ -77,30 +73,29 @@ class NoiseTable(_core.NoiseTable):
         self.distribution: Distribution = distribution
         self.variance = variance
         weights_of = {"discrete-gaussian": _gaussian_weights, "skellam": _skellam_weights}[distribution]
-        weights = weights_of(variance)
-        self.most = _least_cut(weights)
+        weights, error = weights_of(variance)
+        candidates = range(1, len(weights) - 1)
+        # The least magnitude that so little is beyond that it may be cut.
+        found = bisect_left(candidates, True, key=lambda most: _tail((weights, error), most) <= _MOST_TAIL)
+        self.most = candidates[found]
+        kept = weights[: self.most + 1]
         distance = (
-            _tail(weights, self.most)
-            + Fraction((2 * self.most + 1) * weights.error, _sum(weights.values[: self.most + 1]))
+            _tail((weights, error), self.most)
+            + Fraction((2 * self.most + 1) * error, _sum(kept))
             + Fraction(1, _BUCKET)
         )
         # Upwards, by more than the logarithm's own rounding.
         self.log2_distance = math.log2(math.ceil(distance * _UNIT)) - math.log2(_UNIT) + 2.0**-40
-        self.high, self.low, self.others = _columns(_rounded_probabilities(weights.values[: self.most + 1]))
+        self.high, self.low, self.others = _columns(_rounded_probabilities(kept))
         for column in (self.high, self.low, self.others):
             column.setflags(write=False)  # a table is remembered, and its next user gets the same
         super().__init__(self.high, self.low, self.others)
 
-    @staticmethod
-    @lru_cache(maxsize=4)
-    def discrete_gaussian(variance: Fraction) -> NoiseTable:
-        """Make the table of σ² = ``variance``: from 1/128 to 2^28 squared steps, as of :meth:`skellam`."""
-        return NoiseTable("discrete-gaussian", variance)
 
-    @staticmethod
-    @lru_cache(maxsize=4)
-    def skellam(variance: Fraction) -> NoiseTable:
-        return NoiseTable("skellam", variance)
+@lru_cache(maxsize=8)
+def noise_table(distribution: Distribution, variance: Fraction) -> NoiseTable:
+    """Make the table of this variance, from 1/128 to 2^28 squared steps."""
+    return NoiseTable(distribution, variance)
 
 
 def _gaussian_weights(variance: Fraction) -> _Weights:
@@ -115,7 +110,7 @@ def _gaussian_weights(variance: Fraction) -> _Weights:
     while values[-1] >= _LEAST_WEIGHT:
         values.append(values[-1] * ratio // _UNIT)
         ratio = ratio * step // _UNIT
-    return _Weights(values, 2 * (len(values) + 1) ** 2)
+    return values, 2 * (len(values) + 1) ** 2
 
 
 def _exp_of_minus(exponent: Fraction) -> int:
@@ -141,7 +136,8 @@ def _skellam_weights(variance: Fraction) -> _Weights:
     reach = _far_out(float(variance))
     scaled, divisor = 2 * variance.denominator, variance.numerator
     here = _UNIT
-    further = int(here * _ratio_far_out(float(variance), reach))
+    # About I_(K+1)(v) / I_K(v): the fixed point of its recurrence, which Amos (1974) shows to be near.
+    further = int(here * (float(variance) / (reach + 1 + math.hypot(reach + 1, float(variance)))))
     values = [here]
     for k in range(reach, 0, -1):
         here, further = further + k * scaled * here // divisor, here
@@ -152,9 +148,7 @@ def _skellam_weights(variance: Fraction) -> _Weights:
     count = next(k for k, value in enumerate(values) if value * _UNIT < _LEAST_WEIGHT * first)
     eta = (2 * (count + 1) / variance + 1) * Fraction(_UNIT, min(values[: count + 1]))
     relative = 2 * count * eta + Fraction(2 * reach, smallest)
-    return _Weights(
-        [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 2
-    )
+    return [value * _UNIT // first for value in values[: count + 1]], math.ceil(relative * _UNIT) + 2
 
 
 def _far_out(variance: float) -> int:
@@ -165,30 +159,18 @@ def _far_out(variance: float) -> int:
     return reach
 
 
-def _ratio_far_out(variance: float, k: int) -> float:
-    """Return about I_(k+1)(v) / I_k(v): the fixed point of its recurrence, which Amos (1974) shows to be near."""
-    return variance / (k + 1 + math.hypot(k + 1, variance))
-
-
 def _sum(values: list[int]) -> int:
     return 2 * sum(values) - values[0]
 
 
 def _tail(weights: _Weights, most: int) -> Fraction:
     """Return what P(|y| > most) is at most. The weights of magnitudes to ``most`` have a sum of at least one."""
-    beyond = weights.values[most + 1] + weights.error
-    last = weights.values[most] - weights.error
+    values, error = weights
+    beyond, last = values[most + 1] + error, values[most] - error
     if beyond >= last:
         return Fraction(1)  # the weights are too inexact to tell
-    part = _sum(weights.values[: most + 1]) - (2 * most + 1) * weights.error
+    part = _sum(values[: most + 1]) - (2 * most + 1) * error
     return Fraction(2 * beyond * last, (last - beyond) * part)
-
-
-def _least_cut(weights: _Weights) -> int:
-    """Return the least magnitude, from 1 on, that so little is beyond that it may be cut."""
-    candidates = range(1, len(weights.values) - 1)
-    found = bisect_left(candidates, True, key=lambda most: _tail(weights, most) <= _MOST_TAIL)
-    return candidates[found]
 
 
 def _rounded_probabilities(values: list[int]) -> list[int]:
@@ -225,18 +207,8 @@ def _columns(parts: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-_SEED_BYTES = 32
 _MOST_ROUNDED = 2**30
 _MOST_SENT = 2**31 - 1
-
-
-class NoiseShareFacts(NamedTuple):
-    """What a client learns on the way. All of it depends on its data without noise: never to be uploaded so."""
-
-    original_norm: float
-    was_clipped: bool
-    rounding_tries: int
-    """How often rounding was drawn until the rounded vector was short enough."""
 
 
 def noise_share(
@@ -250,8 +222,10 @@ def noise_share(
     most_sent: int,
     table: NoiseTable,
     threads: int | None = None,
-) -> tuple[NDArray[np.int32], NoiseShareFacts]:
+) -> tuple[NDArray[np.int32], bool]:
     """Clip, rotate, scale and round an update (n,), and add a share of the noise: int32 (n,), in steps.
+
+    Returns that, and whether the update was longer than its norm, which is data: never to be uploaded.
 
     The update is scaled down to an L2 norm of at most ``clip_norm`` (2^-100 to 2^100, and at most 2^28
     steps), rotated and multiplied by ``steps_per_unit``. Each value then goes to one of the two integers next
@@ -270,24 +244,22 @@ def noise_share(
     Raises ParameterError for numbers outside these bounds, ArrayTypeError for what is no float32 vector,
     RangeError for NaN or infinity, and where 1000 roundings were all longer than the bound.
     """
-    values = as_float_vector(update)
+    values = as_vector(update, (np.float32,), "the update")
     check_norm(clip_norm)
     if not isinstance(table, NoiseTable):
-        raise ParameterError(
-            "the table must be a NoiseTable: make one with NoiseTable.discrete_gaussian or skellam"
-        )
-    share, norm, was_clipped, tries = draws.noise_share_vartime(
+        raise ParameterError("the table must be a NoiseTable: make one with noise_table")
+    share, _, was_clipped, _ = draws.noise_share_vartime(
         values,
         clip_norm,
         _as_scale(steps_per_unit),
-        _as_seed(rotation_seed),
+        as_bytes(rotation_seed, 32, "a rotation's seed"),
         as_unsigned(norm_bound_squared, "norm_bound_squared"),
         _as_limit(most_rounded, "most_rounded", _MOST_ROUNDED),
         _as_limit(most_sent, "most_sent", _MOST_SENT),
         table,
         as_threads(threads),
     )
-    return share, NoiseShareFacts(norm, was_clipped, tries)
+    return share, was_clipped
 
 
 def mean_of_total(
@@ -305,13 +277,9 @@ def mean_of_total(
     """
     values = as_vector(total, (np.float64,), "the total")
     factor = 1.0 / (_as_scale(steps_per_unit) * as_count(clients, "clients"))
-    return _core.rotate(values, _as_seed(rotation_seed), True, factor, as_threads(threads))
-
-
-def _as_seed(seed: bytes) -> bytes:
-    if not isinstance(seed, bytes) or len(seed) != _SEED_BYTES:
-        raise ParameterError(f"a rotation's seed must be {_SEED_BYTES} bytes")
-    return seed
+    return _core.rotate(
+        values, as_bytes(rotation_seed, 32, "a rotation's seed"), True, factor, as_threads(threads)
+    )
 
 
 def _as_scale(steps_per_unit: float) -> float:

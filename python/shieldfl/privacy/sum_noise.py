@@ -20,7 +20,7 @@ import shieldfl._core as _core
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of, noise_multiplier_for
 from shieldfl.privacy.events import Distribution, NoiseOfSum
-from shieldfl.privacy.noise_share import NoiseTable
+from shieldfl.privacy.noise_share import NoiseTable, noise_table
 
 LOG2_LEFT_OUT = -110.0
 """Of a draw: what a table may be off by, and once more the chance that it does not fit what is sent."""
@@ -170,8 +170,7 @@ class SumNoise:
 
     @cached_property
     def table(self) -> NoiseTable:
-        make = NoiseTable.skellam if self.distribution == "skellam" else NoiseTable.discrete_gaussian
-        table = make(self.share_variance)
+        table = noise_table(self.distribution, self.share_variance)
         if table.log2_distance > LOG2_LEFT_OUT:
             raise ParameterError("the noise's table is further from its distribution than is charged for")
         return table
@@ -309,18 +308,12 @@ def planned_sum_noise(
         raise ParameterError("no grid fits noise with a multiplier so far from 1")
     arguments = distribution, clip_norm, dimension, honest_clients, clients, count_deviation
     found = _fitting(noise_multiplier, *arguments)
-    if found is not None:
-        return replace(found, unit=unit)
-    for step, words in ((2.0, "at least"), (0.5, "at most")):
-        other = noise_multiplier
-        while _LEAST_TRIED < other < _MOST_TRIED:
-            other *= step
-            if _fitting(other, *arguments) is not None:
-                raise ParameterError(
-                    f"no grid fits sums of {dimension:,} values of {honest_clients:,} honest clients with a noise "
-                    f"multiplier of {noise_multiplier:g}: take {words} {other:.3g}"
-                )
-    raise ParameterError(f"no noise of {honest_clients:,} clients fits sums of {dimension:,} values")
+    if found is None:
+        raise ParameterError(
+            f"no grid fits sums of {dimension:,} values of {honest_clients:,} honest clients with a noise "
+            f"multiplier of {noise_multiplier:g}: take one nearer to 1"
+        )
+    return replace(found, unit=unit)
 
 
 def _fitting(
@@ -358,13 +351,10 @@ def _fitting(
             and found.steps_per_unit * clip_norm <= _MOST_NORM
             and found.norm_bound_squared <= (1.0 + _MOST_INFLATION) * (found.steps_per_unit * clip_norm) ** 2
         ):
-            return _in_fewest_bits(found)
+            while _holds_draws(narrower := replace(found, value_bits=found.value_bits - 1)):
+                found = narrower
+            return found
     return None
-
-
-def _in_fewest_bits(plan: SumNoise) -> SumNoise:
-    narrower = replace(plan, value_bits=plan.value_bits - 1)
-    return _in_fewest_bits(narrower) if _holds_draws(narrower) else plan
 
 
 def _holds_draws(plan: SumNoise) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,16 +64,11 @@ def check_labelled_samples(
         raise ArrayTypeError(
             f"expected float32 features and int64 labels, got {features.dtype} and {labels.dtype}"
         )
-    if classes < 1:
-        raise ParameterError(f"a data set needs at least 1 class, got {classes}")
-    if len(features.shape) == 0 or tuple(features.shape[1:]) != tuple(shape):
+    found, count = tuple(features.shape), len(labels) if labels.dim() == 1 else 0
+    if not count or found != (count, *shape):
         raise ParameterError(
-            f"samples must have the shape (N, {', '.join(map(str, shape))}), got {tuple(features.shape)}"
-        )
-    if len(features) == 0 or tuple(labels.shape) != (len(features),):
-        raise ParameterError(
-            f"expected at least 1 sample and a label for each, got {len(features)} samples and labels of shape "
-            f"{tuple(labels.shape)}"
+            f"expected at least 1 sample of shape {tuple(shape)}, and a label for each: got samples of shape "
+            f"{found} and labels of shape {tuple(labels.shape)}"
         )
     if not bool(torch.isfinite(features).all()):
         raise DataError("the features hold NaN or infinity: clean the data set")
@@ -88,18 +83,7 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
     for :func:`check_labelled_samples` to say. Raises DataError where it cannot be read, is damaged, too large
     for the memory, no such file, or lacks an array, ArrayTypeError for another dtype.
     """
-    try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below, where errors mean something else
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    with file:
-        arrays = _read_arrays(file, path)
-    missing = {"features", "labels"} - arrays.keys()
-    if missing:
-        raise DataError(
-            f"{path} lacks the array {min(missing)!r}: write it with numpy.savez(file, features=, labels=)"
-        )
-    features, labels = arrays["features"], arrays["labels"]
+    features, labels = _read_arrays(path)
     if features.dtype != np.float32 or labels.dtype.kind not in "iu":
         raise ArrayTypeError(
             f"{path} holds {features.dtype} features and {labels.dtype} labels: write float32 and whole numbers"
@@ -108,19 +92,18 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
     return torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64))
 
 
-def _read_arrays(file: BinaryIO, path: str | Path) -> dict[str, NDArray[Any]]:
+def _read_arrays(path: str | Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
-        archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            return {}
-        with archive:
-            return {name: archive[name] for name in ("features", "labels") if name in archive}
-    except MemoryError as error:
-        raise DataError(f"{path} is damaged, or needs more memory than there is") from error
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            return archive["features"], archive["labels"]
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     # Headers are parsed as Python: besides NumPy's and zipfile's errors that raises those of the tokenizer, the
-    # compiler and of arithmetic.
+    # compiler and of arithmetic; and what is damaged may need more memory than there is.
     except Exception as error:
-        raise DataError(f"{path} cannot be read: it is damaged, or no .npz file of plain arrays") from error
+        raise DataError(
+            f"{path} cannot be read: write it with numpy.savez(file, features=, labels=), plain arrays ({error})"
+        ) from error
 
 
 # A sample's contribution (φ(x), 1) has the norm √2, and a hair more in double precision.
@@ -149,7 +132,6 @@ def fit_synthetic_data(
     delta: float,
     samples: int,
     seed: int,
-    kernel_length: float | None = None,
     fourier_features: int = 1000,
     steps: int = 400,
 ) -> SyntheticData:
@@ -169,8 +151,6 @@ def fit_synthetic_data(
         was.
     samples : at least 1. Must not depend on the data but on N.
     seed : decides the random features, which are no secret, and the generator's start and draws.
-    kernel_length : distance between samples that the kernel tells apart; by default the square root of a
-        sample's number of values, about the distance of normalised samples. Must not depend on the data.
     fourier_features : length of φ, even, at least 2.
     steps : of fitting, at least 1.
 
@@ -180,9 +160,6 @@ def fit_synthetic_data(
     shape = tuple(features.shape[1:])
     check_labelled_samples(features, labels, shape, classes)
     size = math.prod(shape)
-    length = math.sqrt(size) if kernel_length is None else kernel_length
-    if not (math.isfinite(length) and length > 0):
-        raise ParameterError("the kernel length must be positive and finite")
     samples, steps = as_count(samples, "samples"), as_count(steps, "steps")
     fourier_features = as_count(fourier_features, "fourier_features", 2)
     if fourier_features % 2:
@@ -194,7 +171,8 @@ def fit_synthetic_data(
     grid = _Grid.choose(multiplier, fourier_features)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        frequencies = torch.randn(size, fourier_features // 2) / length
+        # The kernel tells samples apart that are as far from each other as normalised ones are, on average.
+        frequencies = torch.randn(size, fourier_features // 2) / math.sqrt(size)
         sums = _class_sums(features.flatten(1), labels, classes, frequencies, grid)
         deviation = multiplier * grid.sensitivity
         released = torch.ldexp(

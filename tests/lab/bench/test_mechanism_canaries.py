@@ -15,7 +15,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.dp_sgd import train_privately
 from shieldfl.privacy.events import Noise
-from shieldfl.privacy.noise import clip_and_noise, clip_l2, gaussian_noise
+from shieldfl.privacy.noise import clip_and_noise, gaussian_noise
 from shieldfl.settings import TrainingSettings
 
 DELTA, NORM, SIZE = 1e-5, 2.0, 1500
@@ -28,7 +28,7 @@ def noised_sum(multiplier: float):
     def mechanism(updates: Iterator[np.ndarray]) -> np.ndarray:
         total = np.zeros(SIZE, dtype=np.float32)
         for update in updates:
-            total += clip_l2(update, NORM)[0]
+            total += clip_and_noise(update, NORM, 0.0)[0]
         return gaussian_noise(total, multiplier * NORM)
 
     return mechanism

@@ -156,7 +156,7 @@ REFUSED = {
     "a function without a loss": (
         lambda: regression(train=lambda *_: None),
         "fedavg",
-        "must return its mean loss",
+        "training function must return one number",
     ),
 }
 

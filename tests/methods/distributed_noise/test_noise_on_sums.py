@@ -19,7 +19,7 @@ from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoiseShareUpload
-from shieldfl.privacy.noise import clip_l2
+from shieldfl.privacy.noise import clip_and_noise
 from shieldfl.testing import stepped_run
 
 DELTA = 1e-5
@@ -57,7 +57,7 @@ def mean_of_clipped(run: SteppedRun, norm: float) -> np.ndarray:
     if run.method.trained is not None:
         for one in updates:
             one[~run.method.trained.to_bool()] = 0.0
-    return np.mean([clip_l2(one, norm)[0] for one in updates], axis=0, dtype=np.float64)
+    return np.mean([clip_and_noise(one, norm, 0.0)[0] for one in updates], axis=0, dtype=np.float64)
 
 
 @pytest.mark.parametrize("method", [*WHOLE, *BY_TURNS])
@@ -217,7 +217,7 @@ def test_clients_weigh_alike_where_sums_have_noise(method):
     [
         ("full-he", {"sum_target_epsilon": 4.0}, "not both"),
         ("full-he", {"sum_colluders": 2}, "take a min_clients of at least 3, not 2"),
-        ("dict-pfl", {"sum_noise_multiplier": 1e-12}, "take at least"),
+        ("dict-pfl", {"sum_noise_multiplier": 1e-12}, "no grid fits"),
         ("top-2", {"sum_noise_multiplier": 0.0, "sum_target_epsilon": 500.0}, "take a smaller epsilon"),
         ("alt-fl-pi", {"encrypted_share": 0.5}, "needs encrypted_share = 1"),
         ("alt-fl-si-he", {"encrypted_share": 0.5}, "the mask that says which"),
