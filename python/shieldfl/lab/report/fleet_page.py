@@ -36,7 +36,7 @@ from shieldfl.lab.report.figures import (
     set_title,
 )
 from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Facts, Section, Table, Terms, inline_drawing, render_page
+from shieldfl.lab.report.page import Section, Table, Terms, inline_drawing, render_page
 from shieldfl.quantities import bytes_text, seconds_text
 
 MOST_CLIENT_ROWS = 200
@@ -96,8 +96,8 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
         f"{size}. Computed from costs: nothing was trained and nothing encrypted.",
         [*sections, Section("Costs", costs), Section("How to read this", [Terms(_TERMS)])],
         beside=[
-            Section("Settings", [Facts(_settings(simulation))]),
-            *([Section("Machine of the costs", [Facts(machine)])] if machine else []),
+            Section("Settings", [_settings(simulation)]),
+            *([Section("Machine of the costs", [machine])] if machine else []),
         ],
         files=written,
     )

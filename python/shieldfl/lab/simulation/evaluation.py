@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +21,8 @@ from shieldfl.models.torch_bridge import load_flat, load_flat_buffers
 _Figures = dict[str, float]
 
 
-class _Measured(NamedTuple):
-    figures: _Figures
-    by_class: npt.NDArray[np.float64] | None
-    """Of the test samples of each class, the share that it classifies correctly; NaN for a class without any."""
+_Measured = tuple[_Figures, npt.NDArray[np.float64] | None]
+"""And, of the test samples of each class, the share that a model classifies correctly; NaN for a class without any."""
 
 
 class Evaluation:
@@ -67,7 +64,7 @@ class Evaluation:
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
-            figures = [self._measured(digests.of(point), point, found).figures for point in points]
+            figures = [self._measured(digests.of(point), point, found)[0] for point in points]
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -91,7 +88,7 @@ class Evaluation:
             return float("nan")
         accuracies = []
         for client, point in zip(clients, points, strict=True):
-            by_class = self._known[self._digests.of(point)].by_class
+            _, by_class = self._known[self._digests.of(point)]
             assert by_class is not None, "there are label shares"
             classes, shares = self._own_classes[client]
             accuracies.append(float(shares @ by_class[classes]))
@@ -106,11 +103,11 @@ class Evaluation:
         load_flat(self._model, point.parameters)
         load_flat_buffers(self._model, point.buffers)
         if self._label_shares is None:
-            return _Measured(self._objective.measured(self._model, *self._test), None)
+            return self._objective.measured(self._model, *self._test), None
         correct = correct_by_class(self._model, *self._test, self._of_class.size)
         with np.errstate(invalid="ignore"):
             by_class = correct / self._of_class
-        return _Measured({"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class)
+        return {"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class
 
 
 class _Digests:
