@@ -49,8 +49,9 @@ class Evaluation:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
             self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
             """Of each client's data the classes, and their shares."""
-        self._digests = _Digests()
-        """Of the models that were measured last."""
+        self._digests: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
+        """Of the models that were measured last, by address: one that all clients have is read once. Each stands beside
+        its digest, so that no other one comes to lie there."""
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
         self._newest: frozenset[bytes] = frozenset()
@@ -60,11 +61,11 @@ class Evaluation:
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
-        digests = self._digests = _Digests()
+        self._digests = {}
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
-            figures = [self._measured(digests.of(point), point, found)[0] for point in points]
+            figures = [self._measured(self._digest(point), point, found)[0] for point in points]
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -73,8 +74,16 @@ class Evaluation:
         return means
 
     def begin_from(self, points: Iterable[StartingPoint]) -> None:
-        digests = _Digests()
-        self._newest = frozenset(digests.of(point) for point in points)
+        self._newest = frozenset(map(self._digest, points))
+
+    def _digest(self, point: StartingPoint) -> bytes:
+        """Return what two models have in common only where they are the same: their sizes are the run's."""
+        place = address_of(point.parameters), address_of(point.buffers)
+        if place not in self._digests:
+            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
+            digest.update(np.ascontiguousarray(point.buffers).data)
+            self._digests[place] = digest.digest(), point
+        return self._digests[place][0]
 
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
         """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
@@ -88,7 +97,7 @@ class Evaluation:
             return float("nan")
         accuracies = []
         for client, point in zip(clients, points, strict=True):
-            _, by_class = self._known[self._digests.of(point)]
+            _, by_class = self._known[self._digest(point)]
             assert by_class is not None, "there are label shares"
             classes, shares = self._own_classes[client]
             accuracies.append(float(shares @ by_class[classes]))
@@ -108,23 +117,6 @@ class Evaluation:
         with np.errstate(invalid="ignore"):
             by_class = correct / self._of_class
         return {"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class
-
-
-class _Digests:
-    """Of models, which this holds: one that all clients have is read once, by its address."""
-
-    def __init__(self) -> None:
-        self._by_address: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
-        """With each digest its model, so that no other one comes to lie there."""
-
-    def of(self, point: StartingPoint) -> bytes:
-        """Return what two models have in common only where they are the same: their sizes are the run's."""
-        place = address_of(point.parameters), address_of(point.buffers)
-        if place not in self._by_address:
-            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
-            digest.update(np.ascontiguousarray(point.buffers).data)
-            self._by_address[place] = digest.digest(), point
-        return self._by_address[place][0]
 
 
 @dataclass(frozen=True)
