@@ -25,7 +25,7 @@ from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clien
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, load_profile
 from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, SecurityFloor, plan_encryption
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import FleetRounds, simulate_plan
 from shieldfl.lab.simulation.data import load_dataset
@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 SCENARIOS = ("statistical", "system", "statistical-system")
 DEGREES = (1, 2, 3, 4)
 # The paper's C and B for the data set (section 4.1); MNIST stands for FMNIST.
-FLOORS = {"cifar10": SecurityFloor(0.5, 2.0), "mnist": SecurityFloor(0.7, 1.3)}
+FLOORS = {"cifar10": MaskSettings(0.5, 2.0), "mnist": MaskSettings(0.7, 1.3)}
 FAST_SCHEMES = ("paillier-single", "paillier-dense", "paillier-dense-pooled", "ckks")
 
 

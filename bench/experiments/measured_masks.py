@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from shieldfl.encryption.paillier import UnionOrder
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, SecurityFloor, fleet_budgets
+from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, fleet_budgets
 from shieldfl.lab.fleet.fleet import Fleet
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.learning.networks import build_model, default_model
@@ -97,7 +97,7 @@ def _score(model: torch.nn.Module, features: torch.Tensor, labels: torch.Tensor)
     return ScoredClient(weights, np.abs(weights * gradient))
 
 
-def select_masks(fleet: Fleet, clients: list[ScoredClient], floor: SecurityFloor, rule: Rule) -> list[Mask]:
+def select_masks(fleet: Fleet, clients: list[ScoredClient], floor: MaskSettings, rule: Rule) -> list[Mask]:
     """Return each client's mask under its budget in the fleet."""
     return [
         select(

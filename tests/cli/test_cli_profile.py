@@ -224,4 +224,4 @@ def test_writes_a_report_of_several_fleets_and_schemes(fleet: Path, profile: Pat
     assert result.exit_code == 0, result.output
     assert (folder / "simulation.json").read_text() == figures.read_text()
     assert "full-he" in (folder / "index.html").read_text()
-    assert len(list(folder.glob("*.png"))) == 2 + 4 + 2
+    assert len(list(folder.glob("*.png"))) == 2 * 2

@@ -28,10 +28,17 @@ from shieldfl.lab.fleet.calibration import calibrate as measure
 from shieldfl.lab.fleet.cost_model import DeviceProfile, load_profile
 from shieldfl.lab.fleet.cost_source import CostSource
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
-from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, simulate_fleets, summarise
+from shieldfl.lab.fleet.fleet_simulation import (
+    SimulationSettings,
+    client_cells,
+    remarks,
+    short_seconds_text,
+    simulate_fleets,
+    summarise,
+    summary_cells,
+)
 from shieldfl.lab.fleet.planner import Recommendation, RoundTarget, plan_round
 from shieldfl.lab.fleet.round_simulation import FleetRounds
-from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
 from shieldfl.quantities import bytes_text, seconds_text, share_text
 from shieldfl.settings import Settings, Text, about
 

@@ -21,10 +21,8 @@ import shieldfl._seal_baseline as _seal_baseline
 from authority_answers import measure_authorities, measure_authority
 from documentation_pages import ROOT, doc
 from mask_targets import CLIENTS, negotiation_over_reading, voters
-from shieldfl.lab.bench import comparison as comparisons
 from shieldfl.lab.bench import others
 from shieldfl.lab.bench.comparison import (
-    CaseResult,
     PaillierCase,
     UpdateCase,
     compare,
@@ -256,14 +254,6 @@ def test_a_client_of_flower_masks_by_its_defaults_by_itself_and_by_every_neighbo
             assert part in baseline.setting
 
 
-def test_a_copy_takes_what_it_is_given_each_time():
-    copy = others.plain_copy()
-    for size in (10, 20, 10):
-        selection = select(size, 1.0)
-        selection.values[:] = size
-        assert copy.encrypt(selection).tolist() == [size] * size
-
-
 def test_the_documented_baselines_are_those_that_are_measured(paillier_peers):
     page = doc("docs/benchmarks.md")
     text = page.partition("## Who is compared")[2].partition("\n## ")[0]
@@ -367,21 +357,6 @@ def test_a_bound_process_has_as_many_cores_as_it_may_use(capfd):
     assert capfd.readouterr().out == ""
     with pytest.raises(sf.ParameterError, match="1000"):
         run_on_cores(1, grid, PaillierCase, [1000], [1])
-
-
-def test_each_case_of_paillier_is_measured_in_turn_on_its_own_cores(monkeypatch):
-    bound: list[tuple[int, PaillierCase]] = []
-
-    def run(cores, function, case, *how):
-        bound.append((cores, case))
-        return [], [f"missing at {case.key_bits}"]
-
-    monkeypatch.setattr(comparisons, "run_on_cores", run)
-    cases = grid(PaillierCase, [2048, 3072], [1, 2])
-    comparison = compare(cases, effort=ONCE)
-    assert bound == [(case.threads, case) for case in cases]
-    assert comparison.cases == [CaseResult(case, []) for case in cases]
-    assert comparison.missing == ["missing at 3072"]
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.simulation.test_stored_runs import run_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.papers import FIGURES
-from shieldfl.lab.simulation.results import MethodResult, RoundRecord, averaging_window, converged_at
+from shieldfl.lab.simulation.results import averaging_window, converged_at
 from shieldfl.methods.noised_average import KindsOfRounds, RoundKind
 
 
@@ -59,28 +60,17 @@ def test_bad_input_is_refused(accuracies: list[float], window: int) -> None:
         converged_at(accuracies, window)
 
 
-def result_of(accuracies: list[float]) -> MethodResult:
-    nothing = dict.fromkeys(("epsilon", "epsilon_of_noise", "epsilon_if_participants_true"), math.nan)
-    rounds = [
-        RoundRecord(
-            t, 3, 0, 1.0, one, one, {}, {}, bytes_up=100.0 * t, bytes_down=7.0, seconds=0.5 * t, **nothing
-        )
-        for t, one in enumerate(accuracies, start=1)
-    ]
-    return MethodResult("fedavg", {}, 10, 1e-5, rounds)
-
-
 def test_costs_until_convergence_are_those_of_the_rounds_until_then() -> None:
-    result = result_of([0.5] * 30)
+    (result,) = run_of([0.5] * 30).methods
     figures = {name: FIGURES[name].read(result) for name in FIGURES if "converge" in name}
     assert figures == {
         "converged_round": 20,
-        "bytes_to_convergence": 100 * 20 * 21 / 2 + 20 * 7,
-        "seconds_to_convergence": 0.5 * 20 * 21 / 2,
+        "bytes_to_convergence": 20 * 10,
+        "seconds_to_convergence": 20,
     }
 
 
 def test_a_run_that_has_not_converged_has_no_costs_until_then() -> None:
     for accuracies in ([0.5] * 19, [t / 40 for t in range(1, 31)], [math.nan] * 30):
-        result = result_of(accuracies)
+        (result,) = run_of(accuracies).methods
         assert all(math.isnan(FIGURES[name].read(result)) for name in FIGURES if "converge" in name)

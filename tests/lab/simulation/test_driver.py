@@ -140,31 +140,6 @@ def test_a_model_that_one_method_cannot_take_ends_the_run_before_any_trains():
     assert not seen
 
 
-def test_methods_that_train_a_part_of_the_model_say_how_much():
-    result = run_methods(tiny(model="mlp", rounds=1), ["top-2", "dict-pfl"])
-    size = 17 * 256 + 257 * 128 + 129 * 10
-    assert result.parameters == size
-    top, tables = result.methods
-    assert top.parameters == 129 * 10
-    assert top.last.zone_shares["encrypted"] == pytest.approx(129 * 10 / size)
-    assert tables.parameters == 4 * (16 + 256 + 128) + 256 + 128 + 10
-    assert tables.last.zone_shares["encrypted"] == 1.0
-    assert tables.last.bytes_up < top.last.bytes_up * 4
-
-
-@pytest.mark.every_run("encrypted")
-@pytest.mark.parametrize("buffers", ["local", "encrypted"])
-def test_a_model_with_batch_statistics_is_evaluated(buffers):
-    config = RunConfig(
-        clients=2, min_clients=2, rounds=1, local_epochs=1, batch_size=64, model="simple-cnn", threads=1
-    )
-    # A ciphertext for each of a million values takes minutes, and DP-SGD takes no statistics of batches.
-    methods = [name for name in BUILT_IN if name not in {"plain-he", *NOISED}]
-    result = run_methods(config, methods, shield(buffers=buffers))
-    for method in result.methods:
-        assert 0.0 <= method.last.accuracy <= 1.0
-
-
 def test_a_target_epsilon_is_reached_at_the_last_round_and_not_exceeded():
     settings = shield(threshold=0.1, target_epsilon=8.0)
     method = run_methods(tiny(rounds=3), ["selective-shield"], settings).methods[0]

@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from lab.simulation.small_runs import run_methods
 from shieldfl.errors import ParameterError, PolicyError
-from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RunInterrupted
 from small_pictures import one_picture
 
@@ -228,15 +226,6 @@ def test_clients_in_groups_of_classes_are_measured_on_their_own_labels():
     assert result.figure("fedavg", "matched_accuracy").mean == record.matched_accuracy
     with pytest.raises(ParameterError, match="classes_per_client"):
         sf.run(regression(), "fedavg", classes_per_client=2, clients=4)
-
-
-def test_a_data_set_by_name_is_the_run_that_the_command_makes():
-    config = RunConfig(model="linear", seed=4, **QUICK)
-    expected = run_methods(config, ["full-he"])
-    result = sf.run("digits", "full-he", seeds=4, model="linear", **QUICK)
-    found = [record.accuracy for record in result.runs[0].methods[0].rounds]
-    assert found == [record.accuracy for record in expected.methods[0].rounds]
-    assert result.runs[0].config == expected.config
 
 
 def test_what_came_out_can_be_written_and_read(tmp_path, monkeypatch):

@@ -78,11 +78,6 @@ def test_a_mask_of_samples_is_not_lost(changes):
         one.parts(one.dataset(), 2, 1.0, 0)
 
 
-def test_whole_numbers_stay_whole_as_tokens_need_it():
-    made = task(train_data=(CLASSES[:, None], CLASSES), test_data=(CLASSES[:, None], CLASSES)).dataset()
-    assert made.train_features.dtype == torch.int64
-
-
 def test_parts_of_clients_are_theirs():
     parts = task(train_data=halves()).parts(task(train_data=halves()).dataset(), 2, 0.5, 0)
     assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4, 5, 6, 7]]

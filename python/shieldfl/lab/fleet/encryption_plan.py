@@ -28,25 +28,6 @@ _SMALLEST_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
-class SecurityFloor(Settings):
-    """The share of the sensitivity that a client must encrypt: 1 - C exp(-B alpha) (SenseCrypt, eq. 7).
-
-    The defaults are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
-    """
-
-    exposed_share: Annotated[
-        Probability, about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C")
-    ] = 0.7
-    exposure_decay: Annotated[
-        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
-    ] = 1.3
-
-    def shares(self, budgets: FloatVector) -> FloatVector:
-        floors: FloatVector = 1.0 - self.exposed_share * np.exp(-self.exposure_decay * budgets)
-        return floors
-
-
-@dataclass(frozen=True)
 class SensitivityCurve:
     """Cumulated share of the sensitivity over the share of positions, most sensitive first; both from 0 to 1."""
 
@@ -77,28 +58,21 @@ class SensitivityCurve:
         widths, gains = np.diff(self.position_shares), np.diff(self.sensitivity_shares)
         return float(widths[gains > cost_weight * widths].sum()) if math.isfinite(cost_weight) else 0.0
 
-    def mask_ratios(
-        self,
-        budgets: FloatVector,
-        floor: SecurityFloor,
-        *,
-        cost_weight: float = 1.0,
-        leakage_ratio: float = 0.0,
-    ) -> tuple[FloatVector, FloatVector]:
-        """Return the share of positions that each client encrypts, and by how much its budget, alpha, falls short.
-
-        The share is the best one (eq. 9), raised to ``floor`` (eq. 7) and ``leakage_ratio`` (eq. 8), up to the budget
-        (eq. 6).
-        """
-        needed = np.maximum(self.least_ratio(floor.shares(budgets)), leakage_ratio)
-        wanted = np.maximum(needed, self.best_ratio(cost_weight))
-        return np.minimum(wanted, budgets), np.maximum(needed - budgets, 0.0)
-
 
 @dataclass(frozen=True)
-class MaskSettings(SecurityFloor):
-    """What decides the sizes of masks."""
+class MaskSettings(Settings):
+    """What decides the sizes of masks.
 
+    A client must encrypt the share 1 - C exp(-B alpha) of the sensitivity (SenseCrypt, eq. 7). The defaults of C and B
+    are the paper's for FMNIST; for CIFAR-10 it has C = 0.5 and B = 2 (section 4.1).
+    """
+
+    exposed_share: Annotated[
+        Probability, about("Of sense-crypt: what a client without any budget may leave exposed.", symbol="C")
+    ] = 0.7
+    exposure_decay: Annotated[
+        NotNegative, about("Of sense-crypt: how fast that falls as the budget grows.", symbol="B")
+    ] = 1.3
     uniform_ratio: Annotated[
         Share | None,
         about(
@@ -129,6 +103,16 @@ class MaskSettings(SecurityFloor):
         about("Share of the positions that sense-crypt's bound on mutual information asks for (eq. 8)."),
     ] = 0.0
     curve: SensitivityCurve = field(default_factory=SensitivityCurve.log_normal)
+
+    def mask_ratios(self, budgets: FloatVector) -> tuple[FloatVector, FloatVector]:
+        """Return the share of positions that each client encrypts, and by how much its budget, alpha, falls short.
+
+        The share is the best one (eq. 9), raised to what security asks for (eqs. 7 and 8), up to the budget (eq. 6).
+        """
+        floors = 1.0 - self.exposed_share * np.exp(-self.exposure_decay * budgets)
+        needed = np.maximum(self.curve.least_ratio(floors), self.leakage_ratio)
+        wanted = np.maximum(needed, self.curve.best_ratio(self.cost_weight))
+        return np.minimum(wanted, budgets), np.maximum(needed - budgets, 0.0)
 
 
 @dataclass(frozen=True)
@@ -171,7 +155,7 @@ def plan_encryption(
     chosen = settings or MaskSettings()
     parameters = fleet.model.parameters
     if stated.masks == "budgets":
-        ratios, shortfall = _sense_crypt_ratios(fleet, chosen)
+        ratios, shortfall = chosen.mask_ratios(fleet_budgets(fleet))
         groups, union_values = fleet.clusters, _positions(_unions(fleet, ratios, chosen), parameters)
         values = _positions(ratios, parameters) if scheme.adds_clear_values else union_values[groups]
         fields = packed_fields(values, union_values[groups], scheme, chosen.mask_overlap)
@@ -181,7 +165,7 @@ def plan_encryption(
         elif chosen.uniform_ratio is not None:
             share = chosen.uniform_ratio
         else:
-            share = float(_unions(fleet, _sense_crypt_ratios(fleet, chosen)[0], chosen).max())
+            share = float(_unions(fleet, chosen.mask_ratios(fleet_budgets(fleet))[0], chosen).max())
         union_values = np.atleast_1d(_positions(share, parameters))
         values = fields = np.full(fleet.size, union_values[0])
         groups, shortfall = np.zeros(fleet.size, dtype=np.int64), np.zeros(fleet.size)
@@ -210,12 +194,6 @@ def packed_fields(values: IntVector, unions: IntVector, scheme: SchemeProfile, o
     hit = 1.0 - (1.0 - np.minimum(chance, 1.0)) ** scheme.values_per_ciphertext
     fields: IntVector = np.ceil(first + rest * hit - 1e-6).astype(np.int64)
     return np.clip(fields, values, unions)
-
-
-def _sense_crypt_ratios(fleet: Fleet, settings: MaskSettings) -> tuple[FloatVector, FloatVector]:
-    return settings.curve.mask_ratios(
-        fleet_budgets(fleet), settings, cost_weight=settings.cost_weight, leakage_ratio=settings.leakage_ratio
-    )
 
 
 def _unions(fleet: Fleet, ratios: FloatVector, settings: MaskSettings) -> FloatVector:

@@ -107,7 +107,7 @@ def plan_round(
     if not costs:
         raise ParameterError("a plan needs the costs of at least one scheme")
     target = RoundTarget(target_seconds, least_ratio)
-    plans = [_Search(fleet, name, model, target_seconds, least_ratio).best() for name, model in costs.items()]
+    plans = [_largest_masks(fleet, name, one, target_seconds, least_ratio) for name, one in costs.items()]
     plans.sort(key=_rank)
     return Recommendation(target, plans[0], tuple(plans[1:]))
 
@@ -118,88 +118,79 @@ def _rank(plan: SchemePlan) -> tuple[Any, ...]:
     return (False, -plan.least_budget, -plan.mask_ratio, plan.round_seconds)
 
 
-class _Search:
-    """The largest masks of one scheme: bisections, since times rise with the number of values where all do not fit."""
+def _largest_masks(
+    fleet: Fleet, name: str, costs: CostModel, target: float, least_ratio: float
+) -> SchemePlan:
+    """Find them of one scheme by bisections, since times rise with the number of values where all do not fit."""
+    # Nobody drops out of a plan, and a fleet of one client is planned like any other.
+    kinds = tuple(replace(kind, dropout_probability=0.0) for kind in fleet.kinds)
+    fleet = replace(fleet, kinds=kinds, training=replace(fleet.training, min_clients=1))
+    parameters = fleet.model.parameters
+    least = math.ceil(least_ratio * parameters - 1e-6)
 
-    def __init__(self, fleet: Fleet, name: str, costs: CostModel, target: float, least_ratio: float) -> None:
-        # Nobody drops out of a plan, and a fleet of one client is planned like any other.
-        kinds = tuple(replace(kind, dropout_probability=0.0) for kind in fleet.kinds)
-        self._fleet = replace(fleet, kinds=kinds, training=replace(fleet.training, min_clients=1))
-        self._name = name
-        self._costs = costs
-        self._target = target
-        self._least = math.ceil(least_ratio * fleet.model.parameters - 1e-6)
+    def uniform(values: int) -> IntVector:
+        return np.full(fleet.size, values)
 
-    def best(self) -> SchemePlan:
-        low, high = self._least, self._fleet.model.parameters
-        smallest, everything = (self._round(self._uniform(values)) for values in (low, high))
-        least_seconds = min(smallest.total_seconds, everything.total_seconds)
-        if everything.total_seconds <= self._target:
-            return self._plan(everything, least_seconds, feasible=True)
-        if smallest.total_seconds > self._target:
-            # Where the least is not in time, and all is neither, the one that comes closer.
-            closest = min(smallest, everything, key=lambda rounds: rounds.total_seconds)
-            return self._plan(closest, least_seconds, feasible=False)
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._fits(middle):
-                low = middle
-            else:
-                high = middle - 1
-        found = self._round(self._masks(low))
-        # Values that fill up a ciphertext that is sent anyway can shorten a round.
-        return self._plan(found, min(least_seconds, found.total_seconds), feasible=True)
+    def simulated(values: IntVector) -> FleetRounds:
+        return simulate_plan(fleet, costs, _encryption(values))
 
-    def _fits(self, cap: int) -> bool:
-        masks = self._masks(cap)
-        return int(masks.max()) == cap and self._round(masks).total_seconds <= self._target
-
-    def _masks(self, cap: int) -> IntVector:
+    def masks_up_to(cap: int) -> IntVector:
         """Return the largest masks from the least one to ``cap`` whose updates arrive in time."""
-        if not self._costs.scheme.adds_clear_values:
-            return self._uniform(cap)  # all encrypt the union
+        if not costs.scheme.adds_clear_values:
+            return uniform(cap)  # all encrypt the union
         # Masks fitted to a target let updates arrive together: the aggregator then has all of them before it.
-        adding = self._fleet.size * float(self._costs.add_seconds(self._fleet, cap))
-        latest = self._target - adding - float(self._costs.open_seconds(self._fleet, cap, self._fleet.size))
-        latest -= float(self._round(self._uniform(cap)).download.max())
-        low, high = self._uniform(self._least), self._uniform(cap)
+        latest = target - fleet.size * float(costs.add_seconds(fleet, cap))
+        latest -= float(costs.open_seconds(fleet, cap, fleet.size))
+        latest -= float(simulated(uniform(cap)).download.max())
+        low, high = uniform(least), uniform(cap)
         while (low < high).any():
             middle = (low + high + 1) // 2
-            stages = stage_seconds(self._fleet, self._costs, self._encryption(middle))
+            stages = stage_seconds(fleet, costs, _encryption(middle))
             in_time = np.sum(list(stages.values()), axis=0) <= latest
             low = np.where(in_time, middle, low)
             high = np.where(in_time, high, np.maximum(middle - 1, low))
         return low
 
-    def _uniform(self, values: int) -> IntVector:
-        return np.full(self._fleet.size, values)
+    smallest, everything = (simulated(uniform(values)) for values in (least, parameters))
+    # Where the least is not in time, and all is neither, the one that comes closer.
+    rounds = min(smallest, everything, key=lambda one: one.total_seconds)
+    least_seconds = rounds.total_seconds
+    feasible = least_seconds <= target
+    if everything.total_seconds <= target:
+        rounds = everything
+    elif smallest.total_seconds <= target:
+        low, high = least, parameters
+        while low < high:
+            middle = (low + high + 1) // 2
+            masks = masks_up_to(middle)
+            if int(masks.max()) == middle and simulated(masks).total_seconds <= target:
+                low = middle
+            else:
+                high = middle - 1
+        rounds = simulated(masks_up_to(low))
+    values = rounds.plan.values
+    all_in_time = feasible and int(values.min()) == parameters
+    return SchemePlan(
+        scheme=name,
+        feasible=feasible,
+        mask_ratio=float(values.max()) / parameters,
+        budgets=tuple((values / parameters).tolist()),
+        longest_steps=tuple(_longest_step(rounds, client) for client in range(fleet.size)),
+        update_seconds=tuple(rounds.client_seconds[0].tolist()),
+        round_seconds=rounds.total_seconds,
+        # Values that fill up a ciphertext that is sent anyway can shorten a round.
+        least_round_seconds=min(least_seconds, rounds.total_seconds),
+        limit=Limit("nothing", None, 0.0) if all_in_time else _limit(rounds),
+        bytes_up=float(rounds.bytes_up.sum()),
+        pool_seconds=float(costs.pool_seconds(fleet, values).max()),
+    )
 
-    def _round(self, values: IntVector) -> FleetRounds:
-        return simulate_plan(self._fleet, self._costs, self._encryption(values))
 
-    def _encryption(self, values: IntVector) -> EncryptionPlan:
-        """Say that clients encrypt so much, all of them in one total, whose union is the largest mask."""
-        some, none = int(values.max()) > 0, np.zeros(self._fleet.size)
-        groups, union = none.astype(np.int64), np.array([values.max()])
-        return EncryptionPlan("plan", values, values, groups, union, some, some, some, none)
-
-    def _plan(self, rounds: FleetRounds, least_seconds: float, feasible: bool) -> SchemePlan:
-        parameters = self._fleet.model.parameters
-        values = rounds.plan.values
-        everything = feasible and int(values.min()) == parameters
-        return SchemePlan(
-            scheme=self._name,
-            feasible=feasible,
-            mask_ratio=float(values.max()) / parameters,
-            budgets=tuple((values / parameters).tolist()),
-            longest_steps=tuple(_longest_step(rounds, client) for client in range(self._fleet.size)),
-            update_seconds=tuple(rounds.client_seconds[0].tolist()),
-            round_seconds=rounds.total_seconds,
-            least_round_seconds=least_seconds,
-            limit=Limit("nothing", None, 0.0) if everything else _limit(rounds),
-            bytes_up=float(rounds.bytes_up.sum()),
-            pool_seconds=float(self._costs.pool_seconds(self._fleet, values).max()),
-        )
+def _encryption(values: IntVector) -> EncryptionPlan:
+    """Say that clients encrypt so much, all of them in one total, whose union is the largest mask."""
+    some, none = int(values.max()) > 0, np.zeros(values.size)
+    groups, union = none.astype(np.int64), np.array([values.max()])
+    return EncryptionPlan("plan", values, values, groups, union, some, some, some, none)
 
 
 def _limit(rounds: FleetRounds) -> Limit:

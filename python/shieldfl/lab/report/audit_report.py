@@ -38,8 +38,7 @@ from shieldfl.lab.report.figures import (
     render_row,
 )
 from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
-from shieldfl.lab.report.page import Facts, Images, Section, Table, Terms, Text, inline_drawing, render_page
-from shieldfl.lab.report.run_summary import joined
+from shieldfl.lab.report.page import Images, Section, Table, Terms, Text, inline_drawing, render_page
 from shieldfl.quantities import MISSING
 
 MEANINGS = {
@@ -216,8 +215,8 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
         ", ".join([*parts, f"{result.seconds:.0f} s"]),
         [*sections, Section("Who looks", [parties])],
         beside=[
-            Section("Audit", [Facts(result.config)]),
-            Section("Environment", [Facts(result.environment)]),
+            Section("Audit", [result.config]),
+            Section("Environment", [result.environment]),
         ],
         files=written,
     )
@@ -314,7 +313,7 @@ def _images(result: AuditResult, table: AttackTable) -> list[Images]:
         if best is None or best.example is None:
             continue
         rows = _rows(best.example)
-        alike = joined([cell.party for cell in cells if cell.example is best.example])
+        alike = " and ".join(cell.party for cell in cells if cell.example is best.example)
         figures = [f"{best.measured_by} {figure_text(best)}", *filter(None, [others_text(best)])]
         caption = f"{alike}: {word(result, best)}; {best.form}; {', '.join(figures)}, n={best.tries}"
         if rows:

@@ -7,22 +7,45 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_model import CostModel
-from shieldfl.lab.fleet.fleet_simulation import FleetSimulation, FleetSummary, SimulatedFleet, summarise
-from shieldfl.lab.fleet.round_simulation import FleetRounds
-from shieldfl.lab.report.figures import NARROW, WIDE, render_png
-from shieldfl.lab.report.fleet_pictures import draw_gantt, draw_round_times, draw_straggler_index
-from shieldfl.lab.report.fleet_tables import client_cells, remarks, short_seconds_text, summary_cells
+from shieldfl.lab.fleet.fleet_simulation import (
+    FleetSimulation,
+    FleetSummary,
+    SimulatedFleet,
+    client_cells,
+    remarks,
+    short_seconds_text,
+    summarise,
+    summary_cells,
+)
+from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds
+from shieldfl.lab.report.figures import (
+    LINE_COLOURS,
+    NARROW,
+    WIDE,
+    Shape,
+    add_legend,
+    draw_bars,
+    name_rows,
+    new_figure,
+    render_png,
+    set_title,
+)
 from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Facts, Section, Table, Terms, inline_drawing, render_page
-from shieldfl.quantities import bytes_text
+from shieldfl.lab.report.page import Section, Table, Terms, inline_drawing, render_page
+from shieldfl.quantities import bytes_text, seconds_text
 
 MOST_CLIENT_ROWS = 200
 """Clients that a table shows; of larger fleets the slowest."""
-_PICTURE_NAME = re.compile(r"(round-times|gantt-fleet-\d+)-scheme-\d+\.png|straggler-index-fleet-\d+\.png")
+_PICTURE_NAME = re.compile(r"gantt-fleet-\d+-scheme-\d+\.png")
+_MOST_BARS = 20
+"""Clients that a picture shows, the slowest."""
+_LONGEST_NAME = 24
+"""Characters; pictures shorten longer ones."""
 _TERMS = {
     "Round and update": "Means over the rounds. A round goes from its start until the last client has the new model; "
     "“update” ends when the slowest client's update has arrived, before it is added up and opened.",
@@ -51,15 +74,9 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
                 path.unlink()
     write_json(written[0], simulation.to_json())
     sections = []
-    for number, scheme in enumerate(simulation.schemes if len(simulation.fleets) > 1 else (), 1):
-        fleets, times = [one.fleet.name for one in simulation.fleets], simulation.round_seconds(scheme)
-        drawing = _drawing(
-            f"Round time over the fleets, {scheme}",
-            "Mean seconds of a round, from its start until the last client has the new model.",
-            [draw_round_times(fleets, times, shape) for shape in (WIDE, NARROW)],
-            _add(written, f"round-times-scheme-{number}.png"),
-        )
-        sections.append(drawing)
+    if len(simulation.fleets) > 1:
+        tables = [_round_times(simulation, scheme) for scheme in simulation.schemes]
+        sections.append(Section("Seconds of a round", tables))
     sections += [
         _section(simulation, one, number, written) for number, one in enumerate(simulation.fleets, 1)
     ]
@@ -79,8 +96,8 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
         f"{size}. Computed from costs: nothing was trained and nothing encrypted.",
         [*sections, Section("Costs", costs), Section("How to read this", [Terms(_TERMS)])],
         beside=[
-            Section("Settings", [Facts(_settings(simulation))]),
-            *([Section("Machine of the costs", [Facts(machine)])] if machine else []),
+            Section("Settings", [_settings(simulation)]),
+            *([Section("Machine of the costs", [machine])] if machine else []),
         ],
         files=written,
     )
@@ -93,10 +110,15 @@ def _add(written: list[Path], name: str) -> Path:
     return written[-1]
 
 
-def _drawing(title: str, explanation: str, figures: Sequence[Figure], path: Path) -> Section:
-    write_whole(path, render_png(figures[0]))
-    shapes = dict(zip(("wide", "narrow"), figures, strict=True))
-    return Section(title, [inline_drawing(path.stem, title, explanation, shapes)])
+def _round_times(simulation: FleetSimulation, scheme: str) -> Table:
+    of_fleets = [one.runs[scheme] for one in simulation.fleets]
+    rows = [
+        [runs[0].plan.method, *(seconds_text(float(one.round_seconds.mean())) for one in runs)]
+        for runs in zip(*of_fleets, strict=True)
+    ]
+    return Table(
+        f"Seconds of a round, {scheme}", [scheme, *(one.fleet.name for one in simulation.fleets)], rows
+    )
 
 
 def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, written: list[Path]) -> Section:
@@ -108,29 +130,54 @@ def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, writ
     for at, (scheme, runs) in enumerate(one.runs.items(), 1):
         of_scheme = _of_scheme(scheme, runs, _add(written, f"gantt-fleet-{number}-scheme-{at}.png"))
         blocks += [Section(scheme, of_scheme, folded=at > 1)] if len(one.runs) > 1 else of_scheme
-    indices = simulation.straggler_indices(fleet)
-    drawing = _drawing(
-        "Straggler index by budget",
-        "How many times as long as the median client the slowest one takes when all encrypt the same share.",
-        [draw_straggler_index(indices, shape=shape) for shape in (WIDE, NARROW)],
-        _add(written, f"straggler-index-fleet-{number}.png"),
-    )
-    blocks.append(drawing)
     return Section(fleet.name, blocks)
 
 
 def _of_scheme(scheme: str, runs: list[FleetRounds], path: Path) -> list[Any]:
     summaries = [summarise(rounds) for rounds in runs]
     blocks: list[Any] = [Section("Methods", [methods_table(summaries)])]
-    drawing = _drawing(
-        f"First round, {scheme}",
-        "A bar for each client, the slowest first; all panels have the same axis.",
-        [draw_gantt(runs, shape=shape) for shape in (WIDE, NARROW)],
-        path,
-    )
+    figures = {"wide": draw_gantt(runs), "narrow": draw_gantt(runs, NARROW)}
+    write_whole(path, render_png(figures["wide"]))
+    title = f"First round, {scheme}"
+    explanation = "A bar for each client, the slowest first; all panels have the same axis."
+    drawing = Section(title, [inline_drawing(path.stem, title, explanation, figures)])
     clients = [Section(one.plan.method, [clients_table(one)], folded=True) for one in runs]
     notes = [f"{one.method}: {line}" for one in summaries for line in remarks(one)]
     return [*blocks, *notes, drawing, Section("Clients", clients)]
+
+
+def draw_gantt(runs: Sequence[FleetRounds], shape: Shape = WIDE) -> Figure:
+    """Draw the first round: of each client, the slowest first, what it does and waits for until it has the model."""
+    shown = [np.argsort(-rounds.client_seconds[0], kind="stable")[:_MOST_BARS] for rounds in runs]
+    figure, panels = new_figure(shape, 110.0 + sum(56.0 + 16.0 * len(one) for one in shown), rows=len(runs))
+    longest = 0.0
+    for axes, rounds, order in zip(panels, runs, shown, strict=True):
+        names = [_short(rounds.fleet.client_names[client], shape) for client in order]
+        name_rows(axes, names, shape, 0.72, above=False)
+        parts = {name: rounds.stages[name] for name in STAGES}
+        parts |= {"wait": rounds.idle, "download": rounds.download}
+        ends = draw_bars(axes, {name: seconds[0, order] for name, seconds in parts.items()}, 0.72)
+        if (lost := rounds.dropped[0, order]).any():
+            places = np.flatnonzero(lost)
+            axes.plot(ends[lost], places, "x", color=LINE_COLOURS[3], label="dropped out", clip_on=False)
+        longest = max(longest, float(ends.max()))
+        title = f"{rounds.plan.method}, {seconds_text(float(rounds.round_seconds[0]))}"
+        if order.size < rounds.fleet.size:
+            separator = ",\n" if shape.narrow else ", "
+            title += f"{separator}the {order.size} slowest of {rounds.fleet.size:,} clients"
+        set_title(axes, title, shape)
+        axes.sharex(panels[-1])
+        axes.tick_params(labelbottom=axes is panels[-1])
+    panels[-1].set_xlim(0.0, 1.04 * longest or 1.0)
+    panels[-1].xaxis.set_major_formatter("{x:,g}")
+    panels[-1].set_xlabel("seconds from the start of the round")
+    add_legend(figure, panels, shape, columns=3 if shape.narrow else 6)
+    return figure
+
+
+def _short(name: str, shape: Shape) -> str:
+    longest = _LONGEST_NAME // 2 if shape.narrow else _LONGEST_NAME
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _settings(simulation: FleetSimulation) -> dict[str, Any]:

@@ -50,11 +50,6 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Facts:
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Images:
     title: str
     caption: str

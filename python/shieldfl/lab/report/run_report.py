@@ -30,7 +30,7 @@ from shieldfl.lab.report.figures import (
     write_figure,
 )
 from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Facts, Section, Table, Terms, Text, inline_drawing, render_page
+from shieldfl.lab.report.page import Section, Table, Terms, Text, inline_drawing, render_page
 from shieldfl.lab.report.run_summary import (
     compared_rows,
     describe_run,
@@ -231,13 +231,9 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
         describe_run(result),
         [*sections, Section("How to read this", [Terms(_TERMS)])],
         beside=[
-            Section("Run", [Facts(result.config)]),
-            Section("Environment", [Facts(result.environment)]),
-            *(
-                Section(f"Settings of {one.method}", [Facts(one.settings)])
-                for one in result.methods
-                if one.settings
-            ),
+            Section("Run", [result.config]),
+            Section("Environment", [result.environment]),
+            *(Section(f"Settings of {one.method}", [one.settings]) for one in result.methods if one.settings),
         ],
         warning=str(result.interrupted or ""),
         files=written,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shieldfl.lab.report.output_files import csv_text
@@ -51,10 +50,9 @@ class Row:
     """What the cells say, as they are: numbers in bytes, seconds and shares, or text; None for what there is not."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     title: str
-    rows: tuple[Row, ...]
+    rows: list[Row]
 
 
 def describe_run(result: RunResult) -> str:
@@ -84,124 +82,115 @@ def _once(size: float) -> str:
     return bytes_text(size) if size else MISSING
 
 
-class _Of(NamedTuple):
-    method: MethodResult
-    timing: Timing
-
-
 class _Figure(NamedTuple):
     label: str
     name: str
-    read: Callable[[_Of], Any]
+    read: str | Callable[[MethodResult], Any]
+    """An attribute of the method's result, of its ``last`` round or of its ``timing``, or what reads it."""
     text: Callable[[Any], str] = str
     compared: bool = False
     """Whether cells say how many times the first method's they are."""
 
 
-def _zone(name: str) -> Callable[[_Of], float]:
-    return lambda one: one.method.zone_share(name)
-
-
-def _stage(name: str) -> Callable[[_Of], float]:
-    return lambda one: one.timing.stage_seconds.get(name, 0.0)
-
-
-def _second_epsilon(one: _Of) -> float:
+def _second_epsilon(method: MethodResult) -> float:
     # NaN, where there is no noise, is not below anything.
-    rounds = one.method.rounds
+    rounds = method.rounds
     lower = any(record.epsilon_if_participants_true < record.epsilon_of_noise for record in rounds)
     return rounds[-1].epsilon_if_participants_true if lower else math.nan
 
 
-def _outsiders_epsilon(one: _Of) -> float:
-    hidden = one.method.last.epsilon_if_participation_hidden
-    return hidden if hidden < one.method.last.epsilon else math.nan
+def _outsiders_epsilon(method: MethodResult) -> float:
+    hidden = method.last.epsilon_if_participation_hidden
+    return hidden if hidden < method.last.epsilon else math.nan
 
 
-_get = attrgetter
 _FIGURES = {
     "Convergence of the global model": (
-        _Figure("converged in round", "converged_in_round", _get("method.converged_in_round")),
+        _Figure("converged in round", "converged_in_round", "converged_in_round"),
     ),
     "Model": (
-        _Figure("trained parameters", "trained_parameters", _get("method.parameters"), "{:,}".format),
-        _Figure("encrypted by", "encrypted_by", _get("method.scheme")),
-        _Figure("opened by", "opened_by", _get("method.opened_by")),
+        _Figure("trained parameters", "trained_parameters", "parameters", "{:,}".format),
+        _Figure("encrypted by", "encrypted_by", "scheme"),
+        _Figure("opened by", "opened_by", "opened_by"),
     ),
     "Share of parameters, mean over rounds": tuple(
-        _Figure(zone, f"share_{zone}", _zone(zone), share_text) for zone in ZONES
+        _Figure(zone, f"share_{zone}", f"zones.{zone}", share_text) for zone in ZONES
     ),
     "Seconds a round, sum over clients": (
-        _Figure("train", "seconds_train", _get("timing.train_seconds"), seconds_text),
-        *(_Figure(one, f"seconds_{one}", _stage(one), seconds_text) for one in STAGES if one != "train"),
-        _Figure("other", "seconds_other", _get("timing.other_seconds"), seconds_text),
-        _Figure(
-            "all but training", "seconds_protection", _get("timing.protection_seconds"), seconds_text, True
-        ),
-        _Figure("whole round", "seconds_round", _get("timing.round_seconds"), seconds_text, True),
-        _Figure("set-up, once", "seconds_setup", _get("timing.setup_seconds"), seconds_text),
+        _Figure("train", "seconds_train", "timing.train_seconds", seconds_text),
+        *(_Figure(one, f"seconds_{one}", f"stages.{one}", seconds_text) for one in STAGES if one != "train"),
+        _Figure("other", "seconds_other", "timing.other_seconds", seconds_text),
+        _Figure("all but training", "seconds_protection", "timing.protection_seconds", seconds_text, True),
+        _Figure("whole round", "seconds_round", "timing.round_seconds", seconds_text, True),
+        _Figure("set-up, once", "seconds_setup", "timing.setup_seconds", seconds_text),
     ),
     "Bytes a round and client": (
-        _Figure("up", "bytes_up", _get("timing.bytes_up"), bytes_text, True),
-        _Figure("down", "bytes_down", _get("timing.bytes_down"), bytes_text, True),
-        _Figure("up, once in addition", "bytes_up_once", _get("timing.setup_bytes_up"), _once),
-        _Figure("down, once in addition", "bytes_down_once", _get("timing.setup_bytes_down"), _once),
+        _Figure("up", "bytes_up", "timing.bytes_up", bytes_text, True),
+        _Figure("down", "bytes_down", "timing.bytes_down", bytes_text, True),
+        _Figure("up, once in addition", "bytes_up_once", "timing.setup_bytes_up", _once),
+        _Figure("down, once in addition", "bytes_down_once", "timing.setup_bytes_down", _once),
     ),
     "Privacy, all rounds": (
-        _Figure("hidden from the aggregator", "hidden_share", _get("method.hidden_share")),
-        _Figure("ε", "epsilon", _get("method.last.epsilon"), epsilon_text),
-        _Figure("privacy unit", "privacy_unit", _get("method.privacy_unit")),
+        _Figure("hidden from the aggregator", "hidden_share", "hidden_share"),
+        _Figure("ε", "epsilon", "last.epsilon", epsilon_text),
+        _Figure("privacy unit", "privacy_unit", "privacy_unit"),
         _Figure(
             "against",
             "privacy_adversary",
-            _get("method.privacy_adversary"),
+            "privacy_adversary",
             lambda one: one.partition(",")[0],
         ),
-        _Figure("of the noise alone", "epsilon_of_noise", _get("method.last.epsilon_of_noise"), epsilon_text),
+        _Figure("of the noise alone", "epsilon_of_noise", "last.epsilon_of_noise", epsilon_text),
         _Figure(
             "noise of σ·√K, if K was true", "epsilon_if_participants_true", _second_epsilon, epsilon_text
         ),
         _Figure(
             "ε against outsiders alone", "epsilon_if_participation_hidden", _outsiders_epsilon, epsilon_text
         ),
-        _Figure("at δ", "delta", _get("method.delta"), epsilon_text),
+        _Figure("at δ", "delta", "delta", epsilon_text),
     ),
 }
 _LEFT_OUT = ("epsilon_if_participants_true", "epsilon_if_participation_hidden")
 
 
-def summarise(result: RunResult) -> tuple[Section, ...]:
-    pairs = list(map(_Of, result.methods, compare_timings(result.methods)))
-    sections = []
+def summarise(result: RunResult) -> list[Section]:
+    methods, sections = result.methods, []
     for name in result.metrics:
         text = partial(metric_text, name=name)
-        own = [one.last.measured(name) for one in result.methods]
-        merged = [one.last.measured_by_clients(name) for one in result.methods]
-        measured = (
-            Row("global model", tuple(map(text, own)), name, tuple(own)),
-            Row(
-                "personalised, mean of clients",
-                tuple(map(text, merged)),
-                f"personalised_{name}",
-                tuple(merged),
-            ),
-        )
-        sections.append(Section(f"{name[:1].upper()}{name[1:]} after the last round", measured))
+        own = tuple(one.last.measured(name) for one in methods)
+        merged = tuple(one.last.measured_by_clients(name) for one in methods)
+        rows = [
+            Row("global model", tuple(map(text, own)), name, own),
+            Row("personalised, mean of clients", tuple(map(text, merged)), f"personalised_{name}", merged),
+        ]
+        sections.append(Section(f"{name[:1].upper()}{name[1:]} after the last round", rows))
+    timings = compare_timings(methods)
     for title, figures in _FIGURES.items():
-        found = [_row(figure, pairs) for figure in figures]
-        rows = tuple(row for row in found if row.name not in _LEFT_OUT or set(row.cells) != {MISSING})
-        sections.append(Section(title, rows))
-    return tuple(sections)
+        rows = [_row(figure, methods, timings) for figure in figures]
+        shown = [row for row in rows if row.name not in _LEFT_OUT or set(row.cells) != {MISSING}]
+        sections.append(Section(title, shown))
+    return sections
 
 
-def _row(figure: _Figure, pairs: Sequence[_Of]) -> Row:
-    values = tuple(map(figure.read, pairs))
+def _row(figure: _Figure, methods: Sequence[MethodResult], timings: Sequence[Timing]) -> Row:
+    values = tuple(_read(figure.read, *both) for both in zip(methods, timings, strict=True))
     cells = tuple(MISSING if one is None else figure.text(one) for one in values)
     if figure.compared:
         cells = compared_texts(values, figure.text)
     if figure.name == "hidden_share":
-        cells = tuple(_hidden_text(one.method) for one in pairs)
+        cells = tuple(map(_hidden_text, methods))
     return Row(figure.label, cells, figure.name, values)
+
+
+def _read(figure: str | Callable[[MethodResult], Any], method: MethodResult, timing: Timing) -> Any:
+    if callable(figure):
+        return figure(method)
+    head, _, name = figure.rpartition(".")
+    if head == "zones":
+        return method.zone_share(name)
+    if head == "stages":
+        return timing.stage_seconds.get(name, 0.0)
+    return getattr({"last": method.last, "timing": timing}.get(head, method), name)
 
 
 def _hidden_text(method: MethodResult) -> str:
@@ -294,38 +283,17 @@ def _together(notes_of: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     return [(", ".join(names), note) for note, names in names_of.items()]
 
 
-def joined(names: Sequence[str]) -> str:
-    """Return "a, b and c", or how many there are beyond the first three."""
-    if len(names) > 4:
-        names = [*names[:3], f"{len(names) - 3} others"]
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
 def findings(result: RunResult) -> list[str]:
-    """Say between what the first metric ends, and whether the test samples tell that apart.
-
-    Of a user's own metric nobody has said whether more of it is better. Every method must have at least one
-    round.
-    """
-    name = result.metrics[0]
-    known = [(value, one) for one in result.methods if math.isfinite(value := one.last.measured(name))]
-    if not known:
-        return [f"No model's {name} could be measured."]
-    (least, lowest), (most, highest) = (end(known, key=lambda pair: pair[0]) for end in (min, max))
-    low, high = metric_text(least, name), metric_text(most, name)
-    counts = sorted({len(one.rounds) for _, one in known})
-    rounds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    head = f"{name[:1].upper()}{name[1:]} after {rounds} round{'' if counts == [1] else 's'}"
-    if low == high:
-        return [f"{head} is {high} under {joined([one.method for _, one in known])}."]
-    between = f"{head} is between {low} under {lowest.method} and {high} under {highest.method}"
+    """Say where the test samples cannot tell apart what the methods' accuracies end at."""
+    ends = [one.last.accuracy for one in result.methods if math.isfinite(one.last.accuracy)]
     last = result.dataset.removesuffix(" test)").rpartition(" ")[2].replace(",", "")
-    samples = int(last) if last.isdigit() else 0
+    if result.metrics[0] != "accuracy" or not last.isdigit() or len(set(ends)) < 2:
+        return []
     # 1.96 standard errors of such a difference, samples drawn anew.
-    noise = 1.96 * math.sqrt((least * (1 - least) + most * (1 - most)) / samples) if samples else 0.0
-    if name == "accuracy" and most - least <= noise:
-        return [f"{between}: {samples:,} test samples cannot tell these apart."]
-    return [f"{between}."]
+    low, high, samples = min(ends), max(ends), int(last)
+    if high - low > 1.96 * math.sqrt((low * (1 - low) + high * (1 - high)) / samples):
+        return []
+    return [f"{samples:,} test samples cannot tell these accuracies apart."]
 
 
 def summary_csv(result: RunResult) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,10 +77,6 @@ class MethodFigure(NamedTuple):
     text: Callable[[float], str]
 
 
-def _of_last(attribute: str) -> Callable[[MethodResult], float]:
-    return lambda method: float(getattr(method.last, attribute))
-
-
 def _of_round(attribute: str) -> Callable[[MethodResult], float]:
     """A mean over the rounds after the first."""
     return lambda method: fmean(getattr(record, attribute) for record in method.repeated_rounds)
@@ -95,10 +92,6 @@ def _until_converged(figure: Callable[[RoundRecord], float]) -> Callable[[Method
     return read
 
 
-def _share(zone: str) -> Callable[[MethodResult], float]:
-    return lambda method: method.zone_share(zone)
-
-
 def _seconds(stage: str, of_client: bool) -> Callable[[MethodResult], float]:
     def read(method: MethodResult) -> float:
         begun = fmean(record.participants + record.dropped for record in method.repeated_rounds)
@@ -112,12 +105,16 @@ def _bytes(record: RoundRecord) -> float:
 
 
 _READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], str]]] = {
-    "accuracy": ("accuracy", _of_last("accuracy"), accuracy_text),
-    "best_accuracy": ("accuracy, best round", lambda one: one.best_accuracy, accuracy_text),
-    "personalised_accuracy": ("accuracy, personalised", _of_last("personalised_accuracy"), accuracy_text),
+    "accuracy": ("accuracy", attrgetter("last.accuracy"), accuracy_text),
+    "best_accuracy": ("accuracy, best round", attrgetter("best_accuracy"), accuracy_text),
+    "personalised_accuracy": (
+        "accuracy, personalised",
+        attrgetter("last.personalised_accuracy"),
+        accuracy_text,
+    ),
     "matched_accuracy": (
         "accuracy, on each client's own labels",
-        _of_last("matched_accuracy"),
+        attrgetter("last.matched_accuracy"),
         accuracy_text,
     ),
     "converged_round": ("converged in round", _until_converged(lambda _: 1.0), "{:g}".format),
@@ -127,7 +124,10 @@ _READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], s
         _until_converged(lambda record: record.seconds),
         seconds_text,
     ),
-    **{f"{zone}_share": (f"{zone} share", _share(zone), share_text) for zone in ZONES},
+    **{
+        f"{zone}_share": (f"{zone} share", partial(MethodResult.zone_share, zone=zone), share_text)
+        for zone in ZONES
+    },
     **{f"{one}_seconds": (f"{one}, a round", _seconds(one, False), seconds_text) for one in STAGES},
     **{
         f"{one}_seconds_per_client": (f"{one}, a round and client", _seconds(one, True), seconds_text)
@@ -141,7 +141,7 @@ _READ: dict[str, tuple[str, Callable[[MethodResult], float], Callable[[float], s
         lambda one: sum(map(_bytes, one.rounds)),
         bytes_text,
     ),
-    "epsilon": ("ε", _of_last("epsilon"), epsilon_text),
+    "epsilon": ("ε", attrgetter("last.epsilon"), epsilon_text),
 }
 FIGURES = {name: MethodFigure(*one) for name, one in _READ.items()}
 """By the name that experiment files give them."""
@@ -191,16 +191,18 @@ class ComparedRuns:
 
         NaN for a seed whose run of the method ended before its last round. Raises ParameterError for another one.
         """
-        read: Callable[[MethodResult], float]
-        if name in self.metrics:
-            read = partial(_measured, name=name)
-        elif name in _OF_RUNS:
-            read = _OF_RUNS[name].read
-        else:
+        if name not in self.metrics and name not in _OF_RUNS:
             known = ", ".join([*self.metrics, *_OF_RUNS])
             raise ParameterError(f"there is no figure {name!r}: choose from {known}")
-        results = [(run, self._result(run, method)) for run in self.runs]
-        return Spread(np.array([math.nan if _is_short(*one) else read(one[1]) for one in results]))
+        values = []
+        for run in self.runs:
+            result = self._result(run, method)
+            if _is_short(run, result):
+                values.append(math.nan)
+            else:
+                is_metric = name in self.metrics
+                values.append(result.last.measured(name) if is_metric else _OF_RUNS[name].read(result))
+        return Spread(np.array(values))
 
     def difference(self, method: str, base: str, name: str) -> Spread:
         """Return a figure of a method less that of another one, seed by seed. Raises as :meth:`figure`."""
@@ -342,7 +344,3 @@ class ComparedRuns:
 
 def _is_short(run: RunResult, result: MethodResult) -> bool:
     return bool(len(result.rounds) < run.config["rounds"])
-
-
-def _measured(method: MethodResult, name: str) -> float:
-    return method.last.measured(name)

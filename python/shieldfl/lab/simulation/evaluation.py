@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +21,8 @@ from shieldfl.models.torch_bridge import load_flat, load_flat_buffers
 _Figures = dict[str, float]
 
 
-class _Measured(NamedTuple):
-    figures: _Figures
-    by_class: npt.NDArray[np.float64] | None
-    """Of the test samples of each class, the share that it classifies correctly; NaN for a class without any."""
+_Measured = tuple[_Figures, npt.NDArray[np.float64] | None]
+"""And, of the test samples of each class, the share that a model classifies correctly; NaN for a class without any."""
 
 
 class Evaluation:
@@ -52,8 +49,9 @@ class Evaluation:
             self._of_class = np.bincount(targets.cpu().numpy(), minlength=label_shares.shape[1])
             self._own_classes = [(held := np.flatnonzero(own), own[held]) for own in label_shares]
             """Of each client's data the classes, and their shares."""
-        self._digests = _Digests()
-        """Of the models that were measured last."""
+        self._digests: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
+        """Of the models that were measured last, by address: one that all clients have is read once. Each stands beside
+        its digest, so that no other one comes to lie there."""
         self._known: dict[bytes, _Measured] = {}
         """By the digest of a model: those of this round and the one before."""
         self._newest: frozenset[bytes] = frozenset()
@@ -63,11 +61,11 @@ class Evaluation:
 
     def means(self, *groups: Sequence[StartingPoint]) -> list[_Figures]:
         """Return of each group of one round's models every figure as a mean over them; none for a group without any."""
-        digests = self._digests = _Digests()
+        self._digests = {}
         found: dict[bytes, _Measured] = {}
         means = []
         for points in groups:
-            figures = [self._measured(digests.of(point), point, found).figures for point in points]
+            figures = [self._measured(self._digest(point), point, found)[0] for point in points]
             names = self._objective.names if figures else ()
             means.append({name: float(np.mean([one[name] for one in figures])) for name in names})
         self._known = found
@@ -76,8 +74,16 @@ class Evaluation:
         return means
 
     def begin_from(self, points: Iterable[StartingPoint]) -> None:
-        digests = _Digests()
-        self._newest = frozenset(digests.of(point) for point in points)
+        self._newest = frozenset(map(self._digest, points))
+
+    def _digest(self, point: StartingPoint) -> bytes:
+        """Return what two models have in common only where they are the same: their sizes are the run's."""
+        place = address_of(point.parameters), address_of(point.buffers)
+        if place not in self._digests:
+            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
+            digest.update(np.ascontiguousarray(point.buffers).data)
+            self._digests[place] = digest.digest(), point
+        return self._digests[place][0]
 
     def matched_accuracy(self, clients: Sequence[int], points: Sequence[StartingPoint]) -> float:
         """Return the mean over clients of their models' accuracy on test data of each one's own label distribution.
@@ -91,7 +97,7 @@ class Evaluation:
             return float("nan")
         accuracies = []
         for client, point in zip(clients, points, strict=True):
-            by_class = self._known[self._digests.of(point)].by_class
+            _, by_class = self._known[self._digest(point)]
             assert by_class is not None, "there are label shares"
             classes, shares = self._own_classes[client]
             accuracies.append(float(shares @ by_class[classes]))
@@ -106,28 +112,11 @@ class Evaluation:
         load_flat(self._model, point.parameters)
         load_flat_buffers(self._model, point.buffers)
         if self._label_shares is None:
-            return _Measured(self._objective.measured(self._model, *self._test), None)
+            return self._objective.measured(self._model, *self._test), None
         correct = correct_by_class(self._model, *self._test, self._of_class.size)
         with np.errstate(invalid="ignore"):
             by_class = correct / self._of_class
-        return _Measured({"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class)
-
-
-class _Digests:
-    """Of models, which this holds: one that all clients have is read once, by its address."""
-
-    def __init__(self) -> None:
-        self._by_address: dict[tuple[int, int], tuple[bytes, StartingPoint]] = {}
-        """With each digest its model, so that no other one comes to lie there."""
-
-    def of(self, point: StartingPoint) -> bytes:
-        """Return what two models have in common only where they are the same: their sizes are the run's."""
-        place = address_of(point.parameters), address_of(point.buffers)
-        if place not in self._by_address:
-            digest = hashlib.sha256(np.ascontiguousarray(point.parameters).data)
-            digest.update(np.ascontiguousarray(point.buffers).data)
-            self._by_address[place] = digest.digest(), point
-        return self._by_address[place][0]
+        return {"accuracy": int(correct.sum()) / int(self._of_class.sum())}, by_class
 
 
 @dataclass(frozen=True)

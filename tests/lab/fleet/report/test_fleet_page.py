@@ -11,7 +11,7 @@ import pytest
 from documentation_pages import doc, prose_of, table_rows
 from shieldfl.encryption.registry import calibrations
 from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, PAPER_PARAMETERS, paper_cost_model
-from shieldfl.lab.fleet.encryption_plan import SecurityFloor, SensitivityCurve, plan_encryption
+from shieldfl.lab.fleet.encryption_plan import MaskSettings, SensitivityCurve, plan_encryption
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Model, Training, parse_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings
 from shieldfl.lab.fleet.round_simulation import simulate
@@ -66,11 +66,10 @@ def test_every_scheme_is_named():
 
 def test_shares_that_the_constraints_ask_for():
     page = prose_of("docs/fleet.md")
-    curve, most = SensitivityCurve.log_normal(), np.ones(1)
-    best = curve.best_ratio()
+    best, most = SensitivityCurve.log_normal().best_ratio(), np.ones(1)
     assert f"security asks for less than the {best:.1%}".replace("%", " %") in page
-    assert curve.least_ratio(SecurityFloor().shares(most))[0] < best
-    (largest,) = curve.least_ratio(SecurityFloor(0.5, 2.0).shares(most))
+    assert MaskSettings(cost_weight=np.inf).mask_ratios(most)[0][0] < best
+    largest = MaskSettings(exposed_share=0.5, exposure_decay=2.0).mask_ratios(most)[0][0]
     assert f"encrypt more, up to {largest:.0%}".replace("%", " %") in page
 
 

@@ -30,6 +30,7 @@ from shieldfl.lab.report.fleet_page import (
     methods_table,
     write_report,
 )
+from shieldfl.quantities import seconds_text
 from small_pictures import small_pictures
 
 HOSTILE = '<script>alert("$x$")</script> & ../../etc'
@@ -73,8 +74,6 @@ def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetS
         "simulation.json",
         "index.html",
         *(f"gantt-fleet-{fleet}-scheme-{scheme}.png" for fleet in (1, 2) for scheme in (1, 2)),
-        *(f"straggler-index-fleet-{fleet}.png" for fleet in (1, 2)),
-        *(f"round-times-scheme-{scheme}.png" for scheme in (1, 2)),
     }
     page = page_of(folder)
     for kind in ("wide", "narrow"):
@@ -125,6 +124,10 @@ def test_page_holds_every_table(two_fleets: tuple[FleetSimulation, Path]) -> Non
             tables = [methods_table(summaries), *map(clients_table, runs)]
             for row in (cells for table in tables for cells in (table.heads, *table.rows)):
                 assert " ".join(" ".join(row).split()) in text
+    for scheme in simulation.schemes:
+        for runs in zip(*(one.runs[scheme] for one in simulation.fleets), strict=True):
+            times = " ".join(seconds_text(float(one.round_seconds.mean())) for one in runs)
+            assert f"{runs[0].plan.method} {times}" in text
     assert simulation.notes
     for expected in ("dropouts: 2", "a <fast> one", "mask overlap", *simulation.notes):
         assert expected in text
@@ -139,8 +142,8 @@ def test_names_are_escaped(two_fleets: tuple[FleetSimulation, Path]) -> None:
 
 def test_one_fleet_and_method_have_nothing_to_be_compared_with(tmp_path: Path) -> None:
     write_report(simulation_of(three_clients(), methods=("full-he",)), tmp_path)
-    assert not list(tmp_path.glob("round-times*"))
     text = PageReader(page_of(tmp_path)).text
+    assert "Seconds of a round" not in text
     assert "1 fleet, 1 scheme, 1 method, 1 round." in text
 
 

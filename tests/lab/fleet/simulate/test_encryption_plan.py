@@ -15,7 +15,6 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.encryption_plan import (
     EncryptionPlan,
     MaskSettings,
-    SecurityFloor,
     SensitivityCurve,
     fleet_budgets,
     packed_fields,
@@ -175,11 +174,6 @@ def test_budgets_follow_from_links_and_processors():
     np.testing.assert_allclose(fleet_budgets(fleet), [1.0, 0.5])
 
 
-def test_the_floor_is_equation_7():
-    floor = SecurityFloor(exposed_share=0.5, exposure_decay=2.0)
-    np.testing.assert_allclose(floor.shares(np.array([1.0, 0.5])), [1 - 0.5 / math.e**2, 1 - 0.5 / math.e])
-
-
 def test_a_curve_of_four_scores():
     """Of 7, 2, 1 and 0."""
     curve = SensitivityCurve((0.0, 0.25, 0.5, 0.75, 1.0), (0.0, 0.7, 0.9, 1.0, 1.0))
@@ -201,14 +195,21 @@ def test_equal_scores_hold_what_they_are():
 
 def test_ratios_are_clamped_between_the_constraints():
     curve = SensitivityCurve((0.0, 0.1, 1.0), (0.0, 0.5, 1.0))  # the top tenth holds half
+    half = MaskSettings(exposed_share=0.5, exposure_decay=0.0, curve=curve)  # of the sensitivity
+    leaking, lax = replace(half, leakage_ratio=0.4), replace(half, exposed_share=1.0)
     budgets = np.array([1.0, 0.3, 0.05])
-    floor = SecurityFloor(exposed_share=0.5, exposure_decay=0.0)  # half of the sensitivity
-    ratios, short = curve.mask_ratios(budgets, floor)
-    np.testing.assert_allclose(ratios, [0.1, 0.1, 0.05], atol=1e-3)
-    np.testing.assert_allclose(short, [0.0, 0.0, 0.05], atol=1e-3)
-    ratios, short = curve.mask_ratios(budgets, floor, leakage_ratio=0.4)
-    np.testing.assert_allclose(ratios, [0.4, 0.3, 0.05], atol=1e-3)
-    np.testing.assert_allclose(short, [0.0, 0.1, 0.35], atol=1e-3)
-    lax = SecurityFloor(exposed_share=1.0, exposure_decay=0.0)
-    np.testing.assert_allclose(curve.mask_ratios(budgets, lax)[0], [0.1, 0.1, 0.05], atol=1e-3)
-    np.testing.assert_allclose(curve.mask_ratios(budgets, lax, cost_weight=math.inf)[0], 0.0)
+    for chosen, expected, short in (
+        (half, [0.1, 0.1, 0.05], [0.0, 0.0, 0.05]),
+        (leaking, [0.4, 0.3, 0.05], [0.0, 0.1, 0.35]),
+        (lax, [0.1, 0.1, 0.05], 0.0),
+        (replace(lax, cost_weight=math.inf), 0.0, 0.0),
+        # Equation 7: 1 - C exp(-B alpha), of equal scores.
+        (
+            MaskSettings(exposed_share=0.9, exposure_decay=2.0, cost_weight=math.inf, curve=EVEN),
+            np.minimum(1 - 0.9 * np.exp(-2 * budgets), budgets),
+            np.maximum(1 - 0.9 * np.exp(-2 * budgets) - budgets, 0.0),
+        ),
+    ):
+        ratios, shortfall = chosen.mask_ratios(budgets)
+        np.testing.assert_allclose(ratios, expected, atol=1e-3)
+        np.testing.assert_allclose(shortfall, short, atol=1e-3)

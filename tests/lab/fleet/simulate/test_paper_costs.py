@@ -9,12 +9,11 @@ import pytest
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_source import (
     PAPER_PARAMETERS,
-    paper_cost_model,
     paper_costs,
     paper_costs_for,
     paper_fleet,
 )
-from shieldfl.lab.fleet.encryption_plan import MaskSettings, plan_encryption
+from shieldfl.lab.fleet.encryption_plan import plan_encryption
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.round_simulation import simulate, simulate_plan
 
@@ -69,10 +68,3 @@ def test_a_plan_that_encrypts_nothing(system):
 
 def test_the_fleet_is_the_one_of_the_experiments():
     assert replace(paper_fleet(), name="fleet-system") == load_fleet(EXPERIMENTS / "fleet-system.toml")
-
-
-def test_the_costs_give_back_table_3_on_it():
-    settings = MaskSettings(0.5, 2.0)
-    rounds = simulate("sense-crypt", paper_fleet(), paper_cost_model(), settings=settings)
-    assert rounds.stages["encrypt"].mean() == pytest.approx(87.3)
-    assert rounds.aggregation[0, 0] == pytest.approx(87.9)

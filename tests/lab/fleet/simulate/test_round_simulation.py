@@ -123,6 +123,9 @@ def test_when_all_drop_out_the_round_fails_and_says_so():
     np.testing.assert_allclose(rounds.round_seconds, rounds.client_seconds.max(axis=1))
     assert rounds.bytes_down.sum() == 0.0
     assert rounds.wasted_seconds == pytest.approx(rounds.client_seconds.sum())
+    summary = summarise(rounds)
+    assert summary.straggler_index is summary.idle_share is None
+    assert (summary.dropouts, summary.failed_rounds) == (6, 2)
 
 
 def test_too_few_survivors_are_not_opened():
@@ -203,12 +206,3 @@ def test_rows_add_up_to_the_round():
             float(rounds.round_seconds[0])
         )
     assert json.loads(json.dumps(rows)) == rows
-
-
-def test_a_fleet_that_is_lost_has_no_index():
-    fleet = fleet_of(client("lost", count=2, dropout_probability=1.0))
-    summary = summarise(simulate("full-he", fleet, COSTS, rounds=3))
-    assert summary.straggler_index is None
-    assert summary.idle_share is None
-    assert (summary.dropouts, summary.failed_rounds) == (6, 3)
-    assert summary.wasted_seconds > 0.0
