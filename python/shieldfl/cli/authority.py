@@ -24,7 +24,7 @@ from shieldfl.authority_service.certificates import (
 from shieldfl.authority_service.identity import ClientIdentity, ServiceKey, checked_public_key
 from shieldfl.authority_service.served_session import LOG
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
-from shieldfl.cli.console import JsonFile, is_stdout, write_json
+from shieldfl.cli.console import JsonFile, write_json
 from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.settings import plain_settings, read_text
@@ -218,8 +218,7 @@ def show(folder: Folder, json_file: JsonFile = None) -> None:
             "revoked": sorted(own.registry.revoked()),
             "sessions": sessions,
         }
-        write_json(facts, json_file)
-        if not is_stdout(json_file):
+        if write_json(facts, json_file):
             typer.echo(_text(facts))
 
 

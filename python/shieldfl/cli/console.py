@@ -135,14 +135,16 @@ def is_stdout(path: Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
-def write_json(facts: dict[str, Any], path: Path | None) -> None:
+def write_json(facts: dict[str, Any], path: Path | None) -> bool:
+    """Write figures where they are asked for; return whether standard output is left for what people read."""
     if path is None:
-        return
+        return True
     text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
     if is_stdout(path):
         sys.stdout.write(text)
-    else:
-        write_whole(path, text)
+        return False
+    write_whole(path, text)
+    return True
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from shieldfl.build_info import (
     instruction_sets_of,
     processor_name,
 )
-from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, write_json
+from shieldfl.cli.console import JsonFile, ResultConsole, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.encryption.answers import open_answered
 from shieldfl.encryption.parameters import SumNeeds
@@ -48,8 +48,7 @@ def doctor(json_file: JsonFile = None) -> None:
     """
     with interruptible(), failures_on_stderr():
         found = diagnosis()
-        write_json(found, json_file)
-        if not is_stdout(json_file):
+        if write_json(found, json_file):
             _print(found)
         if found["problems"]:
             raise ShieldError("; ".join(found["problems"]))

@@ -16,7 +16,6 @@ from shieldfl.cli.console import (
     JsonFile,
     ResultConsole,
     checked_output,
-    is_stdout,
     result_table,
     write_json,
 )
@@ -124,8 +123,7 @@ def calibrate(
             profile = measure(chosen, on_step=lambda step: show(next(done), step))
         if output is not None:
             profile.save(output)
-        write_json(profile.to_json(), json_file)
-        if not is_stdout(json_file):
+        if write_json(profile.to_json(), json_file):
             console = ResultConsole()
             _print_profile(profile, console)
             console.say(f"Measured in {seconds_text(time.monotonic() - begin)}.")
@@ -172,8 +170,7 @@ def simulate(
         simulation = simulate_fleets(fleets, costs, chosen)
         if report is not None:
             write_report(simulation, report)
-        write_json(simulation.to_json(), json_file)
-        if not is_stdout(json_file):
+        if write_json(simulation.to_json(), json_file):
             console = ResultConsole()
             _print_simulation([one.runs for one in simulation.fleets], clients_table, console)
             console.say(costs.describe(), *simulation.notes)
@@ -214,8 +211,7 @@ def plan(
             "costs": costs.to_json(),
             "notes": notes,
         }
-        write_json(facts, json_file)
-        if not is_stdout(json_file):
+        if write_json(facts, json_file):
             console = ResultConsole()
             _print_plan(found, fleet.client_names if clients_table else (), console)
             console.say(costs.describe(), *notes)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from shieldfl.build_info import require
 from shieldfl.cli.console import JsonFile, is_stdout
 from shieldfl.cli.failures import failures_on_stderr, interruptible
-from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
+from shieldfl.cli.options import given_settings, is_given, refuse_given, refused_as, with_options
 from shieldfl.encryption.registry import encryptions
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -212,13 +212,7 @@ def apply_assignments(
 
 def _overrides_of(context: typer.Context) -> dict[str, Any]:
     """Return what the command line says instead of an experiment file, by the name of the run's setting."""
-    beside = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
-    given = [name for name in context.params if is_given(context, name) and name not in beside]
-    for name in given:
-        if name not in _BESIDE_FILE:
-            option = next(one for one in context.command.params if one.name == name).opts[0]
-            raise typer.BadParameter(
-                f"the file decides what {option} would: leave it out, or change the file",
-                param_hint="--experiment",
-            )
-    return {name: context.params[name] for name in given}
+    beside = (*_BESIDE_FILE, "experiment", "json_file", "report", "seeds", "all_figures", "audit")
+    decided = context.params.keys() - set(beside)
+    refuse_given(context, decided, "the file decides what it would: leave it out, or change the file")
+    return {name: context.params[name] for name in _BESIDE_FILE if is_given(context, name)}
