@@ -96,11 +96,10 @@ def test_dropped_bits_are_the_most_that_the_bound_allows(settings):
     assert parameters._handle.error_bound <= limit
 
 
-def test_the_tail_constant_is_computed():
-    assert f"{tail_bound(1.0):.2f} times the square root of V" in PROSE
-
-
 def test_worked_noise_bound_is_computed():
+    assert f"{tail_bound(1.0):.2f} times the square root of V" in PROSE
+    exact, slots = (sf.ckks.Parameters(packing=packing).bytes_per_value for packing in ("exact", "slots"))
+    assert f"| bytes a value, default settings | {exact:.2f} | {slots:.2f} |" in PAGE
     variance, bound = noise_variance(2048, 64), noise_bound(2048, 64)
     parameters = sf.ckks.Parameters()
     facts = parameters._facts
@@ -197,11 +196,6 @@ def test_flooding_figures_are_computed():
             math.log1p(-claimed) - math.log1p(-base)
         )
         assert opened * 2.0**-40 <= divergence <= 1.1 * opened * 2.0**-40
-
-
-def test_bytes_of_both_packings_are_computed():
-    exact, slots = (sf.ckks.Parameters(packing=packing).bytes_per_value for packing in ("exact", "slots"))
-    assert f"| bytes a value, default settings | {exact:.2f} | {slots:.2f} |" in PAGE
 
 
 def number(text: str) -> int:
