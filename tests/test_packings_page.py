@@ -26,23 +26,6 @@ def test_described_parameters_are_what_describe_says(make, settings, text):
     assert make(**settings_of(settings)).describe() == text
 
 
-def binomial_tail_log2(degree: int) -> float:
-    """log2 of the probability that more than 0.8 of ``degree`` ternary coefficients are not zero."""
-    terms = sum(
-        math.comb(degree, weight) * 2**weight for weight in range(math.floor(0.8 * degree) + 1, degree + 1)
-    )
-    return math.log2(terms) - degree * math.log2(3)
-
-
-@pytest.mark.parametrize(("column", "degree"), [(2, 2048), (3, 4096)])
-def test_rejection_probabilities_are_computed(column, degree):
-    weight, norm, _ = table_rows(PAGE, "checked")
-    # The cell "\|s\|_0" holds escaped bars, which split it further: count from the end.
-    assert weight[column - 4] == f"2^{binomial_tail_log2(degree):.1f}"
-    chernoff = -(degree / 2) * (0.35 - math.log(1.35)) / math.log(2)
-    assert norm[column - 4] == f"below 2^{chernoff:.1f}"
-
-
 def noise_variance(degree: int, clients: int) -> float:
     return clients * (10.5 * (1 + 0.8 * degree) + 2 / 3 * 1.35 * 10.5 * degree)
 
