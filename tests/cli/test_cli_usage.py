@@ -298,7 +298,7 @@ TINY = "run --rounds 2 --clients 3 --local-epochs 1 --threads 1"
         (
             TINY,
             "accuracy, global model",
-            r"selective-shield(.|\n)*2/2(.|\n)*\d\d\.\d\d %(.|\n)*encr \d+\.\d%",
+            r"selective-shield(.|\n)*2/2(.|\n)*accuracy \d\d\.\d\d %",
         ),
         (
             "bench --quick --share 1 --threads 1 --no-baselines",

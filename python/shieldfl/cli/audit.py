@@ -15,7 +15,7 @@ from rich.text import Text as Words
 
 from shieldfl.build_info import require
 from shieldfl.cli.console import JsonFile, ResultConsole, audit_progress, is_stdout, result_table, write_json
-from shieldfl.cli.failures import failures_on_stderr, interruptible
+from shieldfl.cli.failures import interruptible
 from shieldfl.cli.options import given_settings, refuse_given, refused_as, with_options
 from shieldfl.cli.run import Assignments, Report, apply_assignments
 from shieldfl.errors import ShieldError
@@ -81,6 +81,7 @@ class Attacked(Settings):
 
 
 @with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
+@interruptible()
 def audit(
     context: typer.Context,
     *,
@@ -102,19 +103,18 @@ def audit(
         refuse_given(context, _OF_ATTACKS, "it goes with attacks on data, and not with --epsilon")
     else:
         refuse_given(context, settings_of(EpsilonConfig), "it goes with --epsilon")
-    with interruptible(), failures_on_stderr():
-        for package in ("torch", "opacus", "dp_accounting", "scipy"):
-            require(package)
-        for package in ("matplotlib", "jinja2") if report is not None else ():
-            require(package)
-        every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
-        with refused_as("--method"):
-            methods = checked_methods(attacked.methods or every)
-        given = apply_assignments(MethodSettings(), assignments, methods)
-        if attacked.epsilon:
-            _measure(config, measurement, methods, given, json_file)
-        else:
-            _attack(config, attacked, methods, given, json_file, report)
+    for package in ("torch", "opacus", "dp_accounting", "scipy"):
+        require(package)
+    for package in ("matplotlib", "jinja2") if report is not None else ():
+        require(package)
+    every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
+    with refused_as("--method"):
+        methods = checked_methods(attacked.methods or every)
+    given = apply_assignments(MethodSettings(), assignments, methods)
+    if attacked.epsilon:
+        _measure(config, measurement, methods, given, json_file)
+    else:
+        _attack(config, attacked, methods, given, json_file, report)
 
 
 _OF_ATTACKS = (
@@ -217,8 +217,7 @@ def _shown(result: AuditResult, cell: Cell) -> Words:
         return Words("-", style=_COLOURS["chance"])
     if cell.status != "attacked":
         return Words(cell.status, style=_COLOURS[verdict])
-    mark = "too few" if verdict == "too few trials" else verdict
-    return Words(f"{figure_text(cell)} n={cell.tries} {mark}", style=_COLOURS[verdict])
+    return Words(f"{figure_text(cell)} n={cell.tries} {verdict}", style=_COLOURS[verdict])
 
 
 def _print_epsilons(result: EpsilonResult) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from shieldfl.cli.console import JsonFile, write_json
-from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.encryption.frame_inspection import FrameReport, inspect_frame
 from shieldfl.errors import WireFormatError
 
@@ -30,12 +29,11 @@ def inspect(frame: Frame, json_file: JsonFile = None) -> None:
 
     Needs no key and never shows contents. Exit code 1 when the frame is not intact.
     """
-    with failures_on_stderr():
-        report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
-        if write_json(report.to_json(), json_file):
-            typer.echo(_text(report))
-        if not report.intact:
-            raise WireFormatError(report.problem)
+    report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
+    if write_json(report.to_json(), json_file):
+        typer.echo(_text(report))
+    if not report.intact:
+        raise WireFormatError(report.problem)
 
 
 def _text(report: FrameReport) -> str:
