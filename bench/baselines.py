@@ -36,17 +36,11 @@ Targets = Annotated[bool, typer.Option("--targets", help="Measure the targets in
 
 
 @dataclass(frozen=True)
-class WholeUpdateGrid(bench.UpdateGrid):
-    """Every size and share."""
+class WholeGrid(bench.Grid):
+    """Every size and share, and the key sizes that the documentation has figures of."""
 
     values: bench.ValueCounts = (100_000, 1_000_000, 25_000_000)
     share: bench.Shares = (0.01, 0.1, 1.0)
-
-
-@dataclass(frozen=True)
-class WholePaillierGrid(bench.PaillierGrid):
-    """The key sizes that the documentation has figures of."""
-
     key_bits: bench.KeySizes = (2048, 3072)
 
 
@@ -54,7 +48,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command()
-@with_options((WholeUpdateGrid, ""))
+@with_options((WholeGrid, ""), without=("scheme", "key_bits"))
 def updates(
     context: typer.Context,
     *,
@@ -65,7 +59,7 @@ def updates(
     **settings: Any,
 ) -> None:
     """Measure CKKS and key-additive encryption beside others, print the tables, check every sum."""
-    cases = bench.given_grid(context, settings, quick).cases()
+    cases = bench.given_cases(WholeGrid, context, settings, quick)
     if targets_only:
         _show_targets(lambda: all_targets.measure_all(QUICK if quick else Sizes(), _tell), json_file)
         return
@@ -73,7 +67,7 @@ def updates(
 
 
 @app.command()
-@with_options((WholePaillierGrid, ""))
+@with_options((WholeGrid, ""), without=("scheme", "values", "share"))
 def paillier(
     *,
     seconds: Seconds = 30.0,
@@ -83,7 +77,7 @@ def paillier(
     **settings: Any,
 ) -> None:
     """Measure Paillier beside phe and HEU, print the tables, check every sum."""
-    cases = given_settings(WholePaillierGrid, settings).cases()
+    cases = given_settings(WholeGrid, {**settings, "scheme": "paillier"}).cases()
     if targets_only:
         sizes = paillier_targets.QUICK if quick else paillier_targets.Sizes()
         _show_targets(lambda: paillier_targets.measure_all(sizes, _tell), json_file)

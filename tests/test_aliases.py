@@ -40,7 +40,7 @@ NAMES = {
     "pads": ("Aggregator", "Encryptor", "Parameters", "open"),
     "paillier": ("Aggregator", "Encryptor", "Parameters", "UnionOrder"),
     "privacy.hidden_participation": (),
-    "roles.answer_opener": (),
+    "roles.answer_opener": ("AnswerOpener",),
     "roles.authority_store": (),
     "roles.client_store": ("ClientStore",),
     "roles.message": ("Message",),

@@ -110,7 +110,6 @@ def test_what_a_mask_leaves_out_is_averaged_in_the_clear(weights):
     ("change", "error", "words"),
     [
         (lambda given: given[:2], ParameterError, "at least 3 updates, not 2"),
-        (lambda given: 3, ParameterError, "at least 3 updates, not 1"),
         (lambda given: [*given, given[0][0]], ParameterError, r"update 4: .*\(4,\)"),
         (
             lambda given: [{"a": given[0]}] * 2 + [{"b": given[0]}],
@@ -123,7 +122,6 @@ def test_what_a_mask_leaves_out_is_averaged_in_the_clear(weights):
             "update 4: .* raise value_bits or lower fraction_bits",
         ),
         (lambda given: [given[0] * np.nan, *given], RangeError, "update 0: .* NaN"),
-        (lambda given: [[1.0, 2.0]] * 3, ArrayTypeError, "is a list"),
         (lambda given: [one.astype(int) for one in given], ParameterError, "convert arrays"),
         (lambda given: [np.ma.masked_less(one, 0) for one in given], ArrayTypeError, "masked"),
     ],
@@ -138,14 +136,11 @@ def test_what_has_no_such_mean_is_refused(change, error, words):
     [
         ({"weights": [1, 2, 3]}, "each of the 4 updates a finite weight"),
         ({"weights": [1, 2, 3, 0]}, "above 0"),
-        ({"weights": [1, 2, 3, np.inf]}, "finite"),
-        ({"weights": 3}, "each of the 4 updates"),
         ({"weights": ["1", 2, 3, 4]}, "a weight must be a number"),
         (
             {"weights": [1, 2, 3, 1e9]},
             "below 9.53674e-07 of the largest: .* raise fraction_bits and value_bits",
         ),
-        ({"mask": sf.Mask.full(5)}, "some of the 12 values"),
         ({"mask": sf.Mask.empty(12)}, "some of the 12 values"),
         ({"value_bits": 99}, "value_bits must be"),
     ],

@@ -56,33 +56,19 @@ def shares(counts: Counter) -> dict:
 
 @pytest.mark.parametrize("coins", [2, 4, 6])
 def test_given_the_hints_a_secret_is_a_centred_binomial_of_their_width(coins):
-    for hint, values in by_hint(coins).items():
-        rest = Counter(one - known_part(hint) for one, _ in values)
-        assert shares(rest) == centred_binomial(width(hint))
+    """The hints give the sum of two secrets, and their widths are binomial.
 
-
-@pytest.mark.parametrize("coins", [2, 4, 6])
-def test_the_hints_give_the_sum_of_two_secrets(coins):
-    half = coins // 2
+    Given that sum alone, a secret is hypergeometric: what really leaks, since the hints give more away.
+    """
+    half, widths, of_sum = coins // 2, Counter(), defaultdict(Counter)
     for hint, values in by_hint(coins).items():
+        assert shares(Counter(one - known_part(hint) for one, _ in values)) == centred_binomial(width(hint))
         assert {one + other for one, other in values} == {sum(hint[:half]) - sum(hint[half:])}
-
-
-@pytest.mark.parametrize("coins", [2, 4, 6])
-def test_widths_are_binomial(coins):
-    widths = Counter()
-    for hint, values in by_hint(coins).items():
         widths[width(hint)] += len(values)
+        for one, other in values:
+            of_sum[one + other][one] += 1
     assert shares(widths) == {h: Fraction(comb(coins, h), 2**coins) for h in range(coins + 1)}
-
-
-@pytest.mark.parametrize("coins", [2, 4, 6])
-def test_given_the_sum_alone_a_secret_is_hypergeometric(coins):
-    """What really leaks: the hints of the lemma give more away."""
-    values: dict[int, Counter] = defaultdict(Counter)
-    for one, other in itertools.product(outcomes(coins), repeat=2):
-        values[value(one) + value(other)][value(one)] += 1
-    for total, counts in values.items():
+    for total, counts in of_sum.items():
         heads = total + coins
         assert shares(counts) == {
             one - coins // 2: Fraction(comb(coins, one) * comb(coins, heads - one), comb(2 * coins, heads))

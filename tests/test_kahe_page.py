@@ -139,20 +139,6 @@ def test_costs_of_attacks_are_the_package_s():
     assert min(rows, key=lambda degree: rows[degree][1]) == 8192
 
 
-def test_thresholds_make_the_replicated_keys_open_a_client():
-    """The attack on 2-of-3 that the page describes, on numbers in place of polynomials."""
-    secrets = {client: {key: 100 * client + key for key in (1, 2, 3)} for client in (1, 2, 3, 4)}
-    everybody, victim = {1, 2, 3, 4}, 3
-    rest = everybody - {victim}
-
-    def answer(keys: tuple[int, int], clients: set[int]) -> dict[int, int]:
-        return {key: sum(secrets[client][key] for client in clients) for key in keys}
-
-    first, second, third = answer((1, 2), everybody), answer((2, 3), rest), answer((3, 1), rest)
-    assert first[1] - third[1] == secrets[victim][1]
-    assert first[2] - second[2] == secrets[victim][2]
-
-
 def estimates(*options: str) -> str:
     pytest.importorskip("typer")
     return subprocess.run(

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import runpy
-import subprocess
-import sys
-from collections.abc import Callable
 
 import pytest
 
-from lattice_script import SCRIPT, lattice_estimates
+from lattice_script import lattice_estimates
 
 
 @pytest.fixture(scope="module")
 def estimates():
     return lattice_estimates()
-
-
-@pytest.fixture
-def run(monkeypatch, capfd) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the script as a program, in this process."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def ran(*options: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *options])
-        code = 0
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        except SystemExit as ended:
-            code = ended.code or 0
-        return subprocess.CompletedProcess(options, code, *capfd.readouterr())
-
-    return ran
 
 
 @pytest.mark.parametrize(
@@ -135,34 +113,3 @@ def test_public_widths_are_those_of_all_outcomes_of_the_coins(estimates, narrowe
         left -= part
     counted = narrowest * 2**coins - left
     assert estimates.public_width(coins, narrowest) == pytest.approx(math.exp(logarithms / counted))
-
-
-def test_the_command_writes_what_it_prints(run):
-    options = ("--ring", "1024:29", "--ring", "2048:41.5", "--sigma-s", "3.19", "--sigma-e", "3")
-    written = run(*options, "--json", "-")
-    assert written.returncode == 0, written.stderr
-    facts = json.loads(written.stdout)
-    assert (facts["sigma_s"], facts["sigma_e"], facts["blocks"]) == (3.19, 3.0, 32)
-    printed = run(*options).stdout
-    assert "secret 3.19, error 3.00" in printed
-    rows = [line.split() for line in printed.splitlines() if "primal" in line or "dual" in line]
-    attacks = [attack for ring in facts["rings"] for attack in ring["attacks"]]
-    assert [row[:2] for row in rows[::2]] == [["1024", "29"], ["2048", "41.5"]]
-    assert [row[2:6] for row in rows] == [
-        [attack["name"], *(str(attack[key]) for key in ("block_size", "samples", "dimension"))]
-        for attack in attacks
-    ]
-    keys = ("core_svp_classical", "core_svp_quantum", "core_svp_newer_quantum")
-    assert [row[6:] for row in rows] == [
-        [f"{attack[key]:.1f}" for key in (*keys, "standard_classical", "standard_quantum")]
-        for attack in attacks
-    ]
-    assert facts["rings"][0]["standard_limits"]["error_classical"] == 29
-
-
-@pytest.mark.parametrize("ring", ["4096", "4096:", "x:40", "8:40", "4096:nan", "4096:1"])
-def test_rings_that_make_no_sense_are_refused(run, ring):
-    done = run("--ring", ring)
-    assert done.returncode == 2
-    assert ring in done.stderr
-    assert done.stdout == ""

@@ -8,19 +8,15 @@ import sys
 
 import pytest
 
-PACKAGES = ("pytest", "torch", "sklearn", "opacus", "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
+TRAINING = ("torch", "sklearn", "opacus")
+PACKAGES = ("pytest", *TRAINING, "dp_accounting", "rich", "typer", "matplotlib", "jinja2")
+COMMANDS = ("run", "audit", "bench", "doctor", "authority", "flower", "inspect", "profile")
 SERVING = ("aiohttp", "httpx", "prometheus_client")
 UNWANTED = {
     "shieldfl": (*PACKAGES, *SERVING, "cryptography", "msgspec", "scipy", "sqlite3"),
     "shieldfl.authority_service.service": (*PACKAGES, *SERVING),
     # httpx takes rich where it is installed, for a command of its own.
-    "shieldfl.authority_service.authority_client": (
-        "torch",
-        "sklearn",
-        "opacus",
-        "aiohttp",
-        "prometheus_client",
-    ),
+    "shieldfl.authority_service.authority_client": (*TRAINING, "aiohttp", "prometheus_client"),
     "shieldfl.authority_service.http_server": (*PACKAGES, "httpx"),
     # Of all commands one is run: the others' modules stay where they are.
     "shieldfl.cli.app": (
@@ -28,37 +24,30 @@ UNWANTED = {
         *("torch", "scipy", "flwr", "cryptography"),
         *(
             f"shieldfl.cli.{one}"
-            for one in ("run", "audit", "bench", "doctor", "authority", "flower", "inspect", "profile")
+            for one in ["run", "audit", "bench", "doctor", "authority", "flower", "inspect", "profile"]
         ),
         *(
-            "shieldfl.lab.audit",
-            "shieldfl.authority_service",
-            "shieldfl.lab.bench",
-            "shieldfl.lab.fleet",
-            "shieldfl.lab.simulation",
+            f"shieldfl.{one}"
+            for one in ["authority_service", "lab.audit", "lab.bench", "lab.fleet", "lab.simulation"]
         ),
     ),
     # What a server alone needs would be imported for each message to a client.
     "shieldfl.flower.mod": (
-        *("torch", "sklearn", "opacus", "scipy", "matplotlib"),
-        *(
-            "shieldfl.flower.strategy",
-            "shieldfl.authority_service.authority_client",
-            "shieldfl.lab.simulation",
-        ),
+        *(*TRAINING, "scipy", "matplotlib", "shieldfl.flower.strategy", "shieldfl.lab.simulation"),
+        "shieldfl.authority_service.authority_client",
     ),
-    "shieldfl.rounds.encrypted_mean": ("torch", "sklearn", "opacus", "matplotlib", "scipy", "msgspec"),
-    "shieldfl.models": ("torch", "sklearn", "opacus", "matplotlib", "scipy"),
-    "shieldfl.authority.message": ("torch", "sklearn", "opacus", "sqlite3"),
-    "shieldfl.encryption.frame_inspection": ("torch", "sklearn", "opacus"),
-    "shieldfl.lab.bench": ("torch", "sklearn", "opacus", "rich", "typer", "tenseal", "phe", "heu", "flwr"),
-    "shieldfl.methods.sense_crypt.clustering": ("torch", "sklearn", "opacus"),
-    "shieldfl.methods.selective_shield.method": ("torch", "sklearn", "opacus"),
-    "shieldfl.lab.simulation.papers": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
-    "shieldfl.lab.simulation.compared_runs": ("torch", "sklearn", "opacus", "rich", "matplotlib", "scipy"),
-    "shieldfl.lab.simulation.config": ("torch", "sklearn", "opacus"),
-    "shieldfl.lab.fleet.calibration": ("torch", "sklearn", "opacus", "matplotlib"),
-    "shieldfl.lab.fleet.planner": ("torch", "sklearn", "opacus", "matplotlib"),
+    "shieldfl.rounds.encrypted_mean": (*TRAINING, "matplotlib", "scipy", "msgspec"),
+    "shieldfl.models": (*TRAINING, "matplotlib", "scipy"),
+    "shieldfl.authority.message": (*TRAINING, "sqlite3"),
+    "shieldfl.encryption.frame_inspection": TRAINING,
+    "shieldfl.lab.bench": (*TRAINING, "rich", "typer", "tenseal", "phe", "heu", "flwr"),
+    "shieldfl.methods.sense_crypt.clustering": TRAINING,
+    "shieldfl.methods.selective_shield.method": TRAINING,
+    "shieldfl.lab.simulation.papers": (*TRAINING, "rich", "matplotlib", "scipy"),
+    "shieldfl.lab.simulation.compared_runs": (*TRAINING, "rich", "matplotlib", "scipy"),
+    "shieldfl.lab.simulation.config": TRAINING,
+    "shieldfl.lab.fleet.calibration": (*TRAINING, "matplotlib"),
+    "shieldfl.lab.fleet.planner": (*TRAINING, "matplotlib"),
     "shieldfl.lab.simulation.runner": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
 }
 

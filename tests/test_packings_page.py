@@ -26,23 +26,6 @@ def test_described_parameters_are_what_describe_says(make, settings, text):
     assert make(**settings_of(settings)).describe() == text
 
 
-def binomial_tail_log2(degree: int) -> float:
-    """log2 of the probability that more than 0.8 of ``degree`` ternary coefficients are not zero."""
-    terms = sum(
-        math.comb(degree, weight) * 2**weight for weight in range(math.floor(0.8 * degree) + 1, degree + 1)
-    )
-    return math.log2(terms) - degree * math.log2(3)
-
-
-@pytest.mark.parametrize(("column", "degree"), [(2, 2048), (3, 4096)])
-def test_rejection_probabilities_are_computed(column, degree):
-    weight, norm, _ = table_rows(PAGE, "checked")
-    # The cell "\|s\|_0" holds escaped bars, which split it further: count from the end.
-    assert weight[column - 4] == f"2^{binomial_tail_log2(degree):.1f}"
-    chernoff = -(degree / 2) * (0.35 - math.log(1.35)) / math.log(2)
-    assert norm[column - 4] == f"below 2^{chernoff:.1f}"
-
-
 def noise_variance(degree: int, clients: int) -> float:
     return clients * (10.5 * (1 + 0.8 * degree) + 2 / 3 * 1.35 * 10.5 * degree)
 
@@ -96,11 +79,10 @@ def test_dropped_bits_are_the_most_that_the_bound_allows(settings):
     assert parameters._handle.error_bound <= limit
 
 
-def test_the_tail_constant_is_computed():
-    assert f"{tail_bound(1.0):.2f} times the square root of V" in PROSE
-
-
 def test_worked_noise_bound_is_computed():
+    assert f"{tail_bound(1.0):.2f} times the square root of V" in PROSE
+    exact, slots = (sf.ckks.Parameters(packing=packing).bytes_per_value for packing in ("exact", "slots"))
+    assert f"| bytes a value, default settings | {exact:.2f} | {slots:.2f} |" in PAGE
     variance, bound = noise_variance(2048, 64), noise_bound(2048, 64)
     parameters = sf.ckks.Parameters()
     facts = parameters._facts
@@ -197,11 +179,6 @@ def test_flooding_figures_are_computed():
             math.log1p(-claimed) - math.log1p(-base)
         )
         assert opened * 2.0**-40 <= divergence <= 1.1 * opened * 2.0**-40
-
-
-def test_bytes_of_both_packings_are_computed():
-    exact, slots = (sf.ckks.Parameters(packing=packing).bytes_per_value for packing in ("exact", "slots"))
-    assert f"| bytes a value, default settings | {exact:.2f} | {slots:.2f} |" in PAGE
 
 
 def number(text: str) -> int:

@@ -54,14 +54,6 @@ def test_pages_say_how_many_lines_protect_a_flower_app():
     assert set(said.values()) == counts, said
 
 
-def test_pages_name_the_mod_alike():
-    """``ShieldMod`` is for what it is told; without that it is ``shield_mod``."""
-    sources = (ROOT / "python/shieldfl/flower").glob("*.py")
-    assert not [
-        name_of(page) for page in (*PAGES, *EXAMPLE_PAGES, *sources) if "mods=[ShieldMod()]" in text_of(page)
-    ]
-
-
 def test_examples_tell_an_aggregator_what_was_agreed_on():
     """What it is not told, the first batch decides, which may be an attacker's."""
     pages = (*PAGES, *EXAMPLE_PAGES, *sorted((ROOT / "examples").rglob("*.py")))

@@ -9,6 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 APT = "apt install git g++ make python3-venv python3-dev libgmp-dev"
+ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
+ARM_APT = (
+    "dpkg --add-architecture arm64 && apt update && "
+    "apt install g++-aarch64-linux-gnu qemu-user libgmp-dev:arm64"
+)
 
 # A stand-in for the compiler: it has GMP's header, or not. One for Python: it lacks what $LACKS names.
 COMPILER = '#!/bin/sh\ncase "$*" in *-fsyntax-only*) exit ${NO_GMP:-0};; esac\nexit 0\n'
@@ -17,7 +22,7 @@ PYTHON = '#!/bin/sh\ncase "$2" in *"$LACKS"*) exit 1;; esac\nexit 0\n'
 
 @pytest.fixture
 def system(tmp_path: Path) -> Path:
-    for name, text in (("c++", COMPILER), ("python3", PYTHON)):
+    for name, text in (("c++", COMPILER), ("python3", PYTHON), *((tool, COMPILER) for tool in ARM_TOOLS)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     return tmp_path
@@ -66,35 +71,18 @@ def test_the_readme_has_the_same_line_and_make_asks_first():
     assert second.endswith("$(PYTHON) -m venv $(VENV)")
 
 
-ARM_TOOLS = ("aarch64-linux-gnu-g++", "qemu-aarch64")
-ARM_APT = (
-    "dpkg --add-architecture arm64 && apt update && "
-    "apt install g++-aarch64-linux-gnu qemu-user libgmp-dev:arm64"
-)
-
-
-@pytest.fixture
-def arm_system(system: Path) -> Path:
-    for name in ARM_TOOLS:
-        (system / name).write_text(COMPILER)
-        (system / name).chmod(0o755)
-    return system
-
-
 @pytest.mark.parametrize(
     ("removed", "no_gmp", "said"),
     [
-        (ARM_TOOLS[:1], "0", "the compiler aarch64-linux-gnu-g++"),
-        (ARM_TOOLS[1:], "0", "qemu-aarch64"),
         ((), "1", "GMP for arm64"),
         (ARM_TOOLS, "0", "the compiler aarch64-linux-gnu-g++, qemu-aarch64"),
     ],
 )
 def test_what_is_missing_for_arm_is_named_in_one_sentence(
-    arm_system: Path, removed: tuple[str, ...], no_gmp: str, said: str
+    system: Path, removed: tuple[str, ...], no_gmp: str, said: str
 ):
     for name in removed:
-        (arm_system / name).unlink()
-    done = preflight(arm_system, "preflight_aarch64.sh", NO_GMP=no_gmp)
+        (system / name).unlink()
+    done = preflight(system, "preflight_aarch64.sh", NO_GMP=no_gmp)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"make test-aarch64 lacks {said}: on Debian 12, {ARM_APT}\n"

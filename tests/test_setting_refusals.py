@@ -146,7 +146,7 @@ def test_all_settings_classes_are_found() -> None:
         "SelectiveShieldSettings",
         "CalibrationSettings",
         "ClientKind",
-        "UpdateGrid",
+        "Grid",
     } <= names
 
 

@@ -30,10 +30,13 @@ def test_layout_lists_parameters_in_their_order() -> None:
     assert layout.size == 115
 
 
-def test_positions_have_the_names_of_their_tensors() -> None:
-    layout = parameter_layout(batch_norm_model())
+def test_positions_have_the_names_and_values_of_their_tensors() -> None:
+    model = batch_norm_model()
+    layout, vector, parameters = parameter_layout(model), flatten(model), dict(model.named_parameters())
     for name, piece in layout.slices():
         assert {layout.name_of(piece.start), layout.name_of(piece.stop - 1)} == {name}
+        np.testing.assert_array_equal(vector[piece], parameters.pop(name).detach().numpy().ravel())
+    assert not parameters
     for outside in (-1, layout.size):
         with pytest.raises(ParameterError, match="outside"):
             layout.name_of(outside)
@@ -57,41 +60,12 @@ def test_a_range_error_names_the_tensor(bad: float) -> None:
     assert "tensor" not in str(caught.value)
 
 
-def test_slices_cut_out_each_tensor() -> None:
-    model = batch_norm_model()
-    layout, vector = parameter_layout(model), flatten(model)
-    parameters = dict(model.named_parameters())
-    seen = []
-    for name, piece in layout.slices():
-        np.testing.assert_array_equal(vector[piece], parameters[name].detach().numpy().ravel())
-        seen.append(name)
-    assert tuple(seen) == layout.names
-
-
-def test_flatten_is_a_copy() -> None:
-    model = nn.Linear(3, 2)
-    vector = flatten(model)
-    before = vector.copy()
-    with torch.no_grad():
-        model.weight.add_(1.0)
-    np.testing.assert_array_equal(vector, before)
-    assert vector.dtype == np.float32
-    assert vector.shape == (8,)
-
-
 def test_round_trip_restores_every_bit() -> None:
     source, target = batch_norm_model(), batch_norm_model()
     with torch.no_grad():
         source[3].bias.copy_(torch.tensor([float("nan"), float("inf"), -0.0, 1e-42]))
     load_flat(target, flatten(source))
     assert flatten(target).tobytes() == flatten(source).tobytes()
-
-
-def test_loading_keeps_the_tensors_that_an_optimizer_holds() -> None:
-    model = nn.Linear(2, 3)
-    pointers = [parameter.data_ptr() for parameter in model.parameters()]
-    load_flat(model, np.zeros(9, dtype=np.float32))
-    assert [parameter.data_ptr() for parameter in model.parameters()] == pointers
 
 
 def test_non_contiguous_parameters_keep_their_logical_order() -> None:
@@ -104,14 +78,18 @@ def test_non_contiguous_parameters_keep_their_logical_order() -> None:
     np.testing.assert_array_equal(flatten(model), expected + 1)
 
 
-def test_read_only_vectors_are_accepted_and_stay_untouched() -> None:
+def test_vectors_are_copied_both_ways_into_the_tensors_that_an_optimizer_holds() -> None:
     model = nn.Linear(2, 3)
+    pointers = [parameter.data_ptr() for parameter in model.parameters()]
     vector = np.arange(9, dtype=np.float32)
     vector.flags.writeable = False
     load_flat(model, vector)
+    flat = flatten(model)
     with torch.no_grad():
         model.weight.add_(1.0)
     np.testing.assert_array_equal(vector, np.arange(9))
+    np.testing.assert_array_equal(flat, vector)
+    assert [parameter.data_ptr() for parameter in model.parameters()] == pointers
 
 
 def test_tied_parameters_appear_once() -> None:
@@ -138,8 +116,6 @@ def test_other_dtypes_are_refused_by_name() -> None:
         (np.zeros(9, dtype=np.float64), ArrayTypeError),
         (np.zeros((9, 1), dtype=np.float32), ArrayTypeError),
         (np.zeros(18, dtype=np.float32)[::2], ArrayTypeError),
-        (np.zeros(9, dtype=np.float32)[::-1], ArrayTypeError),
-        ([0.0] * 9, ArrayTypeError),
         (np.zeros(8, dtype=np.float32), ParameterError),
         (np.zeros(10, dtype=np.float32), ParameterError),
     ],
@@ -163,11 +139,7 @@ def test_buffers_round_trip_without_the_batch_counter() -> None:
     load_flat_buffers(target, buffers)
     np.testing.assert_array_equal(flatten_buffers(target), buffers)
     assert target[1].num_batches_tracked.item() == counter
-
-
-def test_a_model_without_buffers_gives_an_empty_vector() -> None:
     model = nn.Linear(2, 2)
     assert flatten_buffers(model).shape == (0,)
-    load_flat_buffers(model, np.zeros(0, dtype=np.float32))
     with pytest.raises(ParameterError, match="0 buffer values"):
         load_flat_buffers(model, np.zeros(1, dtype=np.float32))

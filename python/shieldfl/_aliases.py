@@ -31,7 +31,7 @@ _MOVED = {
     "paillier": "encryption.paillier",
     "privacy.hidden_participation": "privacy.accountant",
     "roles": "authority",
-    "roles.answer_opener": "authority.granted_keys",
+    "roles.answer_opener": "authority.total_opener",
     "roles.sum_key_authority": "authority.key_authority",
     "scheme": "encryption",
     "selection": "masks",

@@ -24,7 +24,12 @@ def said(text: str) -> str:
     return " ".join(re.sub(r"[│\n]", " ", text).split())
 
 
-def run_without(packages: Sequence[str], *arguments: object, folder: object = None):
+def run_without(
+    packages: Sequence[str],
+    *arguments: object,
+    folder: object = None,
+    environment: dict[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a Python that cannot import some packages."""
     code = (
         "import sys\n"
@@ -34,7 +39,13 @@ def run_without(packages: Sequence[str], *arguments: object, folder: object = No
         "main()\n"
     )
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, cwd=folder
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+        env=environment,
     )
 
 

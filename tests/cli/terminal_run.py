@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
-import sys
 from collections.abc import Sequence
 
 from warm_python import COMMAND_LINE, Collected, WarmPython
@@ -14,14 +12,11 @@ from warm_python import COMMAND_LINE, Collected, WarmPython
 def run_on_terminal(
     arguments: Sequence[str],
     *,
+    warm: WarmPython,
     stdout_is_terminal: bool = False,
-    warm: WarmPython | None = None,
     **environment: str,
 ) -> tuple[str, str]:
-    """Run with standard error, maybe also output, on a terminal; return (out, err).
-
-    With ``warm`` in one of its processes, else by an interpreter that starts.
-    """
+    """Run with standard error, maybe also output, on a terminal; return (out, err)."""
     cleared = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
     names = {key: value for key, value in os.environ.items() if key not in cleared}
     names |= {"TERM": "xterm-256color"} | environment
@@ -29,18 +24,10 @@ def run_on_terminal(
         Collected(pty.openpty()) as err,
         Collected(pty.openpty() if stdout_is_terminal else os.pipe()) as out,
     ):
-        if warm is None:
-            command = [sys.executable, "-c", COMMAND_LINE, *arguments]
-            code = subprocess.run(
-                command, stdout=out.end, stderr=err.end, env=names, timeout=300, check=False
-            ).returncode
+        with warm.start(COMMAND_LINE, arguments, out=out.end, err=err.end, environment=names) as process:
             out.close_end()
             err.close_end()
-        else:
-            with warm.start(COMMAND_LINE, arguments, out=out.end, err=err.end, environment=names) as process:
-                out.close_end()
-                err.close_end()
-                code = process.wait()
+            code = process.wait()
         texts = out.read().decode(), err.read().decode()
     assert code == 0, texts
     return texts

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 
 import pytest
 
@@ -48,33 +46,14 @@ def assert_caught(result: Result, method: str) -> None:
     assert f"at least {measured:.2f}" in result.stderr
 
 
-def leave_opened_sums_out(patch: pytest.MonkeyPatch) -> None:
-    """An account that does not count that the model has moved by a sum without noise."""
-    add = PrivacyBook.add
-    patch.setattr(
-        PrivacyBook, "add", lambda book, event: None if isinstance(event, OpenedSum) else add(book, event)
-    )
-
-
 def test_a_sum_without_noise_before_noised_uploads_is_caught_where_it_is_not_counted(monkeypatch):
     options = ("--canaries", "100", "--set", "alt-fl-pi.noise_multiplier=4")
     assert "claims nothing: epsilon is infinite" in epsilon("alt-fl-pi", *options).stdout
-    leave_opened_sums_out(monkeypatch)
+    add = PrivacyBook.add
+    monkeypatch.setattr(
+        PrivacyBook, "add", lambda book, event: None if isinstance(event, OpenedSum) else add(book, event)
+    )
     assert_caught(epsilon("alt-fl-pi", *options), "alt-fl-pi")
-
-
-def test_a_sum_without_noise_before_synthetic_uploads_is_caught_where_these_are_said_to_cost_nothing(
-    monkeypatch,
-):
-    leave_opened_sums_out(monkeypatch)
-    spent = PrivacyBook.spent
-
-    def nothing_spent(book, delta):
-        told = spent(book, delta)
-        return replace(told, epsilon=0.0) if math.isnan(told.epsilon) else told
-
-    monkeypatch.setattr(PrivacyBook, "spent", nothing_spent)
-    assert_caught(epsilon("alt-fl-si-he", "--canaries", "100"), "alt-fl-si-he")
 
 
 def test_amplification_against_who_sees_participation_is_caught(monkeypatch):

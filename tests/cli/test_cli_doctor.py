@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,11 @@ import pytest
 
 pytest.importorskip("typer")
 pytest.importorskip("cryptography")
-from typer.testing import CliRunner
-
 import shieldfl as sf
+from cli.command_line import invoke, run_without
 from encryption.child_process import lower_instruction_sets
 from shieldfl.build_info import EXTRAS, how_to_install
 from shieldfl.cli import doctor
-from shieldfl.cli.app import app
 from shieldfl.encryption.registry import REGISTRY
 
 IN_USE = sf.build_info()["instruction_set"]
@@ -30,32 +27,11 @@ IN_USE = sf.build_info()["instruction_set"]
 def doctor_process(
     path: Path, without: tuple[str, ...] = (), **variables: str
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command in a process of its own, where some packages cannot be imported; it must not import torch."""
-    code = (
-        "import sys\n"
-        f"for name in {without!r}: sys.modules[name] = None\n"
-        "from shieldfl.cli.main import main\n"
-        f"sys.argv[1:] = ['doctor', '--json', {str(path)!r}]\n"
-        "try: main()\n"
-        "finally: assert sys.modules.get('torch') is None\n"
-    )
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "SHIELDFL_SIMD")
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment | variables,
-    )
+    """Run the command in a process of its own, where some packages cannot be imported."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "SHIELDFL_SIMD")}
+    done = run_without(without, "doctor", "--json", path, environment=kept | variables)
     assert (done.returncode, done.stderr) == (0, "")
     return done, json.loads(path.read_text())
-
-
-def invoke(*arguments: object):
-    return CliRunner().invoke(app, ["doctor", *map(str, arguments)])
 
 
 @pytest.fixture
@@ -112,7 +88,7 @@ def test_what_is_wrong_is_told_beside_what_works_and_exits_1(monkeypatch, tmp_pa
 
     monkeypatch.setattr(doctor, "open_answered", wrong)
     monkeypatch.setattr(type(REGISTRY["ckks"]), "aggregator", broken)
-    result = invoke("--json", tmp_path / "facts.json")
+    result = invoke("doctor", "--json", tmp_path / "facts.json")
     assert result.exit_code == 1
     said = "kahe: 1 of 5,000 values of the sum are wrong"
     assert said in result.stderr
@@ -147,7 +123,7 @@ def test_a_missing_package_is_no_failure_and_what_installs_it_is_said(monkeypatc
         return there[name]
 
     monkeypatch.setattr(doctor, "version", version)
-    result = invoke()
+    result = invoke("doctor")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "pip install phe\n" in result.stdout
     assert "pip install 'cryptography>=50'\n" in result.stdout  # too old

@@ -109,4 +109,4 @@ def test_what_the_file_decides_is_wrong_usage_beside_it(small: Path, arguments: 
     result = invoke("run", "--experiment", small, *arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert f"the file decides what {arguments[0]} would" in said(result.stderr)
+    assert f"{arguments[0]}: the file decides what it would" in said(result.stderr)

@@ -42,28 +42,22 @@ def config_of(folder):
     return flatten_dict(whole["tool"]["flwr"]["app"]["config"])
 
 
-def test_flower_takes_what_is_written_without_a_warning(made):
+def test_flower_takes_what_is_written_and_bundles_nothing_of_a_deployment(made):
     config = tomllib.loads((made / "pyproject.toml").read_text())
     assert config["project"]["name"] == "two-words"
     assert validate_config(config, check_module=False) == (True, [], [])
-    assert len(build_fab_from_disk(made)) < 10_000
-
-
-def test_a_bundle_has_the_app_and_nothing_of_a_deployment(made):
-    (made / "deploy" / "state" / "authority").mkdir(parents=True)
-    (made / "deploy" / "state" / "authority" / "policy.toml").write_text("secret = 1\n")
-    bundle = build_fab_from_disk(made)
-    names = zipfile.ZipFile(io.BytesIO(bundle)).namelist()
-    modules = {f"two_words/{name}.py" for name in ("__init__", "task", "client_app", "server_app")}
-    assert set(names) == modules | {"pyproject.toml", ".info/CONTENT"}
-
-
-def test_every_file_is_what_its_name_says(made):
     for path in (one for one in made.rglob("*") if one.is_file()):
         text = path.read_text()
         assert "APP_" not in text, path
         if path.suffix == ".py":
             ast.parse(text)
+    (made / "deploy" / "state" / "authority").mkdir(parents=True)
+    (made / "deploy" / "state" / "authority" / "policy.toml").write_text("secret = 1\n")
+    bundle = build_fab_from_disk(made)
+    assert len(bundle) < 10_000
+    names = zipfile.ZipFile(io.BytesIO(bundle)).namelist()
+    modules = {f"two_words/{name}.py" for name in ("__init__", "task", "client_app", "server_app")}
+    assert set(names) == modules | {"pyproject.toml", ".info/CONTENT"}
 
 
 def test_every_setting_can_be_changed_and_what_is_written_is_taken(made):

@@ -45,11 +45,8 @@ def test_says_what_a_batch_is(batch: bytes, batch_file: Path, public_key: sf.ckk
     assert "max clients            8" in result.stdout
 
 
-def test_says_what_a_mask_is(tmp_path: Path) -> None:
-    path = tmp_path / "mask.frame"
-    path.write_bytes(sf.Mask.from_indices([1, 5, 70], 100_000).to_bytes())
-    result = invoke("inspect", path)
-    assert result.exit_code == 0
+def test_says_what_a_mask_is() -> None:
+    result = invoke("inspect", "-", data=sf.Mask.from_indices([1, 5, 70], 100_000).to_bytes())
     assert result.stdout.startswith("mask, intact\n")
     assert "100,000" in result.stdout
     assert "key id" not in result.stdout
@@ -66,20 +63,10 @@ def test_json_in_a_file_or_alone_on_standard_output(batch: bytes, batch_file: Pa
     assert json.loads((tmp_path / "report.json").read_text()) == inspect_frame(batch).to_json()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "longer", "empty", "text"])
-def test_damaged_frame_exits_1_with_one_line(batch: bytes, tmp_path: Path, damage: str) -> None:
-    flipped = bytearray(batch)
-    flipped[1000] ^= 4
-    data = {
-        "truncated": batch[:-1],
-        "flipped": bytes(flipped),
-        "longer": batch + b"\0",
-        "empty": b"",
-        "text": b"hello, world. " * 20,
-    }[damage]
-    path = tmp_path / "frame"
-    path.write_bytes(data)
-    result = invoke("inspect", path)
+@pytest.mark.parametrize("kept", [0, -1])
+def test_damaged_frame_exits_1_with_one_line(batch: bytes, kept: int) -> None:
+    data = batch[:kept]
+    result = invoke("inspect", "-", data=data)
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0].endswith("NOT INTACT")
     assert result.stderr == f"shieldfl: {inspect_frame(data).problem}\n"

@@ -39,32 +39,13 @@ def test_a_run_that_is_stopped_keeps_its_finished_rounds(
     assert read["interrupted"]["round"] in (count, count + 1)
     assert read["interrupted"]["not_begun"] == ["full-he"]
     where = f"interrupted in round {read['interrupted']['round']} of fedavg, before full-he"
-    kept = f"finished rounds (fedavg {count}) are in {json_file} and {report / 'index.html'}"
+    kept = f"what was finished is in {json_file} and {report / 'index.html'}"
     assert done.stderr == f"shieldfl: {where}: {kept}\n"
     assert f"Not complete: {where}." in done.stdout
     assert "accuracy, global model" in done.stdout
     assert f"Not complete: {where}." in PageReader((report / "index.html").read_text()).text
     assert json.loads((report / "result.json").read_text()) == read
     assert {path.name for path in tmp_path.iterdir()} == {"out.json", "new"}
-
-
-def test_methods_that_were_done_before_are_kept_too(warm_python: WarmPython, tmp_path: Path) -> None:
-    json_file = tmp_path / "out.json"
-    done = stopped_run(
-        warm_python,
-        [*TRAINING, "--rounds", "2", "--method", "fedavg,full-he,fedml-he", "--json", str(json_file)],
-        rounds=3,
-        pause=True,
-    )
-    assert done.returncode == 130, done.stderr
-    read = json.loads(json_file.read_text())
-    rounds = {method["method"]: len(method["rounds"]) for method in read["methods"]}
-    assert rounds == {"fedavg": 2, "full-he": 1}
-    assert read["interrupted"] == {"method": "full-he", "round": 1, "not_begun": ["fedml-he"]}
-    assert done.stderr == (
-        "shieldfl: interrupted in round 1 of full-he, before fedml-he: "
-        f"finished rounds (fedavg 2, full-he 1) are in {json_file}\n"
-    )
 
 
 def test_a_run_that_is_stopped_before_its_first_round_leaves_nothing_behind(

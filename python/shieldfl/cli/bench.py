@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.table import Table
 
 from shieldfl.build_info import build_info
-from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, progress_bar, result_table, write_json
+from shieldfl.cli.console import JsonFile, ResultConsole, progress_bar, result_table, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
-from shieldfl.cli.options import given_settings, is_given, where_not_given, with_options
+from shieldfl.cli.options import given_settings, refuse_given, where_not_given, with_options
 from shieldfl.encryption.registry import KeyBits
 from shieldfl.lab.bench.comparison import (
     Case,
@@ -37,25 +37,6 @@ _SHORT = Effort(seconds=6.0, baseline_values=12 * 4096)
 QUICK = Effort(0.0, 1, 1, baseline_values=4096, fast_ciphertexts=16, medium_ciphertexts=8, slow_ciphertexts=2)
 
 
-@dataclass(frozen=True)
-class _Chosen(Settings):
-    scheme: Annotated[
-        str | None,
-        about(
-            "Which encryption is measured; by default all but Paillier side by side.",
-            choices=(*UPDATE_SCHEMES, "paillier"),
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class _ThreadCounts(Settings):
-    threads: Annotated[ThreadCounts | None, about("Threads; by default one, and all cores.")] = None
-
-    def thread_counts(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
-
-
 ValueCounts = Annotated[tuple[Values, ...], Meta(min_length=1), about("Values of an update.")]
 Shares = Annotated[
     tuple[Share, ...],
@@ -66,25 +47,27 @@ KeySizes = Annotated[tuple[KeyBits, ...], Meta(min_length=1), about("Paillier's 
 
 
 @dataclass(frozen=True)
-class UpdateGrid(_ThreadCounts):
-    """Which cases of whole updates are measured: every combination."""
+class Grid(Settings):
+    """Which cases are measured: every combination, of Paillier's keys or of whole updates under other schemes."""
 
+    scheme: Annotated[
+        str | None,
+        about(
+            "Which encryption is measured; by default all but Paillier side by side.",
+            choices=(*UPDATE_SCHEMES, "paillier"),
+        ),
+    ] = None
+    threads: Annotated[ThreadCounts | None, about("Threads; by default one, and all cores.")] = None
     values: ValueCounts = (1_000_000,)
     share: Shares = (1.0, 0.1)
-    schemes: tuple[str, ...] = UPDATE_SCHEMES
-
-    def cases(self) -> list[UpdateCase]:
-        return grid(UpdateCase, self.values, self.share, self.thread_counts(), [self.schemes])
-
-
-@dataclass(frozen=True)
-class PaillierGrid(_ThreadCounts):
-    """Which cases of Paillier are measured: every combination."""
-
     key_bits: KeySizes = (2048,)
 
-    def cases(self) -> list[PaillierCase]:
-        return grid(PaillierCase, self.key_bits, self.thread_counts())
+    def cases(self) -> list[Any]:
+        threads = tuple(dict.fromkeys(self.threads or (1, build_info()["threads"])))
+        if self.scheme == "paillier":
+            return grid(PaillierCase, self.key_bits, threads)
+        schemes = UPDATE_SCHEMES if self.scheme is None else (self.scheme,)
+        return grid(UpdateCase, self.values, self.share, threads, [schemes])
 
 
 Quick = Annotated[
@@ -96,7 +79,7 @@ Quick = Annotated[
 ]
 
 
-@with_options((_Chosen, ""), (UpdateGrid, ""), (PaillierGrid, ""))
+@with_options((Grid, ""))
 def bench(
     context: typer.Context,
     *,
@@ -116,21 +99,19 @@ def bench(
 
     Takes about a minute. Each scheme's sums are checked against the plain ones.
     """
-    scheme, effort = settings["scheme"], QUICK if quick else _SHORT
-    for option in ("values", "share") if scheme == "paillier" else ("key_bits",):
-        if is_given(context, option):
-            which = f"{'not ' if scheme == 'paillier' else ''}for --scheme paillier"
-            raise typer.BadParameter(f"--{option.replace('_', '-')} is {which}")
-    if scheme == "paillier":
-        run_bench(given_settings(PaillierGrid, settings).cases(), baselines, effort, json_file)
+    if settings["scheme"] == "paillier":
+        refuse_given(context, ("values", "share"), "it is not for --scheme paillier")
     else:
-        named = settings if scheme is None else {**settings, "schemes": (scheme,)}
-        run_bench(given_grid(context, named, quick).cases(), baselines, effort, json_file)
+        refuse_given(context, ("key_bits",), "it is for --scheme paillier")
+    effort = QUICK if quick else _SHORT
+    run_bench(given_cases(Grid, context, settings, quick), baselines, effort, json_file)
 
 
-def given_grid(context: typer.Context, settings: Mapping[str, Any], quick: bool) -> UpdateGrid:
+def given_cases(
+    kind: type[Grid], context: typer.Context, settings: Mapping[str, Any], quick: bool
+) -> list[Any]:
     few = where_not_given(context, {"values": (10_000,)}) if quick else {}
-    return given_settings(UpdateGrid, {**settings, **few})
+    return given_settings(kind, {**settings, **few}).cases()
 
 
 def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file: Path | None) -> None:
@@ -140,8 +121,7 @@ def run_bench(cases: Sequence[Case], baselines: bool, effort: Effort, json_file:
             comparison = compare(
                 cases, baselines=baselines, effort=effort, on_case=lambda done, case: show(done, str(case))
             )
-        write_json(comparison.to_json(), json_file)
-        if not is_stdout(json_file):
+        if write_json(comparison.to_json(), json_file):
             _print_comparison(comparison, ResultConsole())
 
 

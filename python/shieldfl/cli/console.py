@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from shieldfl.lab.report.output_files import write_whole
+from shieldfl.lab.report import output_files
 
 _PIPE_COLUMNS = 120
 _UNLIMITED_WIDTH = 10_000
@@ -135,14 +135,15 @@ def is_stdout(path: Path | None) -> bool:
     return path is not None and str(path) == "-"
 
 
-def write_json(facts: dict[str, Any], path: Path | None) -> None:
+def write_json(facts: dict[str, Any], path: Path | None) -> bool:
+    """Write figures where they are asked for; return whether standard output is left for what people read."""
     if path is None:
-        return
-    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+        return True
     if is_stdout(path):
-        sys.stdout.write(text)
-    else:
-        write_whole(path, text)
+        print(json.dumps(facts, indent=2, allow_nan=False))
+        return False
+    output_files.write_json(path, facts)
+    return True
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -27,7 +27,7 @@ from shieldfl.build_info import (
     instruction_sets_of,
     processor_name,
 )
-from shieldfl.cli.console import JsonFile, ResultConsole, is_stdout, write_json
+from shieldfl.cli.console import JsonFile, ResultConsole, write_json
 from shieldfl.cli.failures import failures_on_stderr, interruptible
 from shieldfl.encryption.answers import open_answered
 from shieldfl.encryption.parameters import SumNeeds
@@ -41,24 +41,23 @@ _VALUES, _VALUES_OF_SLOW = 5000, 200  # several ciphertexts each
 _FINE, _BAD, _DOUBTFUL = "green", "bold red", "yellow"
 
 
+@interruptible()
 def doctor(json_file: JsonFile = None) -> None:
     """Say whether all of it works on this machine: versions, instruction sets, packages, and a short self-test.
 
     Packages that are missing are no failure; what installs them is said. Exit code 1 when the self-test fails.
     """
-    with interruptible(), failures_on_stderr():
-        found = diagnosis()
-        write_json(found, json_file)
-        if not is_stdout(json_file):
-            _print(found)
-        if found["problems"]:
-            raise ShieldError("; ".join(found["problems"]))
+    found = diagnosis()
+    if write_json(found, json_file):
+        _print(found)
+    if found["problems"]:
+        raise ShieldError("; ".join(found["problems"]))
 
 
 def doctor_alone() -> None:
     """Run the command where packages are missing that the others need."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(doctor)
+    app.command()(failures_on_stderr()(doctor))
     app(sys.argv[2:], prog_name="shieldfl doctor")
 
 
@@ -67,8 +66,11 @@ def diagnosis() -> dict[str, Any]:
     facts = build_info()
     in_use, sets = facts["instruction_set"], instruction_sets_of(platform.machine())
     forced = os.environ.get(_VARIABLE) or None
-    with _quiet():
-        checks = [_checked(scheme) for scheme in REGISTRY.values()]
+    logger = logging.getLogger("shieldfl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it tells of keys that are shorter than those of real work
+    checks = [_checked(scheme) for scheme in REGISTRY.values()]
+    logger.setLevel(level)
     warnings = []
     if forced is not None:
         warnings.append(f"{_VARIABLE} keeps the core to {in_use}: another set may be faster.")
@@ -115,18 +117,6 @@ def _part(name: str) -> dict[str, Any]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0]))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what is logged of keys that are shorter than those of real work."""
-    logger = logging.getLogger("shieldfl")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _checked(scheme: Scheme) -> dict[str, Any]:
@@ -183,24 +173,16 @@ def _seconds_of_sum(scheme: Scheme) -> float:
 def _print(found: dict[str, Any]) -> None:
     console, facts, sets = ResultConsole(), found["installation"], found["instruction_sets"]
 
-    def section(title: str, lines: dict[str, str | Text]) -> None:
+    def section(title: str, lines: Mapping[str, str | int | Text]) -> None:
         console.print(Text(title, style="bold cyan"))
         for label, said in lines.items():
-            console.print(Text(f"  {label:<20}").append(said), soft_wrap=True)
+            text = said if isinstance(said, Text) else str(said)
+            console.print(Text(f"  {label.replace('_', ' '):<20}").append(text), soft_wrap=True)
         console.print()
 
     chosen = f"which {_VARIABLE} forces" if sets["forced"] else "the best that machine and core have"
-    section(
-        "installation",
-        {
-            "shieldfl": facts["shieldfl"],
-            "core": f"SEAL {facts['seal']}, GMP {facts['gmp']}, Paillier by {facts['paillier_engine']}",
-            "instruction sets": f"{sets['in_use']} of {', '.join(sets['core'])}: {chosen}",
-            "Python": f"{facts['python']}, NumPy {facts['numpy']}",
-            "platform": facts["platform"],
-            "processor": f"{facts['processor']}, cores to use: {facts['cores']}",
-        },
-    )
+    which = f"{sets['in_use']} of {', '.join(sets['core'])}: {chosen}"
+    section("installation", {**facts, "instruction sets": which})
     section(
         "packages",
         {

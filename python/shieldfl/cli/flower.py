@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.methods.discovery import BUILT_IN, method_class, named_method
 from shieldfl.settings import settings_of
@@ -35,31 +34,30 @@ def new(
     clients: Annotated[int, typer.Option(min=2, help="How many nodes take part.")] = 3,
 ) -> None:
     """Write an app for Flower whose clients' updates are protected, and a script that simulates and deploys it."""
-    with failures_on_stderr():
-        protection = method_class(method)
-        server_can_open = protection.clients_can_open and not protection.needs_shared_secret
-        package = _package_of(name)
-        folder = Path(name)
-        values = {
-            _PACKAGE: package,
-            "APP_NAME": name,
-            "APP_VARIABLE": f"{package.upper()}_STATE",
-            "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
-            "APP_METHOD": method,
-            "APP_SEEN": f"{protection.aggregator_sees}{', and the mean' if server_can_open else ''}",
-            # One person has all parts of a deployment on one machine, and is every node's operator.
-            "APP_NODE_CONFIG": 'shieldfl-openers="aggregator,clients,authority"'
-            + ("" if protection.hides_all else f' shieldfl-methods="{method}"'),
-            "APP_CLIENTS": str(clients),
-            "APP_LEAST": str(min(clients, 3)),
-        }
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            raise DataError(f"there is {folder} already: choose another name, or another folder") from None
-        for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
-            _write(template, folder, values)
-        typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
+    protection = method_class(method)
+    server_can_open = protection.clients_can_open and not protection.needs_shared_secret
+    package = _package_of(name)
+    folder = Path(name)
+    values = {
+        _PACKAGE: package,
+        "APP_NAME": name,
+        "APP_VARIABLE": f"{package.upper()}_STATE",
+        "APP_SETTINGS": "\n".join(_settings_of(method, protection.schemes)),
+        "APP_METHOD": method,
+        "APP_SEEN": f"{protection.aggregator_sees}{', and the mean' if server_can_open else ''}",
+        # One person has all parts of a deployment on one machine, and is every node's operator.
+        "APP_NODE_CONFIG": 'shieldfl-openers="aggregator,clients,authority"'
+        + ("" if protection.hides_all else f' shieldfl-methods="{method}"'),
+        "APP_CLIENTS": str(clients),
+        "APP_LEAST": str(min(clients, 3)),
+    }
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        raise DataError(f"there is {folder} already: choose another name, or another folder") from None
+    for template in sorted(_TEMPLATE.rglob(f"*{_SUFFIX}")):
+        _write(template, folder, values)
+    typer.echo(f"the app: {folder}, of which {folder / 'README.md'} says how it is run")
 
 
 def _package_of(name: str) -> str:
@@ -109,10 +107,9 @@ def restored(
 
     What it has sent since the backup is not known there, so it leaves all runs that have begun.
     """
-    with failures_on_stderr():
-        from shieldfl.flower.node_memory import DiskMemory
+    from shieldfl.flower.node_memory import DiskMemory
 
-        if not (folder / "store").exists() or not (folder / "key").exists():
-            raise DataError(f"{folder} is no store of a node: give the folder of its setting shieldfl-store")
-        DiskMemory(folder).begin_anew()
-        typer.echo("the node takes no further part in runs that had begun, and can take part in new ones")
+    if not (folder / "store").exists() or not (folder / "key").exists():
+        raise DataError(f"{folder} is no store of a node: give the folder of its setting shieldfl-store")
+    DiskMemory(folder).begin_anew()
+    typer.echo("the node takes no further part in runs that had begun, and can take part in new ones")

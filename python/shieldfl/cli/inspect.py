@@ -8,25 +8,18 @@ from typing import Annotated
 
 import typer
 
-from shieldfl.cli.console import JsonFile, is_stdout, write_json
-from shieldfl.cli.failures import failures_on_stderr
+from shieldfl.cli.console import JsonFile, write_json
 from shieldfl.encryption.frame_inspection import FrameReport, inspect_frame
 from shieldfl.errors import WireFormatError
-
-
-def _checked(path: Path) -> Path:
-    """Refuse what is no file; typer's own check knows no dash for standard input."""
-    if str(path) != "-" and (not path.exists() or path.is_dir()):
-        raise typer.BadParameter(f"there is no file {path}")
-    return path
-
 
 Frame = Annotated[
     Path,
     typer.Argument(
         metavar="FRAME",
         help='A file that holds one frame: mask, public key, batch, total, request or sum key; "-" for standard input.',
-        callback=_checked,
+        exists=True,
+        dir_okay=False,
+        allow_dash=True,
     ),
 ]
 
@@ -36,13 +29,11 @@ def inspect(frame: Frame, json_file: JsonFile = None) -> None:
 
     Needs no key and never shows contents. Exit code 1 when the frame is not intact.
     """
-    with failures_on_stderr():
-        report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
-        write_json(report.to_json(), json_file)
-        if not is_stdout(json_file):
-            typer.echo(_text(report))
-        if not report.intact:
-            raise WireFormatError(report.problem)
+    report = inspect_frame(sys.stdin.buffer.read() if str(frame) == "-" else frame.read_bytes())
+    if write_json(report.to_json(), json_file):
+        typer.echo(_text(report))
+    if not report.intact:
+        raise WireFormatError(report.problem)
 
 
 def _text(report: FrameReport) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, replace
 from inspect import Parameter, Signature
@@ -127,6 +127,13 @@ def is_given(context: typer.Context, name: str) -> bool:
     """Say whether the parameter of this name was given, be it with the value that it has by default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name != "DEFAULT"
+
+
+def refuse_given(context: typer.Context, names: Container[str], why: str) -> None:
+    """Raise typer.BadParameter for one of these parameters that was given."""
+    for one in context.command.params:
+        if one.name is not None and one.name in names and is_given(context, one.name):
+            raise typer.BadParameter(why, param_hint=one.opts[0])
 
 
 def where_not_given(context: typer.Context, values: Mapping[str, Any]) -> dict[str, Any]:

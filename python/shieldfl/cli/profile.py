@@ -16,11 +16,9 @@ from shieldfl.cli.console import (
     JsonFile,
     ResultConsole,
     checked_output,
-    is_stdout,
     result_table,
     write_json,
 )
-from shieldfl.cli.failures import failures_on_stderr
 from shieldfl.cli.options import given_settings, where_not_given, with_options
 from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.calibration import CalibrationSettings
@@ -125,17 +123,15 @@ def calibrate(
     """
     few = where_not_given(context, _QUICK) if quick else {}
     chosen = given_settings(CalibrationSettings, settings | few)
-    with failures_on_stderr():
-        done, begin = count(), time.monotonic()
-        with progress_of(1 + len(chosen.schemes) + (chosen.model is not None)) as show:
-            profile = measure(chosen, on_step=lambda step: show(next(done), step))
-        if output is not None:
-            profile.save(output)
-        write_json(profile.to_json(), json_file)
-        if not is_stdout(json_file):
-            console = ResultConsole()
-            _print_profile(profile, console)
-            console.say(f"Measured in {seconds_text(time.monotonic() - begin)}.")
+    done, begin = count(), time.monotonic()
+    with progress_of(1 + len(chosen.schemes) + (chosen.model is not None)) as show:
+        profile = measure(chosen, on_step=lambda step: show(next(done), step))
+    if output is not None:
+        profile.save(output)
+    if write_json(profile.to_json(), json_file):
+        console = ResultConsole()
+        _print_profile(profile, console)
+        console.say(f"Measured in {seconds_text(time.monotonic() - begin)}.")
 
 
 @with_options((Costs, "Costs"), (SimulationSettings, "Masks"))
@@ -168,22 +164,20 @@ def simulate(
     No training and no encryption takes place.
     """
     chosen, given = given_settings(SimulationSettings, settings), given_settings(Costs, settings)
-    with failures_on_stderr():
-        fleets = [load_fleet(path) for path in fleet_files]
-        costs = given.of(fleets)
-        if report is not None:
-            # Before the rounds, so that a missing package or a folder that cannot be made is told at once.
-            from shieldfl.lab.report.fleet_page import write_report
+    fleets = [load_fleet(path) for path in fleet_files]
+    costs = given.of(fleets)
+    if report is not None:
+        # Before the rounds, so that a missing package or a folder that cannot be made is told at once.
+        from shieldfl.lab.report.fleet_page import write_report
 
-            report.mkdir(parents=True, exist_ok=True)
-        simulation = simulate_fleets(fleets, costs, chosen)
-        if report is not None:
-            write_report(simulation, report)
-        write_json(simulation.to_json(), json_file)
-        if not is_stdout(json_file):
-            console = ResultConsole()
-            _print_simulation([one.runs for one in simulation.fleets], clients_table, console)
-            console.say(costs.describe(), *simulation.notes)
+        report.mkdir(parents=True, exist_ok=True)
+    simulation = simulate_fleets(fleets, costs, chosen)
+    if report is not None:
+        write_report(simulation, report)
+    if write_json(simulation.to_json(), json_file):
+        console = ResultConsole()
+        _print_simulation([one.runs for one in simulation.fleets], clients_table, console)
+        console.say(costs.describe(), *simulation.notes)
 
 
 @with_options((Costs, "Costs"), (RoundTarget, ""))
@@ -204,33 +198,31 @@ def plan(
     Exit code 1 when no scheme meets the target.
     """
     target, given = given_settings(RoundTarget, settings), given_settings(Costs, settings)
-    with failures_on_stderr():
-        fleet = load_fleet(fleet_file)
-        costs = given.of([fleet])
-        found = plan_round(fleet, costs.models, target.target_seconds, target.least_ratio)
-        notes = costs.notes([fleet])
-        facts = {
-            "fleet": fleet.name,
-            **asdict(found.target),
-            "feasible": found.best.feasible,
-            "clients": list(fleet.client_names),
-            "schemes": [
-                asdict(one) | {"budgets": list(one.budgets), "least_budget": one.least_budget}
-                for one in (found.best, *found.others)
-            ],
-            "costs": costs.to_json(),
-            "notes": notes,
-        }
-        write_json(facts, json_file)
-        if not is_stdout(json_file):
-            console = ResultConsole()
-            _print_plan(found, fleet.client_names if clients_table else (), console)
-            console.say(costs.describe(), *notes)
-        if not found.best.feasible:
-            raise ParameterError(
-                f"no scheme meets {target.target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or more, "
-                "encrypt less, or speed up what limits the round"
-            )
+    fleet = load_fleet(fleet_file)
+    costs = given.of([fleet])
+    found = plan_round(fleet, costs.models, target.target_seconds, target.least_ratio)
+    notes = costs.notes([fleet])
+    facts = {
+        "fleet": fleet.name,
+        **asdict(found.target),
+        "feasible": found.best.feasible,
+        "clients": list(fleet.client_names),
+        "schemes": [
+            asdict(one) | {"budgets": list(one.budgets), "least_budget": one.least_budget}
+            for one in (found.best, *found.others)
+        ],
+        "costs": costs.to_json(),
+        "notes": notes,
+    }
+    if write_json(facts, json_file):
+        console = ResultConsole()
+        _print_plan(found, fleet.client_names if clients_table else (), console)
+        console.say(costs.describe(), *notes)
+    if not found.best.feasible:
+        raise ParameterError(
+            f"no scheme meets {target.target_seconds:g} s: allow {found.best.least_round_seconds:.3g} s or more, "
+            "encrypt less, or speed up what limits the round"
+        )
 
 
 def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
@@ -249,23 +241,10 @@ def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
         ]
         table.add_row(scheme.name, *cells, f"{scheme.ciphertext_bytes / scheme.values_per_ciphertext:,.2f}")
     console.print(table)
-    rest = {
-        "score": profile.score_seconds_per_value,
-        "select": profile.select_seconds_per_value,
-        "add in the clear": profile.add_clear_seconds_per_value,
-    }
-    figures = ", ".join(f"{name} {short_seconds_text(seconds)}" for name, seconds in rest.items())
     console.say(
         "Medians for each value; encryption by number of threads, the rest with one.",
-        f"For each parameter: {figures}.",
+        *(f"Warning: {note}" for note in profile.notes),
     )
-    if (model := profile.model) is not None:
-        by_threads = model.train_seconds_per_sample.items()
-        times = ", ".join(f"{seconds_text(seconds)} with {count}" for count, seconds in by_threads)
-        console.say(
-            f"Training {model.name} ({model.parameters:,} parameters), a sample, by threads: {times}."
-        )
-    console.say(*(f"Warning: {note}" for note in profile.notes))
 
 
 def _print_simulation(

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from shieldfl.build_info import require
 from shieldfl.cli.console import JsonFile, is_stdout
-from shieldfl.cli.failures import failures_on_stderr, interruptible
-from shieldfl.cli.options import given_settings, is_given, refused_as, with_options
+from shieldfl.cli.failures import interruptible
+from shieldfl.cli.options import given_settings, is_given, refuse_given, refused_as, with_options
 from shieldfl.encryption.registry import encryptions
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -93,6 +93,7 @@ Report = Annotated[
     (SelectiveShieldSettings, "SelectiveShield"),
     without=("encryption",),  # --scheme is for all methods
 )
+@interruptible()
 def run(
     context: typer.Context,
     *,
@@ -135,44 +136,43 @@ def run(
     Several methods run on the same data, partition and initial model. The default data set, scikit-learn's
     digits, needs no download.
     """
-    overrides = {} if experiment is None else _overrides_of(context)
+    if experiment is not None:
+        beside = (*_BESIDE_FILE, "experiment", "json_file", "report", "seeds", "all_figures", "audit")
+        decided = context.params.keys() - set(beside)
+        refuse_given(context, decided, "the file decides what it would: leave it out, or change the file")
     compared = given_settings(ComparedMethods, settings)
     config = given_settings(RunConfig, settings) if experiment is None else RunConfig()
     shield = given_settings(SelectiveShieldSettings, settings)
-    with interruptible(), failures_on_stderr():
-        # What would be missed later, before anything that takes seconds.
-        for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
-            require(package)
-        methods: Sequence[str] = compared.methods
-        papers: Sequence[PaperFigure] = ()
-        if experiment is not None:
-            from shieldfl.lab.simulation.papers import load_experiment
+    # What would be missed later, before anything that takes seconds.
+    for package in ("torch", "opacus", "dp_accounting", *(("matplotlib", "jinja2") if report else ())):
+        require(package)
+    methods: Sequence[str] = compared.methods
+    papers: Sequence[PaperFigure] = ()
+    if experiment is not None:
+        from shieldfl.lab.simulation.papers import load_experiment
 
-            read = load_experiment(experiment)
-            with refused_as(None):
-                config = replace(read.config, **overrides)
-            methods, of_methods, papers = read.methods, read.settings, read.paper
-            if read.title and not is_stdout(json_file):
-                typer.echo(read.title)
-        else:
-            if config.dataset == "digits" and config.task is None:
-                require("sklearn")
-            of_methods = _settings_of_methods(MethodSettings(selective_shield=shield), compared, assignments)
-        if audit and config.task is not None:
-            raise typer.BadParameter(
-                "attacks are on data sets by name, and not on a task", param_hint="--audit"
-            )
-        if compared.seeds and (audit or all_figures or is_given(context, "seed")):
-            raise typer.BadParameter(
-                "give --seed or --seeds, and not both: --audit and --all-figures are of one seed, too",
-                param_hint="--seeds",
-            )
-        # torch takes seconds to load, and neither --help nor the other commands need it.
-        from shieldfl.cli.run_session import Session
+        read = load_experiment(experiment)
+        with refused_as(None):
+            given = [name for name in _BESIDE_FILE if is_given(context, name)]
+            config = replace(read.config, **{name: context.params[name] for name in given})
+        methods, of_methods, papers = read.methods, read.settings, read.paper
+        if read.title and not is_stdout(json_file):
+            typer.echo(read.title)
+    else:
+        if config.dataset == "digits" and config.task is None:
+            require("sklearn")
+        of_methods = _settings_of_methods(MethodSettings(selective_shield=shield), compared, assignments)
+    if audit and config.task is not None:
+        raise typer.BadParameter("attacks are on data sets by name, and not on a task", param_hint="--audit")
+    if compared.seeds and (audit or all_figures or is_given(context, "seed")):
+        raise typer.BadParameter(
+            "give --seed or --seeds, and not both: --audit and --all-figures are of one seed, too",
+            param_hint="--seeds",
+        )
+    # torch takes seconds to load, and neither --help nor the other commands need it.
+    from shieldfl.cli.run_session import Session
 
-        Session(
-            config, methods, of_methods, compared.seeds, papers, json_file, report, all_figures, audit
-        ).run()
+    Session(config, methods, of_methods, compared.seeds, papers, json_file, report, all_figures, audit).run()
 
 
 def _settings_of_methods(
@@ -208,17 +208,3 @@ def apply_assignments(
         if name not in methods:
             raise typer.BadParameter(f"{name} does not run: name it under --method too", param_hint="--set")
     return settings
-
-
-def _overrides_of(context: typer.Context) -> dict[str, Any]:
-    """Return what the command line says instead of an experiment file, by the name of the run's setting."""
-    beside = ("experiment", "json_file", "report", "seeds", "all_figures", "audit")
-    given = [name for name in context.params if is_given(context, name) and name not in beside]
-    for name in given:
-        if name not in _BESIDE_FILE:
-            option = next(one for one in context.command.params if one.name == name).opts[0]
-            raise typer.BadParameter(
-                f"the file decides what {option} would: leave it out, or change the file",
-                param_hint="--experiment",
-            )
-    return {name: context.params[name] for name in given}

@@ -39,7 +39,7 @@ from shieldfl.lab.report.run_summary import (
 from shieldfl.lab.simulation import runner
 from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.papers import ComparedFigure, PaperFigure, compare_figures
+from shieldfl.lab.simulation.papers import PaperFigure, compare_figures
 from shieldfl.lab.simulation.results import EndedRuns, RoundRecord, RunInterrupted, RunResult
 from shieldfl.methods.discovery import checked_methods
 from shieldfl.methods.settings import MethodSettings
@@ -116,10 +116,13 @@ class Session:
         ran = {method.method for method in first.methods}
         papers = tuple(one for one in self.papers if {one.method, one.against or one.method} <= ran)
         compared = compare_figures(first, papers if first.interrupted is not None else self.papers)
+        facts = done.to_json() if self.seeds else first.to_json()
+        if self.papers and not self.seeds:
+            facts["paper"] = [figure.to_json() for figure in compared]
         failures = []
-        for write in (self._write_json, self._write_report):
+        for write in (lambda: write_json(facts, self.json_file), lambda: self._write_report(done)):
             try:
-                write(done, compared)
+                write()
             except BrokenPipeError:
                 raise
             except OSError as error:
@@ -137,13 +140,7 @@ class Session:
         if failures:
             raise failures[0]
 
-    def _write_json(self, done: ComparedRuns, compared: Sequence[ComparedFigure]) -> None:
-        facts = done.to_json() if self.seeds else done.runs[0].to_json()
-        if self.papers and not self.seeds:
-            facts["paper"] = [figure.to_json() for figure in compared]
-        write_json(facts, self.json_file)
-
-    def _write_report(self, done: ComparedRuns, _: Sequence[ComparedFigure]) -> None:
+    def _write_report(self, done: ComparedRuns) -> None:
         if self.report is None:
             return
         if self.seeds:
@@ -161,11 +158,7 @@ class Session:
         files = [] if self.json_file is None or is_stdout(self.json_file) else [str(self.json_file)]
         if self.report is not None:
             files.append(str(self.report if self.seeds else self.report / "index.html"))
-        where = " and ".join(files) or "the output"
-        if self.seeds:
-            return f"what ended before is in {where}"
-        rounds = ", ".join(f"{method.method} {len(method.rounds)}" for method in runs[0].methods)
-        return f"finished rounds ({rounds}) are in {where}"
+        return f"what was finished is in {' and '.join(files) or 'the output'}"
 
     def _audited(self) -> dict[str, Any]:
         """Attack what the aggregator receives, as an audit of the run's data, model and methods does."""
@@ -259,8 +252,4 @@ def round_progress(
 
 def _figures(record: RoundRecord) -> str:
     name = next(iter(record.metrics), "accuracy") if math.isnan(record.accuracy) else "accuracy"
-    measured = metric_text(record.measured(name), name)
-    if record.measured_by_clients(name) != record.measured(name):
-        measured += f", own {metric_text(record.measured_by_clients(name), name)}"
-    zones = " ".join(f"{zone[:4]} {share:.1%}" for zone, share in record.zone_shares.items() if share > 0.0)
-    return f"{'' if name == 'accuracy' else f'{name} '}{measured}\n{zones}"
+    return f"{name} {metric_text(record.measured(name), name)}"
