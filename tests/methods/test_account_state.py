@@ -24,7 +24,7 @@ from shieldfl.privacy.events import (
     SummedUploads,
 )
 from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import Note, Report, Tally
+from shieldfl.rounds.reports import Note, Report
 
 NOISE = Noise(1.5, "sample", 0.1, 7)
 EVENTS = (
@@ -45,7 +45,11 @@ OF_CLIENTS = (NoiseShareUpload(1, 2, NoiseOfSum("skellam", 3, 400, 1200, 5, -100
 
 def account() -> Account:
     one = Account(["what is known before"], 1e-5)
-    notes = (Note("a first remark", "subject", 3), Note("no subject"), Tally(1, 9, "values were clipped"))
+    notes = (
+        Note("a first remark", "subject", 3),
+        Note("no subject"),
+        Note("values were clipped", counts=(1, 9)),
+    )
     one.take(Report(EVENTS, notes, {"encrypt": 0.5}))
     return one
 
@@ -68,7 +72,7 @@ def test_an_account_goes_on_where_another_stood():
         late = (
             Note("too late", "subject", 2),
             Note("in time", "subject", 4),
-            Tally(2, 9, "values were clipped"),
+            Note("values were clipped", counts=(2, 9)),
         )
         one.take(Report((OpenedSum(3),), late, {"encrypt": 0.25}))
         one.charge_draw(3)

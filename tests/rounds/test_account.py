@@ -12,7 +12,7 @@ from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, OpenedSum
 from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import Note, Report, Reporter, Tally
+from shieldfl.rounds.reports import Note, Report, Reporter
 
 
 def test_a_role_reports_everything_once():
@@ -27,10 +27,14 @@ def test_a_role_reports_everything_once():
 def test_remarks_stand_once_and_tallies_are_added_up():
     account = Account(["known before"])
     clipped = "values were cut off"
-    account.take(Report(notes=(Tally(0, 10, clipped), Note("2 pruned", "pruning"), Note("read this"))))
+    account.take(
+        Report(notes=(Note(clipped, counts=(0, 10)), Note("2 pruned", "pruning"), Note("read this")))
+    )
     assert account.notes == ["known before", "2 pruned", "read this"]
-    account.take(Report(notes=(Tally(3, 990, clipped), Note("5 pruned", "pruning"), Note("read this"))))
-    account.take(Report(notes=(Tally(1, 1000, clipped),)))
+    account.take(
+        Report(notes=(Note(clipped, counts=(3, 990)), Note("5 pruned", "pruning"), Note("read this")))
+    )
+    account.take(Report(notes=(Note(clipped, counts=(1, 1000)),)))
     account.note("by the driver")
     assert account.notes == [
         "known before",
@@ -40,9 +44,6 @@ def test_remarks_stand_once_and_tallies_are_added_up():
         "by the driver",
     ]
 
-
-def test_seconds_of_all_roles_are_added_up():
-    account = Account()
     account.take(Report(seconds={"open": 1.0, "upload": 0.5}))
     account.take(Report(seconds={"open": 2.0}))
     assert account.clock.take() == {"open": 3.0, "upload": 0.5}

@@ -20,7 +20,7 @@ from shieldfl.masks import Mask
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.reports import Disclosure, Tally, named
+from shieldfl.rounds.reports import Disclosure, Note, named
 from shieldfl.stateful import encode_record
 
 KEY = bytes(32)
@@ -223,7 +223,7 @@ FORGED = [
     ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=0, client=0)])),
     ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=1, client=1)])),
     ("full-he", "client", ("_untold",), lambda _: [("nothing", {})]),
-    ("full-he", "client", ("_untold",), lambda _: named([Tally(3, 2, "values")])),
+    ("full-he", "client", ("_untold",), lambda _: named([Note("values", counts=(3, 2))])),
     ("full-he", "aggregator", ("_untold",), lambda _: named([SummedUploads(round=1, clients=99)])),
     ("full-he", "authority", ("_untold",), lambda _: named([OpenedSum(round=10**6)])),
     ("full-he", "client", ("_round_keys",), lambda _: None),

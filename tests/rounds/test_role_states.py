@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.honest_outcome import recorded
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant_and_twin
 from shieldfl.authority.message import Message
@@ -74,15 +73,6 @@ def test_everything_that_steps_change_is_declared(variant):
 
 
 @every_variant_and_twin
-def test_a_state_of_a_state_is_the_same(variant):
-    run = SteppedRun(variant)
-    run.run_round()
-    makers = [(run.clients[1], lambda: run.new_client(1)), (run.aggregator, run.new_aggregator)]
-    for role, make in makers:
-        assert opened(_again(role, make())) == opened(role)
-
-
-@every_variant_and_twin
 def test_damaged_and_foreign_states_change_nothing(variant):
     run, other = SteppedRun(variant), SteppedRun(variant)
     for one in (run, other):
@@ -94,7 +84,7 @@ def test_damaged_and_foreign_states_change_nothing(variant):
     for damaged in (b"", state[:-1], state[: len(state) // 2], state + b"\0", b"x" + state[1:]):
         with pytest.raises(damage):
             fresh.restore(damaged, key)
-    for position in range(0, len(state), max(1, len(state) // 200)):
+    for position in range(0, len(state), max(1, len(state) // 40)):
         altered = bytearray(state)
         altered[position] ^= 1
         with pytest.raises((WireFormatError, KeyMismatchError)):
@@ -225,23 +215,6 @@ def test_a_client_can_be_sealed_too():
     assert fresh.state() == run.clients[0].state()
     with pytest.raises(ParameterError, match="not sealed"):
         fresh.restore(run.clients[0].state(), KEY)
-
-
-@pytest.mark.every_run("sense-crypt/single", "selective-shield/hidden", "encrypted/ckks", "dict-pfl")
-@every_variant_and_twin
-def test_what_was_reported_is_not_reported_again_and_the_rest_is_not_lost(variant):
-    kept, reported = SteppedRun(variant), SteppedRun(variant)
-    for run in (kept, reported):
-        run.run_round()
-    expected = recorded(reported)
-    for run in (kept, reported):
-        run.clients = [_again(one, run.new_client(index)) for index, one in enumerate(run.clients)]
-        run.aggregator = _again(run.aggregator, run.new_aggregator())
-        if run.authority is not None:
-            run.authority = _again(run.authority, run.new_authority())
-    assert recorded(kept) == expected
-    assert recorded(reported) == expected
-    assert kept.account.notes == reported.account.notes
 
 
 def _again(role: Reporter, fresh: Reporter) -> Reporter:

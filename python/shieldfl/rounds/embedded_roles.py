@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from shieldfl.array_view import Buffer
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.rounds.account import Account
@@ -26,18 +25,11 @@ from shieldfl.rounds.training_client import TrainingClient
 class EmbeddedRoles:
     """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
 
-    Parameters
-    ----------
-    method : what they do.
-    initial : the model before the first round.
-    weights : how much each client counts; None for all alike.
-    threads : for the core; None for as many as the work is worth.
-    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
-    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
-        a process that ends after every message goes through.
-    kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
-        the roles go on where they stood there, and nothing is made anew.
-    together : what clients that open sums share of it; None for each to do all of it, as on a machine of its own.
+    ``threads`` and ``shared_secret`` (of clients and key authority) are None for what the work is worth, and
+    one that is drawn. With ``restarts_roles`` every step of a role runs in a new object, restored from the
+    state of the one before. ``kept`` is what :meth:`parts` returned in another process, and the key: the
+    roles go on where they stood there. ``together`` is what clients that open sums share of it; None for each
+    to do all of it.
     """
 
     def __init__(
@@ -103,22 +95,19 @@ class EmbeddedRoles:
         self.authority = self.new_authority() if self.method.purposes else None
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
-        for index, client in enumerate(self.clients):
-            _restore(client, parts[f"client {index}"], key)
-        _restore(self.aggregator, parts["aggregator"], key)
-        if self.authority is not None:
-            _restore(self.authority, parts["authority"], key)
+        for name, role in self._roles().items():
+            role.restore(parts[name], key if role.needs_sealing else None)
+
+    def _roles(self) -> dict[str, Reporter]:
+        roles: dict[str, Reporter] = {f"client {index}": client for index, client in enumerate(self.clients)}
+        roles["aggregator"] = self.aggregator
+        return roles if self.authority is None else roles | {"authority": self.authority}
 
     def parts(self, key: bytes) -> Message:
-        """Return the public set-up and every role's state, for ``kept``, secrets sealed under ``key``.
-
-        Between rounds alone.
-        """
-        parts = {"setup": self.setup.to_bytes(), "aggregator": _state_of(self.aggregator, key)}
-        parts |= {f"client {index}": _state_of(client, key) for index, client in enumerate(self.clients)}
-        if self.authority is not None:
-            parts["authority"] = _state_of(self.authority, key)
-        return Message(parts)
+        """Return, between rounds, the public set-up and every role's state, sealed under ``key``: ``kept``."""
+        roles = self._roles().items()
+        states = {name: role.state(key if role.needs_sealing else None) for name, role in roles}
+        return Message({"setup": self.setup.to_bytes(), **states})
 
     def new_client(self, index: int) -> TrainingClient:
         client = self.method.client_steps(
@@ -143,17 +132,8 @@ class EmbeddedRoles:
         return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
 
     def report_to(self, account: Account) -> None:
-        authority = () if self.authority is None else (self.authority,)
-        for role in (*self.clients, self.aggregator, *authority):
+        for role in self._roles().values():
             account.take(role.report())
-
-
-def _state_of(role: Reporter, key: bytes) -> bytes:
-    return role.state(key if role.needs_sealing else None)
-
-
-def _restore(role: Reporter, state: Buffer, key: bytes) -> None:
-    role.restore(state, key if role.needs_sealing else None)
 
 
 def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:

@@ -12,7 +12,6 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shieldfl.array_view import as_unsigned
 from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
@@ -54,9 +53,9 @@ _NO_SECRET = bytes(32)
 class Method(metaclass=abc.ABCMeta):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
-    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
-    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
-    sees: what a base class says was said of another method.
+    Every method's class is called with the method's name, its settings (None where it has none) and the plan.
+    Every class that is found by a name declares for itself its names, how its figures are to be read and what
+    the aggregator sees: what a base class says was said of another method.
     """
 
     names: ClassVar[tuple[NamedMethod, ...]] = ()
@@ -142,18 +141,14 @@ class Method(metaclass=abc.ABCMeta):
         return cls.privacy_reading
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the deviation of the noise on each noised value of a client's update; 0 without noise.
-
-        It follows from settings and training, so that everybody can work it out. A share of a sum's noise is
-        not meant.
-        """
+        """Return the deviation of the noise on each noised value of an update; shares of a sum's do not count."""
         return 0.0
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
         """Return the module that clients train, of the same parameters; the model must not be changed.
 
-        Raises ParameterError or RangeError for a model that the method cannot train.
+        Raises ParameterError, RangeError.
         """
         return model
 
@@ -255,12 +250,10 @@ class Method(metaclass=abc.ABCMeta):
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
-        The only secrets. ``shared_secret`` is for methods in which clients and key authority share one.
         ``store``, where clients enrol: the path of a file to make for the authority's memory, which then
-        answers nobody twice, whichever state it goes on from. ``joint``, where other authorities have to
-        answer, too: its own part, and who they are. ``make_pair``: of an audit, whose federations protect
-        nobody. Raises as :func:`check_sizes`, :class:`RoundKeys` and :class:`SessionKeys` do, and
-        ParameterError for several authorities of which one would open sums alone, and a needless store.
+        answers nobody twice, whichever state it goes on from. ``joint``: its own part where other authorities
+        have to answer, too. ``make_pair``: of an audit, whose federations protect nobody. Raises
+        ParameterError, RangeError.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -289,10 +282,7 @@ class Method(metaclass=abc.ABCMeta):
         shared_secret: bytes | None = None,
         store: str | PathLike[str] | None = None,
     ) -> AuthoritySteps:
-        """Make the key authority of a federation that was set up before, without keys: restore its state.
-
-        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
-        """
+        """Make the key authority of a federation that was set up before, without keys: restore its state."""
         initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
@@ -372,18 +362,12 @@ class Method(metaclass=abc.ABCMeta):
     ) -> TrainingClient:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
-        Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
-        one only enrols, and :meth:`granted_client_steps` makes the one that takes part.
-
-        Raises ParameterError for the set-up of another method, settings or plan, for an index or weight that the plan
-        does not have, and for a wrong number of threads; KeyMismatchError for another model.
+        Where clients open sums and share a secret, but none is given, it derives from what the client is
+        granted: this one only enrols, and :meth:`granted_client_steps` makes the one that takes part. Raises
+        ParameterError, KeyMismatchError for another model.
         """
         initial = setup.check_model(initial)
-        index, weight = as_unsigned(index, "index"), as_unsigned(weight, "weight")
-        if index >= self.plan.clients:
-            raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
-        if not 1 <= weight <= self.plan.most_weight:
-            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        index, weight = self.plan.client(index), self.plan.weight(weight)
         own = 1 if self.weighs_all_alike else weight
         context = self._context(setup, threads)
         awaits_secret = self.needs_shared_secret and shared_secret is None and self.clients_open
@@ -407,9 +391,9 @@ class Method(metaclass=abc.ABCMeta):
         *,
         threads: int | None = None,
     ) -> tuple[TrainingClient, bytes]:
-        """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
+        """Make the client that takes part, from one that was granted, and its secret.
 
-        Raises as :meth:`client_steps` does, and PolicyError before the grant.
+        Raises PolicyError before the grant.
         """
         secret = enrolled.granted_secret()
         steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
@@ -428,15 +412,10 @@ class Method(metaclass=abc.ABCMeta):
         initial: GlobalModel | None = None,
         threads: int | None = None,
     ) -> CollectingAggregator:
-        """Make the aggregator for clients that count so much; ``initial`` where it holds the model.
-
-        Raises as :meth:`client_steps` does, and ParameterError for a missing model.
-        """
+        """Make the aggregator for clients that count so much; ``initial`` where it holds the model."""
         if initial is not None:
             initial = setup.check_model(initial)
-        known = checked_weights(weights, self.plan.clients)
-        if max(known) > self.plan.most_weight:
-            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        known = tuple(map(self.plan.weight, checked_weights(weights, self.plan.clients)))
         own = (1,) * len(known) if self.weighs_all_alike else known
         context = self._context(setup, threads)
         steps = self._aggregator(context, own, None if self.aggregator_opens else initial)
@@ -508,7 +487,6 @@ class Method(metaclass=abc.ABCMeta):
         return self.phases
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return what a round goes through: its phases, and, where clients open sums, what they tell in between."""
         return self._with_opened(self.phases_of(model, round_number))
 
     def message_for(self, client: int, message: Message) -> Message:

@@ -37,20 +37,19 @@ from shieldfl.rounds.messages import (
     next_history,
 )
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.reports import Note, Reporter, Tally
+from shieldfl.rounds.reports import Note, Reporter
 from shieldfl.stateful import changes_of, refuse_unless
 
 if TYPE_CHECKING:
     from shieldfl.authority.round_keys import RoundSigner
 
-    Keys = RoundSigner | GrantedKeys
-    """What opens rounds' totals: an authority's keys, or, for those who were granted them, its answers."""
-
 
 class RoundSums:
     """The sums of one purpose in one round, as a rule asks for them: each is told of as it is opened."""
 
-    def __init__(self, role: Reporter, keys: Keys, number: int, purpose: str | None) -> None:
+    def __init__(
+        self, role: Reporter, keys: RoundSigner | GrantedKeys, number: int, purpose: str | None
+    ) -> None:
         self._role = role
         self._keys = keys
         self._number = number
@@ -146,8 +145,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
 class RoundOpener:
     """Answers the phases of rounds by a rule, each once: the last with the new model.
 
-    It takes no model from anybody: the aggregator, which passes its messages on, could bring one that it has chosen. So
-    all clients of a round train from one model, or find out.
+    It takes no model from anybody, so all clients of a round train from one model, or find out.
     """
 
     changes: ClassVar = {"rule": OpeningRule, "replies": Replies}
@@ -159,20 +157,21 @@ class RoundOpener:
 
     def check_changed(self) -> None:
         answered = self._context.answered
-        refuse_unless(self.replies.phases <= set(answered))
-        refuse_unless(all(self.replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
+        self.replies.check(dict.fromkeys(answered, self._context.plan.rounds))
         refuse_unless(self.rule.keeps(self.newest_model()))
 
     def newest_model(self) -> Message:
         return self.rule.next_model(self.replies.newest(self._context.phases[-1])[1])
 
-    def enter_round(self, round_number: int, keys: Keys) -> tuple[Message, dict[str, bytes]]:
+    def enter_round(
+        self, round_number: int, keys: RoundSigner | GrantedKeys
+    ) -> tuple[Message, dict[str, bytes]]:
         """Begin a round; return its model, and what ``keys`` says that its first message brings.
 
         Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
-        self._context.check_new_round(number, self.replies.newest(self._context.phases[-1])[0])
+        self._context.check_round(number, self.replies.newest(self._context.phases[-1])[0])
         model = self.newest_model()
         return model, keys.begin_round(number, self.rule.purposes(number, model))
 
@@ -181,14 +180,13 @@ class RoundOpener:
         phase: str,
         message: Message,
         role: Reporter,
-        keys: Keys,
+        keys: RoundSigner | GrantedKeys,
         finish: Callable[[Message], Message] = lambda answer: answer,
     ) -> Message:
-        """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
+        """Turn the aggregator's result into the answer to the clients; a repeated message gets it again.
 
-        ``finish`` makes of the rule's answer what is given. Raises ParameterError for a phase that is not
-        answered, PolicyError for another message of a round that was answered and for what would reveal too
-        much, WireFormatError, RangeError. Then nothing has changed, but for what was opened.
+        Raises ParameterError, PolicyError for another message of a round that was answered and for what would
+        reveal too much, WireFormatError, RangeError. Then nothing has changed, but for what was opened.
         """
         # Under another name an answer would not count as the round's: another could follow, and so could another model.
         self._context.check_answered(phase)
@@ -242,11 +240,7 @@ class AggregatorOpening:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
-        """Open a phase's total, and return what an authority would have answered, unsigned.
-
-        What is open again, too. Raises PolicyError for the answer to another phase, and as the opener does;
-        then nothing has changed.
-        """
+        """Open a phase's total, and return what an authority would have answered, unsigned: also what is open again."""
         number = answer.number(ANSWERED_ROUND)
         if answer[ANSWERED_PHASE] != phase.encode():
             raise PolicyError(f"this is no answer to phase {phase!r}: nothing was opened")
@@ -282,7 +276,6 @@ class ClientOpening:
         self.role = role
         self._context = rule.context
         self.together = OpenedTogether(1)
-        """What it shares with other clients of its process."""
         self._history = bytes(HISTORY_BYTES)
         self._told: Message | None = None
         self._told_in = 0
@@ -301,8 +294,7 @@ class ClientOpening:
     def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
         """Open the ends of rounds that were missed, and return the round's model.
 
-        Raises PolicyError where what came along is not all that the authority has answered, and as
-        :meth:`open` does.
+        Raises PolicyError as :meth:`open` does.
         """
         self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
@@ -335,13 +327,12 @@ class ClientOpening:
         return number < self.opener.replies.newest(name)[0] or number <= self.newest_spoiled(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message | None:
-        """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
+        """Open a phase's total and return what an authority would have answered, also again.
 
-        None for a total that the authority has answered and that opens to nothing which can be used: a client has
-        altered its own part of it. It is the same for all clients; so all go on, with the model that they had.
-        ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
-        WireFormatError, PolicyError for what follows other sums or is said to be of another round; then nothing has
-        changed.
+        None for a total that the authority has answered and that opens to nothing which can be used: a client
+        has altered its own part of it. It is the same for all clients; so all go on, with the model that they
+        had. ``phase`` is needed where it opens no total. Raises KeyMismatchError, WireFormatError,
+        PolicyError; then nothing has changed.
         """
         if ANSWER not in message:
             if phase is None or self._context.answered.get(phase, "") is not None:
@@ -400,8 +391,7 @@ class ClientOpening:
     ) -> bytes | None:
         """Return what a total was asked for with, where the authority has answered for this very total; else None.
 
-        What the aggregator says of round and purpose is not bound: under another number one client alone
-        would skip a sum.
+        Round and purpose are not bound: under another number one client alone would skip a sum.
         """
         parameters = self.keys.check.parameters[purpose]
         try:
@@ -415,8 +405,8 @@ class ClientOpening:
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
         """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
 
-        Without a message it is what was opened in an earlier round, of a phase that is answered once in the
-        whole run.
+        Without a message: what was opened in an earlier round, of a phase that is answered once in the whole
+        run.
         """
         if message is None and phase not in self._context.answered_once:
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
@@ -427,7 +417,10 @@ class ClientOpening:
         return told
 
     def goes_on(self, round_number: int, answer: Message) -> Message:
-        """Return what a round opened before a phase. Raises PolicyError where another thing is gone on with."""
+        """Return what a round opened before a phase.
+
+        Raises PolicyError where another thing is gone on with.
+        """
         if self._told is None or (self._told_in, self._told) != (round_number, answer):
             raise PolicyError(
                 "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
@@ -448,7 +441,7 @@ class _Opened:
     answer: Message
     request: bytes
     after: Mapping[str, Any]
-    remarks: tuple[Note | Tally, ...]
+    remarks: tuple[Note, ...]
     seconds: float
     clients: int = 0
     """That have it."""
@@ -457,9 +450,8 @@ class _Opened:
 class OpenedTogether:
     """The totals that some clients of a federation have opened, and others have not come to yet.
 
-    Dropped when all have. A client gets a result only if it was sent the same bytes after the same sums, its
-    opener stands where the first one's stood, and it was granted the same by the authority: then its own work
-    would come to the same.
+    A client gets a result only if its own work would come to the same: it was sent the same bytes after the
+    same sums, its opener stands where the first one's stood, and it was granted the same by the authority.
     """
 
     def __init__(self, clients: int) -> None:
@@ -471,10 +463,7 @@ class OpenedTogether:
         self._saved = 0.0
 
     def read(self, end: Part) -> Message:
-        """Return a message that was read from these bytes; from one and the same object it is read once.
-
-        Raises WireFormatError.
-        """
+        """Return a message that was read from these bytes; from one and the same object it is read once."""
         known = self._read.get(id(end))
         # A message that was read has views of the object that it was read from, which nothing else can be meanwhile.
         if known is not None and any(
@@ -501,10 +490,7 @@ class OpenedTogether:
         opening: ClientOpening,
         anew: Callable[[], tuple[Message, bytes]],
     ) -> _Opened:
-        """Return what a client's total of a round's phase opens to: ``anew``, unless another one has opened it.
-
-        ``anew`` returns the answer, and what the total was asked for with.
-        """
+        """Return what a total opens to: by ``anew``, unless another client has opened the same."""
         start = time.perf_counter()
         keys, opener, role = opening.keys, opening.opener, opening.role
         before, known = opener.standing(), self._known.get(history)

@@ -36,17 +36,12 @@ class RoleContext:
     answered: Mapping[str, str | None]
     """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
     signed: tuple[str, ...]
-    """Of these, those whose answer it signs."""
     scores: str | None = None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
-    """For the core; None for as many as the work is worth."""
     clients_open: bool = False
-    """Whether each client opens sums itself, with the key authority's answers."""
     aggregator_opens: bool = False
-    """Whether the aggregator does, and alone."""
     buffer_factor: float = 1.0
-    """What buffers are multiplied by before they are encrypted, a power of two."""
     answered_once: tuple[str, ...] = ()
     """The phases of which the key authority answers one total in the whole run."""
 
@@ -85,10 +80,11 @@ class RoleContext:
     def stage_of(self, phase: str) -> str:
         return "open" if phase == self.phases[-1] else "negotiate"
 
-    def check_new_round(self, round_number: int, answered: int) -> None:
+    def check_round(self, round_number: int, answered: int = 0) -> None:
+        """Raise PolicyError for a round that the plan does not have, or before the last that was answered."""
         if not 1 <= round_number <= self.plan.rounds:
             raise PolicyError(
-                f"round {round_number} is none of the plan's {self.plan.rounds:,}: it is not begun"
+                f"round {round_number} is none of the plan's {self.plan.rounds:,}, which noise is meant for"
             )
         if round_number <= answered:
             raise PolicyError(f"round {round_number} has been answered: begin a later round")
@@ -110,13 +106,11 @@ def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
 class PublicSetup:
     """Everything that clients and aggregator need to know; nothing of it is secret.
 
-    Everybody but who made it has it from :meth:`from_bytes`, which takes the one that was pinned and no other. Raises
-    ParameterError for parts that no set-up has.
+    Everybody but who made it has it from :meth:`from_bytes`.
     """
 
     method: str
     settings: Mapping[str, Any]
-    """Of the method, resolved, as plain data."""
     plan: FederationPlan
     initial_digest: bytes
     """Of the model before the first round, see :attr:`GlobalModel.digest`: 32 bytes."""
@@ -158,12 +152,11 @@ class PublicSetup:
 
     @classmethod
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
-        """Read what :meth:`to_bytes` wrote.
+        """Read what :meth:`to_bytes` wrote, of the digest that was ``pinned``.
 
-        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it
-        is: who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
-        Raises KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes
-        that :meth:`to_bytes` does not write.
+        That comes on a channel that proves whose it is: who sends another set-up decides under whose keys
+        updates are encrypted, and in how small a sum. Raises KeyMismatchError for every other set-up, before
+        any of it is read; WireFormatError.
         """
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
@@ -214,7 +207,7 @@ class PublicSetup:
     def check_model(self, initial: GlobalModel) -> GlobalModel:
         """Return the model that the federation begins with, as roles keep it.
 
-        Raises KeyMismatchError for another one, and as :func:`check_sizes`.
+        Raises KeyMismatchError; as :func:`check_sizes`.
         """
         check_sizes(initial, self.plan)
         kept = initial.kept()
