@@ -256,33 +256,17 @@ def test_an_update_of_a_beginning_before_is_refused_after_a_restart():
         client.finish_training(update)
 
 
-@every_variant_and_twin
-def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
-    run = SteppedRun(variant)
-
-    def restart(phase, aggregator, messages):
-        again = _again(aggregator, run.new_aggregator())
-        again.receive(phase, 0, messages[0])
-        again = _again(again, run.new_aggregator())
-        with pytest.raises(ShieldError, match=r"already|again"):
-            again.receive(phase, 0, messages[0])
-
-    run.run_round(intrude=restart)
-    aggregator = _again(run.aggregator, run.new_aggregator())
-    *_, phase = run.sent
-    assert aggregator.close(phase) == run.closed[phase]
-    with pytest.raises(ShieldError):
-        aggregator.receive(phase, 1, run.sent[phase][1])
-    if run.authority is None:
-        return
+@pytest.mark.parametrize("label", ["full-he", "full-he/ckks", "selective-shield/encrypted"])
+def test_a_restarted_authority_refuses_what_it_did(label):
+    run = run_of(label)
+    run.run_round()
     authority = _again(run.authority, run.new_authority())
-    assert authority.answer(phase, run.closed[phase]) == run.answers[phase]
+    assert authority.answer("update", run.closed["update"]) == run.answers["update"]
     with pytest.raises(PolicyError):
-        authority.answer(phase, Message({**run.closed[phase], "more": b""}))
+        authority.answer("update", Message({**run.closed["update"], "more": b""}))
     authority.begin_round(2)
-    authority = _again(authority, run.new_authority())
     with pytest.raises(PolicyError, match="round 1 has been answered"):
-        authority.begin_round(1)
+        _again(authority, run.new_authority()).begin_round(1)
 
 
 def test_a_role_of_no_set_up_has_no_state():

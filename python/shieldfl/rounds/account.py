@@ -43,7 +43,7 @@ class Account:
         target_epsilon: float | None = None,
     ) -> None:
         self.delta = delta
-        if self.states_epsilon:
+        if not math.isnan(delta):
             # Missing it is told before anything runs.
             require("dp_accounting")
         self.book = PrivacyBook()
@@ -55,10 +55,6 @@ class Account:
         self._tallies: dict[str, tuple[int, int]] = {}
         for text in notes:
             self.note(text)
-
-    @property
-    def states_epsilon(self) -> bool:
-        return not math.isnan(self.delta)
 
     @property
     def notes(self) -> list[str]:
@@ -117,7 +113,7 @@ class Account:
         return self.book.spent(self.delta)
 
     def settings(self) -> dict[str, Any]:
-        if not self.states_epsilon:
+        if math.isnan(self.delta):
             return {}
         spent = self.spent()
         return {

@@ -59,13 +59,11 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         if clients is None:
             clients = range(plan.clients)
         if not isinstance(clients, Iterable):
-            raise ParameterError(
-                f"the invited clients must be a list of numbers, not {type(clients).__name__}"
-            )
+            raise ParameterError(f"the invited clients must be numbers, not {type(clients).__name__}")
         numbers = [as_unsigned(client, "an invited client") for client in clients]
         if max(numbers, default=0) >= plan.clients:
             raise ParameterError(
-                f"client {max(numbers)} is invited, and the plan has clients 0 to {plan.clients - 1}"
+                f"client {max(numbers)} is none of the plan's: invite 0 to {plan.clients - 1}"
             )
         invited = Mask.from_indices(numbers, plan.clients)
         if invited.count < plan.min_clients:
@@ -86,9 +84,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
         if round_number != self._round:
-            raise PolicyError(
-                f"round {round_number} does not run: have the key authority begin it, again if it was begun"
-            )
+            raise PolicyError(f"round {round_number} does not run: have the authority begin it")
         if not set(clients) <= set(self._invited.to_indices().tolist()):
             raise PolicyError(
                 f"the list names clients that were not invited to round {round_number}: they cannot be in its total"
@@ -98,8 +94,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
         """Take what :meth:`TrainingClient.enrolment` returned; return what its ``enrolled`` takes.
 
         Whoever calls this vouches that it is this client's. Enrolment ends once all are there, and, where the
-        aggregator opens, that was granted. Raises KeyMismatchError, PolicyError for a client that was
-        enrolled before, WireFormatError; ParameterError where none enrols.
+        aggregator opens, that was granted.
         """
         number = self.context.plan.client(client)
         with self._lock:
@@ -114,9 +109,7 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     def grant(self, request: Message) -> Message:
         """Take what :meth:`CollectingAggregator.enrolment` returned; return what its ``enrolled`` takes.
 
-        Whoever calls this vouches that it is the aggregator's. The same request gets the same again. Raises
-        ParameterError where the aggregator opens nothing, KeyMismatchError, PolicyError for a second
-        aggregator, WireFormatError.
+        Whoever calls this vouches that it is the aggregator's. The same request gets the same again.
         """
         if not self.context.aggregator_opens:
             raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
@@ -164,17 +157,10 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
-        """Turn the aggregator's result into the answer to the clients; the same message gets the same answer.
-
-        Raises PolicyError, and ParameterError for a phase that the key authority does not answer.
-        """
+        """Turn the aggregator's result into the clients' answer; the same message gets the same."""
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign, for an aggregator that opens, what a phase came to: return the part beside it.
-
-        Of several authorities, where clients open: what all of them have answered. Raises PolicyError for a
-        second one, ParameterError where nothing is signed.
-        """
+        """Sign what a phase came to, for an aggregator that opens; or what several authorities answered."""
         raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
 
 
@@ -322,28 +308,23 @@ class ListAuthority(AuthoritySteps):
                     "clients: what was opened then is good for the whole run"
                 )
             with self.keys.replying(phase, number) as keep:
-                given = self._replies.given(phase, number, message)
-                if given is not None:
-                    return given
-                with self._replies.undone_unless_kept(phase, number, self):
-                    reply = self._answered(phase, number, message)
-                    keep(digest_of_parts(reply))
+
+                def reply() -> Message:
+                    answer = self._answered(phase, number, message)
+                    keep(digest_of_parts(answer))
                     self.record(OpenedSum(number))
-                    return self._replies.keep(phase, number, message, reply)
+                    return answer
+
+                return self._replies.once(phase, number, message, self, reply)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
         purpose = self.context.answered[phase]
         if purpose is None:
-            raise ParameterError(
-                f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
-            )
+            raise ParameterError(f"phase {phase!r} opens nothing: there is nothing to ask for")
         # One aggregator alone has all answers: it need not agree with others on what they were.
         if self.context.clients_open and message[HISTORY] != self._history:
-            raise PolicyError(
-                f"the request follows other answers than this authority has given: begin round {number} again from its "
-                "first message"
-            )
+            raise PolicyError(f"the request follows other answers than these: begin round {number} again")
         asked = scheme_of(self.context.keys.parameters[purpose]).PublicKey.read_request(request)
         self.check_list(number, [client for client, _ in asked.participants])
         answer = self.keys.sum_key(number, purpose, request)
@@ -372,12 +353,14 @@ class ListAuthority(AuthoritySteps):
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             with self.keys.replying(f"signature of {phase}", number) as keep:
-                asked = Message({"digest": bytes(digest)})
-                signed = self._signed_answers.given(phase, number, asked)
-                if signed is None:
+
+                def sign() -> Message:
                     signature = Message(self.keys.sign_answer(phase, digest))
                     keep(digest)
-                    signed = self._signed_answers.keep(phase, number, asked, signature)
+                    return signature
+
+                asked = Message({"digest": bytes(digest)})
+                signed = self._signed_answers.once(phase, number, asked, self, sign)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed

@@ -75,7 +75,7 @@ class MissedRounds:
 
 
 class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
-    """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients."""
+    """Sums what it cannot read, and refuses second messages and those of other rounds and clients."""
 
     changes: ClassVar = {
         "round": int,
@@ -132,11 +132,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._opening.opener.newest_model()
 
     def replace_model(self, model: GlobalModel) -> None:
-        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
-
-        Raises ParameterError where a round needs more than its numbers, and for a model of other sizes or
-        with NaN.
-        """
+        """Begin the next round with another model than the last sum's: what a server's optimiser made."""
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator does not see the model: it cannot step with it")
@@ -158,14 +154,11 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return b"" if self._opening is None else digest_of_parts(self._opening.opener.newest_model())
 
     def open(self, phase: str, answer: Message) -> Message:
-        """Open a closed phase's total by an answer; return what an authority that opens would have answered.
-
-        Raises ParameterError where others open, KeyMismatchError.
-        """
+        """Open a closed phase's total by an answer; return what an authority that opens would answer."""
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator opens nothing: pass the answer on")
-            return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
+            return self._opening.open(phase, *self._closed_total(phase), answer)
 
     def opened_before(self, phase: str) -> Message | None:
         """Return what a phase that is answered once in the run has opened to in an earlier round."""
@@ -191,17 +184,14 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
-        knows what their messages must look like. Raises ParameterError, PolicyError.
+        From ``answer``, to the phase before, it knows what clients' messages must look like.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
             self.context.check_round(number)
             if number < self.round:
-                raise PolicyError(
-                    f"round {number} is over since round {self.round} began: begin a later round"
-                )
+                raise PolicyError(f"round {number} is over since round {self.round} began")
             self.context.check_answer(phase, number, answer)
             if phase != OPENED:
                 self._begin_phase(phase, number, answer)
@@ -218,9 +208,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         with self._lock:
             self._check_phase(phase)
             if client in self._seen:
-                raise DuplicateFrameError(
-                    f"client {client} has sent its message already: it was not added again"
-                )
+                raise DuplicateFrameError(f"client {client} has sent its message already")
             if self._closed is not None:
                 raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
             if message.number("round") != self.round:
@@ -234,10 +222,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
                 self._missed.hear(client)
 
     def close(self, phase: str) -> Message:
-        """Return the phase's result, the same when asked again.
-
-        Raises ParameterError where nobody has sent anything.
-        """
+        """Return the phase's result, the same when asked again."""
         with self._lock:
             self._check_phase(phase)
             if not self._seen:
@@ -255,41 +240,33 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
         """Return what asks for what opens a closed phase's total: a list and a digest of the result."""
         with self._lock:
             if self._missed is None and self._opening is None:
-                raise ParameterError(
-                    "neither clients nor aggregator open anything in this method: the key authority gets the total"
-                )
-            closed = self._closed_result(phase)
+                raise ParameterError("the key authority gets the total: there is nothing to ask for")
+            purpose, closed = self._closed_total(phase)
             if self._asked is None:
-                parameters = self.context.keys.parameters[self._purpose(phase)]
+                parameters = self.context.keys.parameters[purpose]
                 history = None if self._missed is None else self._missed.history
                 self._asked = sum_request(parameters, closed, history)
             return self._asked
 
-    def _closed_result(self, phase: str) -> Message:
+    def _closed_total(self, phase: str) -> tuple[str, Message]:
+        """Return what a closed phase's total is opened for, and the phase's result."""
+        purpose = self.context.answered.get(phase)
+        if purpose is None:
+            raise ParameterError(f"phase {phase!r} opens no total: there is nothing to ask for")
         self._check_phase(phase)
         if self._closed is None:
             raise ParameterError(f"phase {phase!r} is open: close it first")
-        return self._closed
-
-    def _purpose(self, phase: str) -> str:
-        purpose = self.context.answered.get(phase)
-        if purpose is None:
-            raise ParameterError(
-                f"phase {phase!r} opens no total: there is nothing to ask the key authority for"
-            )
-        return purpose
+        return purpose, self._closed
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
-                raise ParameterError(
-                    "clients open nothing in this method: each round's first message brings the model"
-                )
+                raise ParameterError("clients open nothing: each round's first message brings the model")
             self._missed.add(answer, request["request"], finished)
 
     def missed(self, client: int, *, again: bool = False) -> Message:
-        """Return what a client has to open before a round; ``again`` where what it was sent may have been lost."""
+        """Return what a client has to open before a round; ``again`` where what it was sent may be lost."""
         with self._lock:
             return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
@@ -311,10 +288,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start to collect from nothing; one that raises must change nothing.
-
-        ``round`` is still the one before.
-        """
+        """Start to collect from nothing; one that raises must change nothing. ``round`` is the one before."""
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:

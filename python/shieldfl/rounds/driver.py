@@ -6,7 +6,7 @@
 - *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
 - *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
 - *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
-- *open*: the authority opens the total or answers who took part, and clients or aggregator do (``opening_rule.py``);
+- *open*: the authority opens the total, or answers so that clients or aggregator do (``opening_rule.py``);
 - *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
 """
 
@@ -49,11 +49,7 @@ class Authority(Protocol):
 
 
 class Clients(Protocol):
-    """How a round reaches its clients: in this process, in processes of their own or over a network.
-
-    ``message_of`` returns what a client is sent; it is called once for each client, when that client is
-    reached.
-    """
+    """How a round reaches its clients; ``message_of`` is called once for each, when that one is reached."""
 
     def begin_round(
         self,
@@ -69,8 +65,7 @@ class Clients(Protocol):
     ) -> Iterable[tuple[int, bytes | RangeError]]:
         """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
 
-        In any order, as they arrive, each with the index of its client. A client whose training or update is
-        refused yields the RangeError instead, and one that is gone yields nothing.
+        As they arrive. Where training or update is refused it is the RangeError; nothing for one that is gone.
         """
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:

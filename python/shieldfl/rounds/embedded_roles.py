@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from shieldfl.authority.message import Message
-from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.rounds.account import Account
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
@@ -25,11 +24,9 @@ from shieldfl.rounds.training_client import TrainingClient
 class EmbeddedRoles:
     """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
 
-    ``threads`` and ``shared_secret`` (of clients and key authority) are None for what the work is worth, and
-    one that is drawn. With ``restarts_roles`` every step of a role runs in a new object, restored from the
-    state of the one before. ``kept`` is what :meth:`parts` returned in another process, and the key: the
-    roles go on where they stood there. ``together`` is what clients that open sums share of it; None for each
-    to do all of it.
+    ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
+    returned in another process, and the key: the roles go on where they stood there. ``together`` is what
+    clients that open sums share of it; None for each to do all of it.
     """
 
     def __init__(
@@ -40,7 +37,6 @@ class EmbeddedRoles:
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-        restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
         together: OpenedTogether | None = None,
     ) -> None:
@@ -61,29 +57,21 @@ class EmbeddedRoles:
                 self._set_up()
             else:
                 self._go_on(*kept)
-        if restarts_roles:
-            for index, client in enumerate(self.clients):
-                _restart_each_step(client, partial(self.new_client, index))
-            _restart_each_step(self.aggregator, self.new_aggregator)
-            if self.authority is not None:
-                _restart_each_step(self.authority, self.new_authority)
 
     def _set_up(self) -> None:
         self.authority, made = self._made_authority()
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
-        request = self.aggregator.enrolment()
-        if request:
-            assert self.authority is not None
-            granted = self.authority.grant(Message.from_bytes(request.to_bytes()))
-            self.aggregator.enrolled(Message.from_bytes(granted.to_bytes()))
-        for index, client in enumerate(self.clients):
-            request = client.enrolment()
+        if self.authority is None:
+            return
+        enrolling: list[tuple[Any, Any]] = [(self.aggregator, self.authority.grant)]
+        enrolling += [(one, partial(self.authority.enrol, index)) for index, one in enumerate(self.clients)]
+        for role, grant in enrolling:
+            request = role.enrolment()
             if request:
-                assert self.authority is not None
-                granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
-                client.enrolled(Message.from_bytes(granted.to_bytes()))
+                granted = grant(Message.from_bytes(request.to_bytes()))
+                role.enrolled(Message.from_bytes(granted.to_bytes()))
 
     def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
         return self.method.authority_setup(
@@ -104,7 +92,7 @@ class EmbeddedRoles:
         return roles if self.authority is None else roles | {"authority": self.authority}
 
     def parts(self, key: bytes) -> Message:
-        """Return, between rounds, the public set-up and every role's state, sealed under ``key``: ``kept``."""
+        """Return, between rounds, the public set-up and every role's state, sealed: ``kept``."""
         roles = self._roles().items()
         states = {name: role.state(key if role.needs_sealing else None) for name, role in roles}
         return Message({"setup": self.setup.to_bytes(), **states})
@@ -134,30 +122,3 @@ class EmbeddedRoles:
     def report_to(self, account: Account) -> None:
         for role in self._roles().values():
             account.take(role.report())
-
-
-def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
-    """Have each call of a role run in a new object, restored from the state before."""
-    kind: Any = type(role)
-    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
-    runs = False  # a step that calls another one is one step
-
-    def restarted(name: str) -> Callable[..., Any]:
-        def step(self: Any, *arguments: Any, **options: Any) -> Any:
-            nonlocal runs
-            if runs:
-                return getattr(kind, name)(self, *arguments, **options)
-            runs = True
-            try:
-                fresh = make()
-                fresh.restore(kind.state(self, key), key)
-                vars(self).update(vars(fresh))
-                return getattr(kind, name)(self, *arguments, **options)
-            finally:
-                runs = False
-
-        return step
-
-    own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
-    steps = {name: restarted(name) for name in own - vars(Reporter).keys() | {"report"}}
-    role.__class__ = type(kind.__name__, (kind,), steps)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from shieldfl.authority.message import Message, Part
@@ -46,11 +45,7 @@ def beside_total(result: Message) -> bytes:
 
 
 def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
-    """Return what asks the key authority for what opens a phase's total.
-
-    The answer is bound to all of the phase's result and, where several open, to the history of what was
-    answered.
-    """
+    """Return what asks for what opens a total, bound to all of the phase's result and to the history."""
     total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
     follows = {} if history is None else {HISTORY: history}
     bound = beside_total(Message({**result, **follows}))
@@ -81,7 +76,7 @@ class Replies:
         self._over = -1
 
     def check(self, newest: Mapping[str, int]) -> None:
-        """Raise WireFormatError for replies of other phases than these, or of later rounds than each one's."""
+        """Raise WireFormatError for replies of other phases, or of later rounds than each one's."""
         refuse_unless(self._given.keys() <= newest.keys())
         refuse_unless(all(number <= newest[phase] for phase, (number, _, _) in self._given.items()))
 
@@ -107,8 +102,7 @@ class Replies:
             return last_reply
         if round_number <= last_round:
             raise PolicyError(
-                f"round {last_round} has been answered in phase {phase!r}: another answer of round {round_number} is "
-                "not given"
+                f"round {last_round} has been answered in phase {phase!r}: another answer is not given"
             )
         return None
 
@@ -116,12 +110,24 @@ class Replies:
         self._given[phase] = (round_number, request, reply)
         return reply
 
-    @contextmanager
-    def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
-        """Put back what the owner's attributes were where an error comes before this round's reply is kept."""
+    def once(
+        self,
+        phase: str,
+        round_number: int,
+        request: Message | None,
+        owner: object,
+        make: Callable[[], Message],
+    ) -> Message:
+        """Return the reply that this request got, or keep what ``make`` returns.
+
+        Where that raises, the owner's attributes are what they were.
+        """
+        given = self.given(phase, round_number, request)
+        if given is not None:
+            return given
         before = vars(owner).copy()
         try:
-            yield
+            return self.keep(phase, round_number, request, make())
         except BaseException:
             # An interrupt may come after the reply was kept, too.
             if self._given.get(phase, (-1,))[0] != round_number:

@@ -141,15 +141,12 @@ class Method(metaclass=abc.ABCMeta):
         return cls.privacy_reading
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the deviation of the noise on each noised value of an update; shares of a sum's do not count."""
+        """Return the deviation of the noise on each noised value of an update, without shares of a sum's."""
         return 0.0
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
-        """Return the module that clients train, of the same parameters; the model must not be changed.
-
-        Raises ParameterError, RangeError.
-        """
+        """Return the module that clients train, of the same parameters; the model must not be changed."""
         return model
 
     @cached_property
@@ -157,48 +154,48 @@ class Method(metaclass=abc.ABCMeta):
         return any(scheme_of(own).enrols for own in self.purposes.values())
 
     @property
-    def clients_open(self) -> bool:
-        return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
-
-    @property
     def aggregator_can_open(self) -> bool:
         return self.enrols and self.clients_can_open and not self.needs_shared_secret
 
-    @property
-    def aggregator_opens(self) -> bool:
-        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
-        return self.plan.opener == "aggregator" and self.aggregator_can_open
-
-    @property
-    def aggregator_has_model(self) -> bool:
-        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
-        return self.aggregator_opens or not self.purposes
-
-    @property
+    @cached_property
     def opener(self) -> str | None:
         """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
         if not self.purposes:
             return None
-        if self.aggregator_opens:
+        if self.plan.opener == "aggregator" and self.aggregator_can_open:
             return "aggregator"
-        return "clients" if self.clients_open else "authority"
+        by_clients = self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
+        return "clients" if by_clients else "authority"
+
+    @property
+    def clients_open(self) -> bool:
+        return self.opener == "clients"
+
+    @property
+    def aggregator_opens(self) -> bool:
+        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
+        return self.opener == "aggregator"
+
+    @property
+    def aggregator_has_model(self) -> bool:
+        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
+        return self.opener in ("aggregator", None)
 
     @property
     def opened_by(self) -> str:
         return _IN_WORDS[self.opener]
 
     def check_opener(self) -> None:
-        if self.plan.opener == "clients" and not self.clients_open:
+        if self.plan.opener in (None, "authority", self.opener):
+            return
+        if self.plan.opener == "clients":
             raise ParameterError(
                 f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
             )
-        if self.plan.opener == "aggregator" and not self.aggregator_opens:
-            why = "as it is set"
-            if self.needs_shared_secret:
-                why = "without the secret that clients keep from it"
-            raise ParameterError(
-                f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
-            )
+        why = "without the secret that clients keep from it" if self.needs_shared_secret else "as it is set"
+        raise ParameterError(
+            f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
+        )
 
     def signs_answer(self, phase: Phase) -> bool:
         """Whether the key authority signs the answer to a phase: not where each client works it out itself."""
@@ -250,10 +247,8 @@ class Method(metaclass=abc.ABCMeta):
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
-        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then
-        answers nobody twice, whichever state it goes on from. ``joint``: its own part where other authorities
-        have to answer, too. ``make_pair``: of an audit, whose federations protect nobody. Raises
-        ParameterError, RangeError.
+        ``store``, where clients enrol, is the path of a file to make for the authority's memory, which then
+        answers nobody twice. ``joint``: its part of several. ``make_pair``: an audit's.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -315,9 +310,7 @@ class Method(metaclass=abc.ABCMeta):
                 **common,
             )
         if store is not None:
-            raise ParameterError(
-                "a store is for an authority that clients enrol with: all that this one knows is in its state"
-            )
+            raise ParameterError("a store is for an authority that clients enrol with: drop it")
         return RoundKeys(self.purposes, plan.min_clients, make_pair=make_pair, check=check, **common)
 
     def _bound_authority(
@@ -391,10 +384,7 @@ class Method(metaclass=abc.ABCMeta):
         *,
         threads: int | None = None,
     ) -> tuple[TrainingClient, bytes]:
-        """Make the client that takes part, from one that was granted, and its secret.
-
-        Raises PolicyError before the grant.
-        """
+        """Make the client that takes part, from one that was granted, and its secret."""
         secret = enrolled.granted_secret()
         steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
         steps.go_on_from(enrolled)
@@ -421,9 +411,7 @@ class Method(metaclass=abc.ABCMeta):
         steps = self._aggregator(context, own, None if self.aggregator_opens else initial)
         if self.aggregator_opens:
             if initial is None:
-                raise ParameterError(
-                    "this aggregator opens sums and begins rounds: give it the initial model"
-                )
+                raise ParameterError("this aggregator opens sums: give it the initial model")
             steps.open_by(self._opening_rule(initial, context, None), self._granted_keys(context))
         steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
         return steps

@@ -1,4 +1,4 @@
-"""A checked total makes the next model: what a method does with opened sums, and who opens them by which keys.
+"""A checked total makes the next model: what methods do with opened sums, and who opens them.
 
 Where the key authority does not open itself, each client does by its answers, or the aggregator alone.
 """
@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import address_of, as_unsigned
+from shieldfl.array_view import address_of
 from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
@@ -112,10 +112,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
-        """Return the answer to a phase, from the aggregator's result and what its totals open to.
-
-        Where it raises, its attributes are what they were.
-        """
+        """Return the answer to a phase, by what its totals open to. Where it raises, nothing has changed."""
 
     def round_of(self, phase: str, message: Message) -> int:
         return message.number("round")
@@ -132,10 +129,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return self.first_model() if newest is None else newest
 
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Go on from another model than ``newest``.
-
-        Raises ParameterError where a round starts from more than its numbers.
-        """
+        """Go on from another model than ``newest``."""
         raise ParameterError(
             "rounds of this method start from more than a model's numbers, so that no server's optimiser can step in "
             "between: take FedAvg, or a method such as full-he"
@@ -166,14 +160,10 @@ class RoundOpener:
     def enter_round(
         self, round_number: int, keys: RoundSigner | GrantedKeys
     ) -> tuple[Message, dict[str, bytes]]:
-        """Begin a round; return its model, and what ``keys`` says that its first message brings.
-
-        Raises PolicyError.
-        """
-        number = as_unsigned(round_number, "round_number")
-        self._context.check_round(number, self.replies.newest(self._context.phases[-1])[0])
+        """Begin a round; return its model, and what ``keys`` says that its first message brings."""
+        self._context.check_round(round_number, self.replies.newest(self._context.phases[-1])[0])
         model = self.newest_model()
-        return model, keys.begin_round(number, self.rule.purposes(number, model))
+        return model, keys.begin_round(round_number, self.rule.purposes(round_number, model))
 
     def answer(
         self,
@@ -185,8 +175,7 @@ class RoundOpener:
     ) -> Message:
         """Turn the aggregator's result into the answer to the clients; a repeated message gets it again.
 
-        Raises ParameterError, PolicyError for another message of a round that was answered and for what would
-        reveal too much, WireFormatError, RangeError. Then nothing has changed, but for what was opened.
+        Where it raises, nothing has changed, but for what was opened.
         """
         # Under another name an answer would not count as the round's: another could follow, and so could another model.
         self._context.check_answered(phase)
@@ -195,11 +184,9 @@ class RoundOpener:
         if purpose is None:
             # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
-        reply = self.replies.given(phase, number, message)
-        if reply is None:
-            with self.replies.undone_unless_kept(phase, number, self.rule):
-                reply = finish(self.rule.answer(phase, message, sums))
-                self.replies.keep(phase, number, message, reply)
+        reply = self.replies.once(
+            phase, number, message, self.rule, lambda: finish(self.rule.answer(phase, message, sums))
+        )
         if purpose is not None:
             # No other total of this purpose will be opened.
             keys.wipe(number, purpose)
@@ -213,11 +200,13 @@ class RoundOpener:
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
         """Take what another object has answered that stood where this one stands, and where it came to thereby."""
-        if self.replies.given(phase, round_number, message) is None:
-            with self.replies.undone_unless_kept(phase, round_number, self.rule):
-                for name, value in standing.items():
-                    setattr(self.rule, name, value)
-                self.replies.keep(phase, round_number, message, answer)
+
+        def moved() -> Message:
+            for name, value in standing.items():
+                setattr(self.rule, name, value)
+            return answer
+
+        self.replies.once(phase, round_number, message, self.rule, moved)
 
 
 _SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
@@ -225,7 +214,7 @@ _OF_ANSWERS = {*_SIGNED, HISTORY}
 
 
 class AggregatorOpening:
-    """Opens totals by answers that are sealed for the aggregator alone, and begins rounds with the models they make."""
+    """Opens totals by answers that are sealed for the aggregator alone, which then begins rounds."""
 
     changes: ClassVar = {"keys": GrantedKeys, "opener": RoundOpener, "grant": GrantRequest}
 
@@ -240,7 +229,7 @@ class AggregatorOpening:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
-        """Open a phase's total, and return what an authority would have answered, unsigned: also what is open again."""
+        """Open a phase's total, or what is open again, and return what an authority would have answered."""
         number = answer.number(ANSWERED_ROUND)
         if answer[ANSWERED_PHASE] != phase.encode():
             raise PolicyError(f"this is no answer to phase {phase!r}: nothing was opened")
@@ -292,10 +281,7 @@ class ClientOpening:
         return self._spoiled.get(phase, -1)
 
     def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
-        """Open the ends of rounds that were missed, and return the round's model.
-
-        Raises PolicyError as :meth:`open` does.
-        """
+        """Open the ends of rounds that were missed, and return the round's model."""
         self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
             raise PolicyError(
@@ -306,10 +292,7 @@ class ClientOpening:
         return model
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed; older ones than the newest change nothing.
-
-        Raises as :meth:`open`.
-        """
+        """Open the ends of rounds that were missed; older ones than the newest change nothing."""
         for end in missed:
             if self._is_past(end):
                 continue
@@ -403,11 +386,7 @@ class ClientOpening:
             return None
 
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
-        """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
-
-        Without a message: what was opened in an earlier round, of a phase that is answered once in the whole
-        run.
-        """
+        """Open a total that another phase follows, or an earlier round's: return what is told of it."""
         if message is None and phase not in self._context.answered_once:
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
         told = self.opener.replies.newest(phase)[1] if message is None else self.open(message, phase)

@@ -181,8 +181,7 @@ def checked_weights(weights: Sequence[int] | None, clients: int) -> tuple[int, .
     known = (
         (1,) * max(count, 1) if weights is None else tuple(as_unsigned(one, "a weight") for one in weights)
     )
-    fits = all(1 <= weight < 2**32 for weight in known)
-    if (weights is not None and len(known) != count) or not fits:
+    if (weights is not None and len(known) != count) or not 1 <= min(known) <= max(known) < 2**32:
         raise ParameterError("give each client a weight of at least 1 that fits 32 bits")
     return known
 

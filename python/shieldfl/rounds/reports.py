@@ -125,8 +125,7 @@ class Note:
     round: int = 0
     """That it tells of: one of an earlier round, which comes late, takes nobody's place."""
     counts: tuple[int, int] | None = None
-    """How many were affected, of how many: those of all roles and rounds are added up, and stand before the text, as in
-    "3 of 1,024", once there are any."""
+    """How many were affected, of how many: added up over roles and rounds, "3 of 1,024" before the text."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS
 
 
 class Reporter:
-    """Base of roles: what it has not reported yet, and its state, with which a new object goes on in its place.
+    """Base of roles: what was not reported yet, and a state with which a new object goes on in its place.
 
     A state holds what the object has changed since it was made; who restores it has made an object of the
     same role first, from the same public set-up. It is as secret as what the role holds. It cannot tell that
@@ -221,15 +220,12 @@ class Reporter:
     def bind(
         self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
     ) -> None:
-        """Say whose states the object's are; ``positions`` is how many an update has: no mask in a state has more."""
+        """Say whose states the object's are; no mask in a state has more than so many ``positions``."""
         self._positions = positions
         self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
 
     def state(self, key: bytes | None = None) -> bytes:
-        """Return what has changed since the object was made; ``key``, 32 random bytes, seals it.
-
-        Raises PolicyError for a key authority's without a key, ParameterError for a key of another length.
-        """
+        """Return what has changed since the object was made; ``key``, 32 random bytes, seals it."""
         if self.needs_sealing and key is None:
             raise PolicyError("the state holds secret keys: pass a key to seal it with")
         with self._lock:
@@ -238,9 +234,8 @@ class Reporter:
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
         """Go on where an object of the same set-up, role, index and weights gave this state.
 
-        Raises KeyMismatchError for a state of others and for another key, WireFormatError, ParameterError for
-        a key that is missing or too many, DataError for an authority's store that is an old copy or in use.
-        Then nothing has changed.
+        Raises KeyMismatchError, WireFormatError, ParameterError for a key that is missing or too many,
+        DataError for an authority's store that is an old copy or in use. Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)

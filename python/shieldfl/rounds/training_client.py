@@ -42,9 +42,7 @@ def check_invited(
     """
     invited = Mask.from_bytes(frame, expected_size=plan.clients)
     if client not in invited.to_indices():
-        raise PolicyError(
-            f"client {client} is not invited to round {round_number}: it trains and sends nothing in it"
-        )
+        raise PolicyError(f"client {client} is not invited to round {round_number}: nothing is trained")
     if invited.count != participants:
         raise PolicyError(
             f"round {round_number} is said to have {participants} participants, but the key authority signed that "
@@ -124,19 +122,14 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._buffers = initial.buffers if keeps_buffers else None
 
     def check_changed(self) -> None:
-        keys, rounds, scores, own = (
-            self.context.keys,
-            self.context.plan.rounds,
-            self.trained_scores,
-            self._buffers,
-        )
+        keys, scores, own = self.context.keys, self.trained_scores, self._buffers
         refuse_unless((self._round_keys is None) == (not keys.parameters))
         refuse_unless((self._own_keys is not None) == keys.enrols)
         refuse_unless(self._own_keys is None or self._own_keys.round == self.round)
         refuse_unless((self._opening is not None) == self.context.clients_open)
-        self._check_untold(rounds, {self.index})
+        self._check_untold(self.context.plan.rounds, {self.index})
         refuse_unless(self.disclosure.is_of(self._size))
-        refuse_unless(0 <= self.round <= rounds and self._beginnings >= 0)
+        refuse_unless(0 <= self.round <= self.context.plan.rounds and self._beginnings >= 0)
         refuse_unless(self.scores in (None, self.context.scores) and bool(np.isfinite(scores).all()))
         trained = LocalUpdate(
             None, self.update.parameters, self.update.buffers, scores if scores.size else None
@@ -156,9 +149,8 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
 
     def enrolment(self) -> Message:
         """Return what the key authority has to get, on a channel that tells who sent it."""
-        return (
-            Message() if self._own_keys is None else Message({"enrolment": self._own_keys.enrolment.request})
-        )
+        own = self._own_keys
+        return Message() if own is None else Message({"enrolment": own.enrolment.request})
 
     def enrolled(self, answer: Message) -> None:
         if self._opening is not None and self._own_keys is not None:
@@ -166,19 +158,14 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 self._opening.keys.grant(self._own_keys.enrolment.granted(answer["grant"]))
 
     def granted_secret(self) -> bytes:
-        """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
-
-        PolicyError.
-        """
+        """Return a secret that all clients and the key authority have, once this one is enrolled."""
         with self._lock:
             if self._opening is None:
-                raise PolicyError(
-                    "this client is granted nothing that others have: the key authority opens sums"
-                )
+                raise PolicyError("this client is granted nothing that others have")
             return self._opening.keys.shared_secret()
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that the client was not in, of :meth:`CollectingAggregator.missed`: each once."""
+        """Open the ends of rounds that the client was not in, of the aggregator's ``missed``: each once."""
         with self._lock:
             if self._opening is not None:
                 self._opening.catch_up(missed)
@@ -205,12 +192,9 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return self._round_keys.key(self.round, purpose)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the round's first message: train from the client's own model.
+        """Take the round's first message: train from the client's own model. What is refused changes nothing.
 
-        Raises PolicyError for a round of too few, whose sum would tell of each, or too many, after the
-        plan's, without an invitation, or with another number of participants than was signed;
-        KeyMismatchError, WireFormatError. A round that is refused changes nothing, and one that is begun
-        again as it was neither. With another model or number of participants it is to be trained anew, and
+        Begun again as it was, neither; with another model or number it is to be trained anew, and is
         refused once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
@@ -220,9 +204,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         with self._lock:
             if self._begun is not None and number < self.round:
-                raise PolicyError(
-                    f"round {number} is over since round {self.round} began: begin a later round"
-                )
+                raise PolicyError(f"round {number} is over since round {self.round} began")
             if self._begun is not None and number == self.round:
                 if model and (participants, model) == self._begun_with:
                     return self._begun
@@ -276,19 +258,12 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take what training gave, whose vectors may be written over afterwards.
-
-        What is refused changes nothing. Raises PolicyError for what was trained in another round, or after a
-        message has told of another; ParameterError, RangeError.
-        """
+        """Take what training gave; its vectors may be written over later. What is refused changes nothing."""
         with self._lock:
             if self._begun is None or update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
                 client_in = "no round" if self._begun is None else f"round {self.round}"
-                raise PolicyError(
-                    f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
-                    "begin_round returned"
-                )
+                raise PolicyError(f"the update was trained in {trained_in}, and the client is in {client_in}")
             if update.beginning != self._begun.beginning:
                 raise PolicyError(
                     f"round {self.round} was begun again since the update's training began: train from what "
@@ -310,11 +285,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message from the answer to the one before: the same bytes, and noise, when asked again.
-
-        Raises ParameterError before training has finished, and for a phase that the method does not have;
-        PolicyError for another answer than before.
-        """
+        """Make this phase's message from the answer to the one before: the same again when asked again."""
         self.context.check_phase(phase)
         with self._lock:
             given = self._replies.given(phase, self.round, answer)

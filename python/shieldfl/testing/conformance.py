@@ -133,13 +133,6 @@ def check_same_model(first: SteppedRun, second: SteppedRun, case: MethodCase) ->
         np.testing.assert_allclose(one, other, rtol=0.0, atol=case.tolerance)
 
 
-def check_same_reports(first: SteppedRun, second: SteppedRun) -> None:
-    """Check that two runs recorded the same events and remarks: nothing is lost, or told twice, by a restart."""
-    one, other = first.account, second.account
-    assert sorted(map(repr, one.book.all)) == sorted(map(repr, other.book.all))
-    assert one.notes == other.notes
-
-
 @functools.cache
 def _honest_run(case: MethodCase, rounds: int = 1) -> SteppedRun:
     run = SteppedRun(case)
@@ -197,7 +190,10 @@ class MethodConformance:
             if number == 1:
                 check_costs(first)
         check_same_model(first, second, case)
-        check_same_reports(first, second)
+        # Nothing is lost, or told twice, by a restart.
+        one, other = first.account, second.account
+        assert sorted(map(repr, one.book.all)) == sorted(map(repr, other.book.all))
+        assert one.notes == other.notes
         assert not np.array_equal(first.parameters, first.initial.parameters)
         for client in range(case.clients):
             np.testing.assert_allclose(
