@@ -6,9 +6,9 @@ Source of the negotiation: SelectiveShield, eqs. 15 to 18.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,14 +33,6 @@ __all__ = [
     "split_zones",
     "top_k",
 ]
-
-
-class Layout(Protocol):
-    """Where the arrays of a model lie in its flat vector."""
-
-    @property
-    def size(self) -> int: ...
-    def slices(self) -> Iterator[tuple[str, slice]]: ...
 
 
 class LayerCount(NamedTuple):
@@ -165,7 +157,7 @@ class Mask:
         # Itself where nothing changes: what the core has worked out of it stays known.
         return self if number == self.size else Mask(self._bits.resized(number, chosen))
 
-    def describe(self, layout: Layout) -> list[LayerCount]:
+    def describe(self, layout: Any) -> list[LayerCount]:
         """Return how many positions of each array it has, in a layout's order.
 
         ``layout`` is a ``shieldfl.models.ModelLayout``, or a ``ParameterLayout``. Raises ParameterError for one of
@@ -243,12 +235,6 @@ class Votes:
         """How many masks were added."""
         with self._lock:
             return self._votes.voters
-
-    @property
-    def memory_bytes(self) -> int:
-        """What the counters take: one bit a position for every binary digit of the number of voters."""
-        with self._lock:
-            return self._votes.memory_bytes
 
     def add(self, mask: Mask, threads: int | None = None) -> None:
         """Count one mask. Raises ParameterError for a mask of another size; the counts stay as they were."""

@@ -144,23 +144,23 @@ class Setting:
             return f'{_allowed(kind)}, with a unit, such as "{_EXAMPLES[id(self.units)]}"'
         return " or ".join((_allowed(kind, self.choices), *(f'"{word}"' for word in self.words or ())))
 
-    def fit(self, value: Any) -> Any:
-        """Return a value in the declared type: whole numbers become floats. Raises ParameterError."""
-        return self._fit(value, value, "", self.allowed)
+    def fit(self, value: Any, given: Any = MISSING, where: str = "") -> Any:
+        """Return a value in the declared type: whole numbers become floats. Raises ParameterError.
 
-    def _fit(self, value: Any, given: Any, where: str, allowed: str) -> Any:
+        It names what was ``given`` in a file or a text, ``where``.
+        """
         try:
             fitted = msgspec.convert(_plain(value), self.declared)
         except msgspec.ValidationError:
             fitted = math.nan
-        items = fitted if isinstance(fitted, tuple) else (fitted,)
-        infinite = (self.words or {}).values()
-        if any(
-            (isinstance(item, float) and not math.isfinite(item) and item not in infinite)
-            or (self.choices and item not in (None, *self.choices))
-            for item in items
-        ):
-            raise ParameterError(f"{where}{self.title} must be {allowed}, not {shown(given)}")
+        infinite, choices = (self.words or {}).values(), self.choices
+        for item in fitted if isinstance(fitted, tuple) else (fitted,):
+            is_finite = not isinstance(item, float) or math.isfinite(item) or item in infinite
+            if is_finite and (not choices or item in (None, *choices)):
+                continue
+            allowed = self.allowed if given is MISSING else self.allowed_in_text
+            said = shown(value if given is MISSING else given)
+            raise ParameterError(f"{where}{self.title} must be {allowed}, not {said}")
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
@@ -171,14 +171,14 @@ class Setting:
         if self.units is None:
             plain = _plain(value)
             is_alone = isinstance(self.kind, inspect.VarTupleType) and not isinstance(plain, list | tuple)
-            return self._fit((plain,) if is_alone else plain, value, where, self.allowed_in_text)
+            return self.fit((plain,) if is_alone else plain, value, where)
         match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
         if match is None or match[2] not in self.units:
             raise ParameterError(
                 f"{where}{self.title} must be a number and a unit ({', '.join(self.units)}), such as "
                 f"{_EXAMPLES[id(self.units)]!r}, not {shown(value)}"
             )
-        return self._fit(float(match[1]) * self.units[match[2]], value, where, self.allowed_in_text)
+        return self.fit(float(match[1]) * self.units[match[2]], value, where)
 
     def read_text(self, text: str, where: str = "") -> Any:
         """Return what the command line says: as TOML writes it, bare, or with commas between.

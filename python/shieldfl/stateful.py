@@ -159,13 +159,10 @@ def _typed(readers: Mapping[type, Callable[[bytes], Any]], kind: Any, value: Any
     sizes, (dtype,) = get_args(get_args(kind)[0]), get_args(get_args(kind)[1])
     shape, content = value
     # Vectors, where the type does not say how many dimensions there are.
-    if len(shape) != (1 if not sizes or Ellipsis in sizes else len(sizes)):
-        raise WireFormatError("the state holds an array of other dimensions")
+    refuse_unless(len(shape) == (1 if not sizes or Ellipsis in sizes else len(sizes)))
     # Rows of nothing would take no bytes, however many they are said to be.
-    if any(type(size) is not int or size < (len(shape) > 1) for size in shape):
-        raise WireFormatError("the state holds an array of a shape that none has")
-    if math.prod(shape) * np.dtype(dtype).itemsize != len(content):
-        raise WireFormatError("the state holds an array of another size than it states")
+    refuse_unless(all(type(size) is int and size >= (len(shape) > 1) for size in shape))
+    refuse_unless(math.prod(shape) * np.dtype(dtype).itemsize == len(content))
     return np.frombuffer(content, dtype=dtype).reshape(shape).copy()
 
 

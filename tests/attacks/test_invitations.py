@@ -116,7 +116,7 @@ def test_no_list_with_a_client_that_was_not_invited_is_answered(opened_by):
     run.aggregator.close("update")
     request = run.aggregator.request("update")
     assert run.authority.answer("update", request)
-    stranger._invitations._invited = Mask.from_indices([0, 1, 2], CLIENTS)
+    stranger._invited = Mask.from_indices([0, 1, 2], CLIENTS)
     with pytest.raises(PolicyError, match="not invited to round 1"):
         stranger.answer("update", request)
 

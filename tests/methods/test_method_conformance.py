@@ -21,7 +21,7 @@ from methods.variants import (
 )
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.testing import MethodConformance
-from shieldfl.testing.round_checks import float_spacing
+from shieldfl.testing.conformance import float_spacing
 
 # One of each kind of method: the suite takes a minute for all of them.
 OPENED_BY_CLIENTS = (

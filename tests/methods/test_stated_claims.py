@@ -10,7 +10,7 @@ import pytest
 from shieldfl.masks import Mask
 from shieldfl.methods.fedavg import FedAvgClient
 from shieldfl.rounds.reports import Disclosure
-from shieldfl.testing.round_checks import check_facts, check_messages, check_records, check_shares
+from shieldfl.testing.conformance import check_facts, check_messages, check_records, check_shares
 from shieldfl.testing.stepped_run import MethodCase, SteppedRun
 
 CLIENTS = [0, 1, 2, 3]
@@ -40,7 +40,7 @@ def test_a_plaintext_method_that_says_it_encrypts_is_found_out(monkeypatch):
 def test_a_plaintext_method_that_says_it_hides_all_is_found_out(monkeypatch):
     run = run_of("fedavg")
     check_messages(run, CLIENTS)
-    check_facts(run.method, run)
+    check_facts(run)
     monkeypatch.setattr(type(run.method), "hides_all", True)
     with pytest.raises(AssertionError):
         check_shares(run, CLIENTS)

@@ -1,18 +1,33 @@
-"""What an account makes of roles' reports."""
+"""What an account makes of roles' reports, and its bytes, which another one goes on with."""
 
 from __future__ import annotations
 
 import math
+from typing import get_args
 
+import msgspec
 import pytest
 
 from methods.method_conformance import SteppedRun
-from methods.variants import CLIENTS, every_variant
-from shieldfl.errors import ParameterError, PolicyError
+from methods.variants import CLIENTS, each_as_parameter, labelled
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, OpenedSum
+from shieldfl.privacy.events import (
+    ClearUpload,
+    ClientsDrawn,
+    DataRelease,
+    EncryptedUpload,
+    Noise,
+    NoisedUpload,
+    NoiseOfSum,
+    NoiseShareUpload,
+    OpenedSum,
+    PrivacyEvent,
+    ReadSum,
+    SummedUploads,
+)
 from shieldfl.rounds.account import Account
-from shieldfl.rounds.reports import Note, Report, Reporter, Tally
+from shieldfl.rounds.reports import Note, Report, Reporter
 
 
 def test_a_role_reports_everything_once():
@@ -27,10 +42,14 @@ def test_a_role_reports_everything_once():
 def test_remarks_stand_once_and_tallies_are_added_up():
     account = Account(["known before"])
     clipped = "values were cut off"
-    account.take(Report(notes=(Tally(0, 10, clipped), Note("2 pruned", "pruning"), Note("read this"))))
+    account.take(
+        Report(notes=(Note(clipped, counts=(0, 10)), Note("2 pruned", "pruning"), Note("read this")))
+    )
     assert account.notes == ["known before", "2 pruned", "read this"]
-    account.take(Report(notes=(Tally(3, 990, clipped), Note("5 pruned", "pruning"), Note("read this"))))
-    account.take(Report(notes=(Tally(1, 1000, clipped),)))
+    account.take(
+        Report(notes=(Note(clipped, counts=(3, 990)), Note("5 pruned", "pruning"), Note("read this")))
+    )
+    account.take(Report(notes=(Note(clipped, counts=(1, 1000)),)))
     account.note("by the driver")
     assert account.notes == [
         "known before",
@@ -40,9 +59,6 @@ def test_remarks_stand_once_and_tallies_are_added_up():
         "by the driver",
     ]
 
-
-def test_seconds_of_all_roles_are_added_up():
-    account = Account()
     account.take(Report(seconds={"open": 1.0, "upload": 0.5}))
     account.take(Report(seconds={"open": 2.0}))
     assert account.clock.take() == {"open": 3.0, "upload": 0.5}
@@ -89,7 +105,10 @@ def test_a_draw_is_charged_as_the_method_says_and_never_beyond_the_target():
     assert repr(account.spent()) == repr(spent)
 
 
-@every_variant
+@pytest.mark.parametrize(
+    "variant",
+    each_as_parameter(list(map(labelled, ("alt-fl-pi", "dp-sgd/noised", "selective-shield/clear")))),
+)
 def test_reports_of_rounds_and_roles_may_come_in_any_order(variant):
     run = SteppedRun(variant)
     roles = [*run.clients, run.aggregator, *([] if run.authority is None else [run.authority])]
@@ -114,3 +133,76 @@ def test_reports_of_rounds_and_roles_may_come_in_any_order(variant):
     assert found[0] == found[1] == found[2]
     # With the key authority's before the clients' of its round, no figure is lower.
     assert found[3] == found[0] or epsilons[3] == math.inf
+
+
+NOISE = Noise(1.5, "sample", 0.1, 7)
+EVENTS = (
+    DataRelease(NOISE),
+    ClientsDrawn(3, NOISE),
+    ClientsDrawn(2),
+    EncryptedUpload(1, 0, NOISE, synthetic=True),
+    EncryptedUpload(1, 2),
+    NoisedUpload(1, 1, NOISE, "a range"),
+    SummedUploads(1, 3),
+    ClearUpload(2, 1, "mask", synthetic=True),
+    OpenedSum(2),
+    ReadSum(2),
+)
+OF_CLIENTS = (NoiseShareUpload(1, 2, NoiseOfSum("skellam", 3, 400, 1200, 5, -100.0)),)
+"""Of another unit, and so of another account."""
+
+
+def filled() -> Account:
+    one = Account(["what is known before"], 1e-5)
+    notes = (
+        Note("a first remark", "subject", 3),
+        Note("no subject"),
+        Note("values were clipped", counts=(1, 9)),
+    )
+    one.take(Report(EVENTS, notes, {"encrypt": 0.5}))
+    return one
+
+
+def test_every_kind_of_event_is_among_those_tried():
+    assert {type(event) for event in (*EVENTS, *OF_CLIENTS)} == set(get_args(PrivacyEvent))
+    one, other = Account((), 1e-5), Account((), 1e-5)
+    one.take(Report(OF_CLIENTS, (), {}))
+    other.restore(one.state())
+    assert other.book.all == OF_CLIENTS
+
+
+def test_an_account_goes_on_where_another_stood():
+    whole, other = filled(), Account(["what is forgotten"], 1e-5)
+    other.restore(whole.state())
+    assert other.book.all == EVENTS
+    assert other.clock.seconds() == {"encrypt": 0.5}
+    for one in (whole, other):
+        # Of an earlier round, of the same subject later, and of tallies that add up.
+        late = (
+            Note("too late", "subject", 2),
+            Note("in time", "subject", 4),
+            Note("values were clipped", counts=(2, 9)),
+        )
+        one.take(Report((OpenedSum(3),), late, {"encrypt": 0.25}))
+        one.charge_draw(3)
+    assert other.notes == whole.notes
+    assert "in time" in other.notes
+    assert "3 of 18 values were clipped" in other.notes
+    assert other.spent() == whole.spent()
+    assert math.isinf(other.spent().epsilon)
+    assert other.clock.take() == whole.clock.take()
+
+
+def test_what_is_no_account_is_refused_and_changes_nothing():
+    one = filled()
+    state = msgspec.msgpack.decode(one.state())
+    for told in (
+        [("SomethingElse", {})],
+        [("OpenedSum", {"round": "first"})],
+        [("Noise", {"multiplier": 1.0})],
+    ):
+        with pytest.raises(WireFormatError, match="an event that is of no kind"):
+            one.restore(msgspec.msgpack.encode(state | {"told": told}))
+    with pytest.raises(WireFormatError, match="no account that this version can read"):
+        one.restore(b"\x00")
+    assert one.book.all == EVENTS

@@ -7,10 +7,12 @@ import pytest
 
 from methods.method_conformance import SteppedRun
 from methods.variants import each_as_parameter, labelled, opened_by_clients, variants
+from shieldfl.authority.granted_keys import AnswerOpener
 from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import grant_key, sealed_grant
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.rounds.messages import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OPENED
+from shieldfl.rounds.opening_rule import OpenedTogether
 
 OPENED_BY_CLIENTS = [one for one in opened_by_clients(variants()) if not one.noisy]
 each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_CLIENTS))
@@ -55,14 +57,6 @@ def test_the_authority_sees_no_total_and_the_aggregator_no_model(variant):
     assert max(message.nbytes for message in seen) < 600
 
 
-def test_a_client_that_was_given_no_grant_opens_nothing():
-    run = run_of("full-he")
-    run.run_round()
-    stranger = run.new_client(3)
-    with pytest.raises(PolicyError, match="granted no answers"):
-        stranger.end_round(end_of(run))
-
-
 def test_a_grant_for_another_is_refused():
     run = run_of("full-he")
     session = run.setup.digest
@@ -91,12 +85,9 @@ def test_clients_enrol_once_and_with_the_last_one_enrolment_ends():
     assert authority.keys._owner.enrolment_key is None
     left = authority.keys._memory
     assert not [start for start in range(0, len(sealed) - 16, 16) if sealed[start : start + 16] in left]
-    for again in (
-        lambda: authority.enrol(0, run.method.client_steps(setup, 0, 1, run.initial).enrolment()),
-        lambda: authority.enrol(3, run.method.client_steps(setup, 3, 1, run.initial).enrolment()),
-    ):
+    for index in (0, 3):
         with pytest.raises(PolicyError, match="enrolment has ended"):
-            again()
+            authority.enrol(index, run.method.client_steps(setup, index, 1, run.initial).enrolment())
     some, setup = run.method.authority_setup(run.initial)
     some.keys.end_enrolment()
     with pytest.raises(PolicyError, match="enrolment has ended"):
@@ -181,33 +172,24 @@ def test_an_older_first_message_is_refused():
 
 
 @pytest.mark.parametrize("label", ["fedml-he", "dict-pfl", "selective-shield/encrypted"])
-def test_a_minority_that_lies_of_what_opened_decides_nothing(label):
+@pytest.mark.parametrize("liars", [{2}, {0, 2, 3}], ids=["minority", "majority"])
+def test_what_most_say_is_gone_on_with_where_a_client_has_opened_it_too(label, liars):
     lying, honest = run_of(label), run_of(label)
 
     def lie(phase, aggregator, messages):
-        if phase == OPENED:
-            told = messages[2]
+        for client in liars if phase == OPENED else ():
+            told = messages[client]
             name = next(name for name in told if name != "round")
-            messages[2] = Message({**told, name: bytes(len(told[name]))})
+            messages[client] = Message({**told, name: bytes(len(told[name]))})
 
-    # The liar itself has opened the same as the others, and goes on.
-    lying.run_round(intrude=lie)
-    honest.run_round()
-    assert lying.model == honest.model
-
-
-@pytest.mark.parametrize("label", ["fedml-he", "dict-pfl", "selective-shield/encrypted"])
-def test_a_client_does_not_go_on_with_what_it_has_not_opened(label):
-    run = run_of(label)
-
-    def lie(phase, aggregator, messages):
-        if phase == OPENED:
-            for client in (0, 2, 3):
-                name = next(name for name in messages[client] if name != "round")
-                messages[client] = Message({**messages[client], name: bytes(len(messages[client][name]))})
-
-    with pytest.raises((PolicyError, WireFormatError)):
-        run.run_round(intrude=lie)
+    if len(liars) > 2:
+        with pytest.raises((PolicyError, WireFormatError)):
+            lying.run_round(intrude=lie)
+    else:
+        # The liar itself has opened the same as the others, and goes on.
+        lying.run_round(intrude=lie)
+        honest.run_round()
+        assert lying.model == honest.model
 
 
 @pytest.mark.parametrize("label", ["dict-pfl", "selective-shield/encrypted", "selective-shield/hidden"])
@@ -254,12 +236,6 @@ def test_a_phase_that_opens_nothing_is_not_answered_by_the_authority():
         run.authority.answer("count", Message({"round": Message.from_number(1), "request": b""}))
 
 
-@pytest.mark.parametrize("label", ["full-he/ckks", "plain-he", "fedavg"])
-def test_clients_that_do_not_enrol_open_nothing(label):
-    with pytest.raises(ParameterError, match="cannot open sums"):
-        SteppedRun(labelled(label), opener="clients")
-
-
 def test_roles_of_the_other_kind_say_so():
     run = SteppedRun(labelled("full-he"))
     run.run_round()
@@ -283,3 +259,130 @@ def test_a_round_that_was_given_up_after_its_scores_stops_nobody(label):
     run.run_round()
     models = [client.global_model(run.model) for client in run.clients]
     assert models == models[:1] * 4
+
+
+CLIENTS = 4
+LABELS = (
+    "full-he",
+    "selective-shield/encrypted",
+    "sense-crypt/clusters",
+    "dict-pfl",
+    "fedml-he/paillier-dense",
+)
+
+
+def sharing_run(variant) -> SteppedRun:
+    """A run whose clients open together; one that shares nothing is the same without this."""
+    run = SteppedRun(variant)
+    run.together = OpenedTogether(CLIENTS)
+    for client in run.clients:
+        client.open_together(run.together)
+    return run
+
+
+def full_he() -> SteppedRun:
+    return sharing_run(opened_by_clients([labelled("full-he")])[0])
+
+
+@pytest.fixture
+def openings(monkeypatch):
+    """Totals that were opened, by their digest."""
+    found = []
+    honest = AnswerOpener._answer
+    monkeypatch.setattr(
+        AnswerOpener, "_answer", lambda self, total: (found.append(total.digest()), honest(self, total))[1]
+    )
+    return found
+
+
+@pytest.mark.parametrize("variant", each_as_parameter(opened_by_clients(map(labelled, LABELS))))
+def test_clients_that_share_have_the_models_of_clients_that_do_not(variant):
+    shared, alone = sharing_run(variant), SteppedRun(variant)
+    for participants in ([0, 1, 2, 3], [0, 1, 2], [1, 2, 3], [0, 1, 2, 3]):
+        for run in (shared, alone):
+            run.run_round(participants)
+    for client in range(CLIENTS):
+        own, other = shared.merged(client), alone.merged(client)
+        np.testing.assert_array_equal(own.parameters, other.parameters)
+        np.testing.assert_array_equal(own.buffers, other.buffers)
+
+
+def test_each_total_is_opened_once_and_kept_until_all_have_it(openings):
+    run = full_he()
+    run.run_round([0, 1, 2])
+    run.run_round([0, 1, 2])
+    assert len(openings) == len(set(openings)) == 2
+    assert len(run.together._known) == 2
+    run.run_round([1, 2, 3])  # opens what it has missed
+    assert len(openings) == len(set(openings)) == 3
+    assert len(run.together._known) == 1
+    run.run_round([0, 1, 2, 3])
+    assert len(openings) == 4
+    assert not run.together._known
+
+
+def test_the_seconds_of_the_first_one_count_for_all(monkeypatch):
+    run = full_he()
+    monkeypatch.setattr(type(run.clients[0]._opening.opener), "repeat", lambda *arguments: None)
+    clock = iter((0.0, 5.0, 10.0, 11.0))  # begin and end of each
+    monkeypatch.setattr("shieldfl.rounds.opening_rule.time.perf_counter", lambda: next(clock))
+    for client in run.clients[:2]:
+        run.together.open(
+            b"history", Message(), "update", 1, Message(), client._opening, lambda: (Message(), b"")
+        )
+    monkeypatch.undo()
+    assert run.together.take_saved() == 4.0
+    assert run.together.take_saved() == 0.0
+
+
+def test_what_others_have_opened_lets_nobody_take_an_altered_end():
+    run = full_he()
+    run.run_round([0, 1, 2])
+    end = run.answers["update"]
+    late = run.clients[3]
+    before = late.merged_model(run.model).parameters.copy()
+    forged = bytearray(end[ANSWER])
+    forged[-1] ^= 1
+    with pytest.raises(KeyMismatchError):
+        late.end_round(Message({**end, ANSWER: bytes(forged)}))
+    with pytest.raises(ShieldError):
+        late.end_round(Message({**end, "total": bytes(end["total"])[:-1]}))
+    np.testing.assert_array_equal(late.merged_model(run.model).parameters, before)
+    late.end_round(end)
+    np.testing.assert_array_equal(late.merged_model(run.model).parameters, run.merged(0).parameters)
+
+
+def test_an_opener_that_stands_elsewhere_opens_by_itself(openings):
+    run = full_he()
+    run.run_round([0, 1, 2])
+    late = run.clients[3]._opening.opener.rule
+    late.model = late.model.moved_finite(
+        np.ones(run.merged(0).parameters.size + run.merged(0).buffers.size), 1.0
+    )
+    run.clients[3].end_round(run.answers["update"])
+    assert len(openings) == 2
+    assert not np.array_equal(run.merged(3).parameters, run.merged(0).parameters)
+
+
+def test_a_client_that_was_granted_nothing_opens_nothing_that_others_have():
+    run = full_he()
+    run.run_round([0, 1, 2])
+    stranger = run.new_client(3)
+    stranger.open_together(run.together)
+    with pytest.raises(ShieldError, match="granted no answers"):
+        stranger.end_round(run.answers["update"])
+
+
+def test_an_end_that_was_missed_is_read_once_from_one_object_and_anew_from_others():
+    together = OpenedTogether(CLIENTS)
+    end = Message({"round": bytes(8), "total": b"sums"}).to_bytes()
+    assert together.read(end) is together.read(end)
+    assert together.read(end) == together.read(memoryview(end)) == together.read(bytes(bytearray(end)))
+    assert together.read(memoryview(end)) is not together.read(end)
+    assert together.read(bytes(bytearray(end))) is not together.read(end)
+    # What somebody can write to is read as it is now.
+    written = bytearray(end)
+    before = together.read(memoryview(written))
+    written[-4:] = b"SUMS"
+    assert bytes(together.read(memoryview(written))["total"]) == b"SUMS"
+    assert before is not together.read(memoryview(written))

@@ -20,7 +20,7 @@ from shieldfl.masks import Mask
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.reports import Disclosure, Tally, named
+from shieldfl.rounds.reports import Disclosure, Note, named
 from shieldfl.stateful import encode_record
 
 KEY = bytes(32)
@@ -124,8 +124,12 @@ def moved(model: GlobalModel) -> GlobalModel:
 
 
 OTHER_SIZE = GlobalModel(np.zeros(7, dtype=np.float32), np.zeros(5, dtype=np.float32))
+EMPTY_ROWS = np.empty((2**40, 0), np.float32)
+HELD = ("_own_keys", "_held")
+GIVEN = ("opener", "replies", "_given")
 RULE = ("opener", "rule")
 """Where an authority that opens has what sums move."""
+CLUSTERS = (*RULE, "_models")
 FORGED = [
     *(("fedavg", "aggregator", ("_weight",), lambda _, wrong=wrong: wrong) for wrong in (99.0, -1.0, 0.0)),
     ("fedavg", "aggregator", ("_sum",), lambda _: np.zeros(3)),
@@ -162,12 +166,7 @@ FORGED = [
     ("sense-crypt/clusters", "aggregator", ("_masks",), lambda now: {one: now[one] for one in now if one}),
     ("sense-crypt/clusters", "aggregator", ("_sums",), lambda _: {}),
     ("sense-crypt/clusters", "aggregator", ("_seen",), short_set),
-    (
-        "sense-crypt/clusters",
-        "aggregator",
-        ("_registry", "_centres"),
-        lambda _: np.empty((2**40, 0), np.float32),
-    ),
+    ("sense-crypt/clusters", "aggregator", ("_registry", "_centres"), lambda _: EMPTY_ROWS),
     ("sense-crypt/clusters", "aggregator", ("_registry", "_centres"), lambda now: now[:, :-1]),
     ("sense-crypt/clusters", "aggregator", ("_registry", "_centres"), lambda now: np.tile(now, (9, 1))),
     ("sense-crypt/clusters", "aggregator", ("_masks_of",), lambda _: 77),
@@ -202,12 +201,7 @@ FORGED = [
     ("alt-fl-mp/noised", "aggregator", ("_agreed",), lambda _: Mask.full(7)),
     ("dp-sgd", "client", ("_training", "kind"), lambda now: replace(now, noises=not now.noises)),
     ("dp-sgd/noised", "client", ("_training", "noise"), lambda _: None),
-    (
-        "dp-sgd/noised",
-        "client",
-        ("_training", "noise"),
-        lambda now: replace(now, multiplier=2 * now.multiplier),
-    ),
+    ("dp-sgd/noised", "client", ("_training", "noise"), lambda now: replace(now, multiplier=9.0)),
     ("batch-crypt", "aggregator", ("_bounds",), lambda now: now[:-8]),
     ("batch-crypt", "aggregator", ("_bounds",), lambda now: np.full(len(now) // 8, np.inf).tobytes()),
     ("batch-crypt", "aggregator", ("_ranges",), lambda now: [short(now[0])]),
@@ -223,37 +217,27 @@ FORGED = [
     ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=0, client=0)])),
     ("full-he", "client", ("_untold",), lambda _: named([EncryptedUpload(round=1, client=1)])),
     ("full-he", "client", ("_untold",), lambda _: [("nothing", {})]),
-    ("full-he", "client", ("_untold",), lambda _: named([Tally(3, 2, "values")])),
+    ("full-he", "client", ("_untold",), lambda _: named([Note("values", counts=(3, 2))])),
     ("full-he", "aggregator", ("_untold",), lambda _: named([SummedUploads(round=1, clients=99)])),
     ("full-he", "authority", ("_untold",), lambda _: named([OpenedSum(round=10**6)])),
     ("full-he", "client", ("_round_keys",), lambda _: None),
     ("full-he", "aggregator", ("_round_keys",), lambda _: None),
     ("full-he", "authority", (*RULE, "model"), lambda _: OTHER_SIZE),
     ("full-he", "authority", (*RULE, "model"), moved),
-    ("full-he", "authority", ("opener", "replies", "_given"), lambda _: {}),
+    ("full-he", "authority", GIVEN, lambda _: {}),
     ("fedml-he", "authority", (*RULE, "model"), moved),
     ("fedml-he", "authority", (*RULE, "zone"), lambda now: ~now),
     ("dict-pfl", "authority", (*RULE, "model"), moved),
     ("selective-shield/encrypted", "authority", (*RULE, "_model"), moved),
-    (
-        "sense-crypt/clusters",
-        "authority",
-        (*RULE, "_models"),
-        lambda now: {one: moved(now[one]) for one in now},
-    ),
-    ("sense-crypt/clusters", "authority", (*RULE, "_models"), lambda _: {}),
+    ("sense-crypt/clusters", "authority", CLUSTERS, lambda now: {one: moved(now[one]) for one in now}),
+    ("sense-crypt/clusters", "authority", CLUSTERS, lambda _: {}),
     ("full-he", "authority", (*RULE, "zone"), lambda _: Mask.full(7)),
-    ("full-he", "authority", ("opener", "replies", "_given"), lambda now: {"other": now["update"]}),
-    (
-        "full-he",
-        "authority",
-        ("opener", "replies", "_given"),
-        lambda now: {"update": (10**6, *now["update"][1:])},
-    ),
+    ("full-he", "authority", GIVEN, lambda now: {"other": now["update"]}),
+    ("full-he", "authority", GIVEN, lambda now: {"update": (10**6, *now["update"][1:])}),
     ("selective-shield/encrypted", "authority", (*RULE, "_model"), lambda _: OTHER_SIZE),
     ("selective-shield/encrypted", "authority", (*RULE, "_tallies"), short),
     ("selective-shield/encrypted", "authority", (*RULE, "_voters"), lambda _: 99),
-    ("sense-crypt/clusters", "authority", (*RULE, "_models"), lambda _: {0: OTHER_SIZE}),
+    ("sense-crypt/clusters", "authority", CLUSTERS, lambda _: {0: OTHER_SIZE}),
     ("sense-crypt/clusters", "authority", (*RULE, "_clusters"), short),
     ("dict-pfl", "authority", (*RULE, "_history", "_streaks"), short),
     ("dict-pfl", "authority", (*RULE, "_history", "_probabilities"), spoilt),
@@ -271,17 +255,12 @@ FORGED = [
     ("full-he", "client", ("_own_keys", "enrolment", "request"), lambda now: now[: -(10**6)]),
     ("full-he", "client", ("_own_keys", "enrolment", "request"), of_another_client),
     ("full-he", "client", ("_own_keys", "enrolment", "_grant_key"), lambda now: now[:-1]),
-    ("full-he", "client", ("_own_keys", "_held"), lambda _: {}),
-    ("full-he", "client", ("_own_keys", "_held"), lambda now: now | {"other": now["update"]}),
-    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (1, now["update"][1][:-1])}),
-    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (0, now["update"][1])}),
-    ("full-he", "client", ("_own_keys", "_held"), lambda now: {"update": (2, now["update"][1])}),
-    (
-        "selective-shield/encrypted",
-        "client",
-        ("_own_keys", "_held"),
-        lambda now: now | {"votes": (2, now["votes"][1])},
-    ),
+    ("full-he", "client", HELD, lambda _: {}),
+    ("full-he", "client", HELD, lambda now: now | {"other": now["update"]}),
+    ("full-he", "client", HELD, lambda now: {"update": (1, now["update"][1][:-1])}),
+    ("full-he", "client", HELD, lambda now: {"update": (0, now["update"][1])}),
+    ("full-he", "client", HELD, lambda now: {"update": (2, now["update"][1])}),
+    ("selective-shield/encrypted", "client", HELD, lambda now: now | {"votes": (2, now["votes"][1])}),
 ]
 
 

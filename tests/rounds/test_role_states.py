@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.honest_outcome import recorded
 from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_variant_and_twin
 from shieldfl.authority.message import Message
@@ -74,15 +73,6 @@ def test_everything_that_steps_change_is_declared(variant):
 
 
 @every_variant_and_twin
-def test_a_state_of_a_state_is_the_same(variant):
-    run = SteppedRun(variant)
-    run.run_round()
-    makers = [(run.clients[1], lambda: run.new_client(1)), (run.aggregator, run.new_aggregator)]
-    for role, make in makers:
-        assert opened(_again(role, make())) == opened(role)
-
-
-@every_variant_and_twin
 def test_damaged_and_foreign_states_change_nothing(variant):
     run, other = SteppedRun(variant), SteppedRun(variant)
     for one in (run, other):
@@ -94,7 +84,7 @@ def test_damaged_and_foreign_states_change_nothing(variant):
     for damaged in (b"", state[:-1], state[: len(state) // 2], state + b"\0", b"x" + state[1:]):
         with pytest.raises(damage):
             fresh.restore(damaged, key)
-    for position in range(0, len(state), max(1, len(state) // 200)):
+    for position in range(0, len(state), max(1, len(state) // 40)):
         altered = bytearray(state)
         altered[position] ^= 1
         with pytest.raises((WireFormatError, KeyMismatchError)):
@@ -227,23 +217,6 @@ def test_a_client_can_be_sealed_too():
         fresh.restore(run.clients[0].state(), KEY)
 
 
-@pytest.mark.every_run("sense-crypt/single", "selective-shield/hidden", "encrypted/ckks", "dict-pfl")
-@every_variant_and_twin
-def test_what_was_reported_is_not_reported_again_and_the_rest_is_not_lost(variant):
-    kept, reported = SteppedRun(variant), SteppedRun(variant)
-    for run in (kept, reported):
-        run.run_round()
-    expected = recorded(reported)
-    for run in (kept, reported):
-        run.clients = [_again(one, run.new_client(index)) for index, one in enumerate(run.clients)]
-        run.aggregator = _again(run.aggregator, run.new_aggregator())
-        if run.authority is not None:
-            run.authority = _again(run.authority, run.new_authority())
-    assert recorded(kept) == expected
-    assert recorded(reported) == expected
-    assert kept.account.notes == reported.account.notes
-
-
 def _again(role: Reporter, fresh: Reporter) -> Reporter:
     fresh.restore(role.state(key_of(role)), key_of(role))
     return fresh
@@ -283,33 +256,17 @@ def test_an_update_of_a_beginning_before_is_refused_after_a_restart():
         client.finish_training(update)
 
 
-@every_variant_and_twin
-def test_restarted_aggregators_and_authorities_refuse_what_they_did(variant):
-    run = SteppedRun(variant)
-
-    def restart(phase, aggregator, messages):
-        again = _again(aggregator, run.new_aggregator())
-        again.receive(phase, 0, messages[0])
-        again = _again(again, run.new_aggregator())
-        with pytest.raises(ShieldError, match=r"already|again"):
-            again.receive(phase, 0, messages[0])
-
-    run.run_round(intrude=restart)
-    aggregator = _again(run.aggregator, run.new_aggregator())
-    *_, phase = run.sent
-    assert aggregator.close(phase) == run.closed[phase]
-    with pytest.raises(ShieldError):
-        aggregator.receive(phase, 1, run.sent[phase][1])
-    if run.authority is None:
-        return
+@pytest.mark.parametrize("label", ["full-he", "full-he/ckks", "selective-shield/encrypted"])
+def test_a_restarted_authority_refuses_what_it_did(label):
+    run = run_of(label)
+    run.run_round()
     authority = _again(run.authority, run.new_authority())
-    assert authority.answer(phase, run.closed[phase]) == run.answers[phase]
+    assert authority.answer("update", run.closed["update"]) == run.answers["update"]
     with pytest.raises(PolicyError):
-        authority.answer(phase, Message({**run.closed[phase], "more": b""}))
+        authority.answer("update", Message({**run.closed["update"], "more": b""}))
     authority.begin_round(2)
-    authority = _again(authority, run.new_authority())
     with pytest.raises(PolicyError, match="round 1 has been answered"):
-        authority.begin_round(1)
+        _again(authority, run.new_authority()).begin_round(1)
 
 
 def test_a_role_of_no_set_up_has_no_state():

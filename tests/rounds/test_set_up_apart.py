@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import collections
 import functools
 import gc
 import pickle
@@ -190,9 +189,7 @@ def test_the_walk_knows_a_client_s_own_keys_and_no_other_s():
             del role._planted
 
 
-@pytest.mark.parametrize(
-    "label", ["full-he", "full-he/ckks", "selective-shield/encrypted", "sense-crypt/dense"]
-)
+@pytest.mark.parametrize("label", ["full-he/ckks", "selective-shield/encrypted"])
 def test_a_planted_secret_is_found(label):
     run = run_of(label, weights=WEIGHTS)
     run.run_round()
@@ -202,22 +199,16 @@ def test_a_planted_secret_is_found(label):
     for planted, name in (
         (run.authority, "AuthoritySteps"),
         (lambda: keys, signer),
-        (lambda held=keys: held, signer),
         (functools.partial(print, keys), signer),
-        (functools.lru_cache(lambda: keys), signer),
         (types.MappingProxyType({"key": keys}), signer),
-        (collections.deque([keys]), signer),
         ([keys].append, signer),
         ((one for one in [keys]), signer),
         (np.array([keys, None], dtype=object), signer),
         ({"key": [keys._signing_key]}, "PrivateKey"),
         (other.step, "Client"),
-        (other.update.parameters, "update"),
         (other.update.parameters[5:], "update"),
-        ((WEIGHTS[1],), "weight"),
         (np.array(WEIGHTS), "weight"),
         (WEIGHTS[1] / max(WEIGHTS), "weight"),
-        (run.shared_secret, "shared secret"),
         (bytearray(run.shared_secret) + b"more", "shared secret"),
     ):
         assert secrets_in(client, run, WEIGHTS[0]) == []

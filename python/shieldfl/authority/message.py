@@ -28,8 +28,8 @@ _LONGEST_NAME = 2**8 - 1
 class Message(dict[str, Part]):
     """Named byte strings. The driver counts their bytes, so what is not in a message was not sent.
 
-    Parts are frames, vectors in little-endian order, or short numbers; they are not changed. Raises ParameterError for
-    too many of them, for names that are too long or no text, and for parts that are no bytes.
+    Parts are frames, vectors in little-endian order, or short numbers; they are not changed. Raises
+    ParameterError for too many of them, names that are too long or no text, and parts that are no bytes.
     """
 
     def __init__(self, parts: Mapping[str, Part] = MappingProxyType({})) -> None:

@@ -130,7 +130,7 @@ class RoundKeyCheck:
     manifest_digest: bytes = b""
     """Of the public set-up, 32 bytes, where clients enrol: all keys depend on it."""
 
-    @property
+    @functools.cached_property
     def enrols(self) -> bool:
         return any(scheme_of(own).enrols for own in self.parameters.values())
 

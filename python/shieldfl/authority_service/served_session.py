@@ -30,7 +30,6 @@ from shieldfl.errors import (
 )
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.public_setup import PublicSetup, check_sizes
-from shieldfl.rounds.reports import Note
 
 LOG = logging.getLogger("shieldfl.authority")
 """Of what the service does: a record's ``fields`` are what its line has beside the event; no secrets, no values."""
@@ -271,8 +270,7 @@ class ServedSession:
         finally:
             # What was opened is in the aggregator's account; remarks are for the operator.
             for note in self._steps.report().notes:
-                if isinstance(note, Note):
-                    LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
+                LOG.info("note", extra={"fields": {"session": self._folder.path.name, "note": note.text}})
             self._keep()
 
     def _keep(self) -> None:

@@ -56,7 +56,7 @@ class AgreedMaskClient(MaskedAverageClient):
         if self._agreed is not None:
             refuse_unless(self._agreed == self._read_zone(self._agreed.to_bytes()))
         if self._training is not None:
-            self._training.check(self.round, trained=self._has_trained)
+            self._training.check(self.round, trained=self.has_trained)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         start = super()._begin_round(round_number, participants, model)

@@ -48,7 +48,7 @@ from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.reports import Tally
+from shieldfl.rounds.reports import Note
 from shieldfl.settings import Positive, Settings, about
 from shieldfl.stateful import refuse_unless
 
@@ -283,8 +283,8 @@ class BatchCryptClient(MaskedAverageClient):
                 PrecisionWarning,
                 stacklevel=2,
             )
-        self.note(Tally(saturated, update.size, f"values {_CLIPPED}"))
-        self.note(Tally(int(update.any() and not integers.any()), 1, _VANISHED))
+        self.note(Note(f"values {_CLIPPED}", counts=(saturated, update.size)))
+        self.note(Note(_VANISHED, counts=(int(update.any() and not integers.any()), 1)))
         return integers.astype(np.float64)
 
 

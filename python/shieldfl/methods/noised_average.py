@@ -317,7 +317,7 @@ class DpSgdClient(FedAvgClient):
         self._training = PrivateTraining(method.dp_sgd)
 
     def check_changed(self) -> None:
-        self._training.check(self.round, trained=self._has_trained)
+        self._training.check(self.round, trained=self.has_trained)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         start = super()._begin_round(round_number, participants, model)

@@ -13,7 +13,7 @@ from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.learning.stages import StageClock
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import ClientsDrawn, DataRelease, Noise
-from shieldfl.rounds.reports import Note, Report, Tally, named, told_of
+from shieldfl.rounds.reports import Note, Report, named, told_of
 
 _State = msgspec.defstruct(
     "_State",
@@ -28,7 +28,7 @@ _State = msgspec.defstruct(
 
 
 class Account:
-    """Adds up reports; it never looks at a role.
+    """Adds up reports.
 
     ``per_draw`` is what every client is charged for each draw of clients, None where what they send is
     charged alone; ``target_epsilon`` what the noise may be charged in all.
@@ -43,13 +43,11 @@ class Account:
         target_epsilon: float | None = None,
     ) -> None:
         self.delta = delta
-        if self.states_epsilon:
+        if not math.isnan(delta):
             # Missing it is told before anything runs.
             require("dp_accounting")
         self.book = PrivacyBook()
-        """What has left the clients, and what was opened."""
         self.clock = StageClock()
-        """Seconds that were reported, and those that whoever drives the rounds adds."""
         self._per_draw = per_draw
         self._target_epsilon = target_epsilon
         self._remarks: dict[str, str] = {}
@@ -57,10 +55,6 @@ class Account:
         self._tallies: dict[str, tuple[int, int]] = {}
         for text in notes:
             self.note(text)
-
-    @property
-    def states_epsilon(self) -> bool:
-        return not math.isnan(self.delta)
 
     @property
     def notes(self) -> list[str]:
@@ -76,24 +70,22 @@ class Account:
     def note(self, text: str) -> None:
         self._add_note(Note(text))
 
-    def _add_note(self, note: Note | Tally) -> None:
-        if isinstance(note, Note):
-            subject = note.subject or note.text
-            if note.round >= self._rounds_of_remarks.get(subject, 0):
-                self._rounds_of_remarks[subject] = note.round
-                self._remarks[subject] = note.text
-            return
-        affected, counted = self._tallies.get(note.what, (0, 0))
-        affected, counted = affected + note.affected, counted + note.counted
-        self._tallies[note.what] = affected, counted
-        if affected:
-            self._remarks[note.what] = f"{affected:,} of {counted:,} {note.what}"
+    def _add_note(self, note: Note) -> None:
+        subject = note.subject or note.text
+        if note.counts is not None:
+            before = self._tallies.get(subject, (0, 0))
+            affected, counted = before[0] + note.counts[0], before[1] + note.counts[1]
+            self._tallies[subject] = affected, counted
+            if affected:
+                self._remarks[subject] = f"{affected:,} of {counted:,} {note.text}"
+        elif note.round >= self._rounds_of_remarks.get(subject, 0):
+            self._rounds_of_remarks[subject] = note.round
+            self._remarks[subject] = note.text
 
     def charge_draw(self, participants: int, drawn_from: int | None = None) -> None:
-        """Count a draw of clients, also one that was too small and is drawn again.
+        """Count a draw of clients, of ``drawn_from``, also one that was too small and is drawn again.
 
-        ``drawn_from`` is how many there are, where they are drawn and keep what :class:`ClientsDrawn` says. Raises
-        PolicyError, and counts nothing, when a target epsilon would be exceeded.
+        Raises PolicyError, and counts nothing, when a target epsilon would be exceeded.
         """
         draw = ClientsDrawn(participants, self._per_draw, drawn_from)
         if self._target_epsilon is not None:
@@ -112,7 +104,6 @@ class Account:
         self.book.add(DataRelease(Noise(noise_multiplier, "sample")))
 
     def note_given_synthetic_data(self) -> None:
-        """Note that nothing is charged for synthetic data that this package has not made."""
         self.note(
             "synthetic data were given: they spend no epsilon here; what they tell of the data that they were made "
             "from is for their maker to account for"
@@ -122,7 +113,7 @@ class Account:
         return self.book.spent(self.delta)
 
     def settings(self) -> dict[str, Any]:
-        if not self.states_epsilon:
+        if math.isnan(self.delta):
             return {}
         spent = self.spent()
         return {
@@ -143,7 +134,10 @@ class Account:
         )
 
     def restore(self, state: bytes | memoryview) -> None:
-        """Go on where another account, made with the same arguments, stood. Raises WireFormatError, ParameterError."""
+        """Go on where another account, made with the same arguments, stood.
+
+        Raises WireFormatError, ParameterError.
+        """
         try:
             found: Any = msgspec.msgpack.decode(state, type=_State)
         except msgspec.MsgspecError as error:

@@ -26,35 +26,46 @@ from shieldfl.rounds.messages import (
     next_history,
 )
 from shieldfl.rounds.opening_rule import OpeningRule, RoundOpener
-from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Reporter
 from shieldfl.stateful import refuse_unless
 
 
-class Invitations:
-    """Whom the key authority asks in the newest round: they stay those that they were."""
+class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
+    """The key authority: it invites clients, makes and signs what rounds begin with, and answers."""
 
-    changes: ClassVar = {"_round": int, "_invited": Mask}
+    changes: ClassVar = {"keys": RoundSigner, "_round": int, "_invited": Mask}
+    needs_sealing = True
 
-    def __init__(self, plan: FederationPlan) -> None:
-        self._plan = plan
+    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
+        super().__init__()
+        self.context = context
+        self.keys = keys
         self._round = 0
-        self._invited = Mask.full(plan.clients)
+        self._invited = Mask.full(context.plan.clients)
 
     def check_changed(self) -> None:
-        refuse_unless(0 <= self._round <= self._plan.rounds and self._invited.size == self._plan.clients)
-        fewest, most = self._plan.min_clients, self._plan.most_participants
+        plan, invited = self.context.plan, self._invited
+        self._check_untold(plan.rounds, range(plan.clients))
+        refuse_unless(-1 <= self.keys.newest_round <= plan.rounds)
+        refuse_unless(0 <= self._round <= plan.rounds and invited.size == plan.clients)
         # Before the first round all are, however many may be asked in one.
-        refuse_unless(fewest <= self._invited.count and (self._round == 0 or self._invited.count <= most))
+        refuse_unless(plan.min_clients <= invited.count)
+        refuse_unless(self._round == 0 or invited.count <= plan.most_participants)
 
-    def settled(self, round_number: int, clients: Iterable[int] | None) -> Mask:
-        """Return whom a round asks, None for all; nothing changes before :meth:`settle`.
-
-        Raises PolicyError, ParameterError.
-        """
-        plan = self._plan
-        invited = Mask.from_indices(self._numbers(clients), plan.clients)
+    def _asked(self, round_number: int, clients: Iterable[int] | None) -> Mask:
+        """Return whom a round asks, None for all; nothing changes. Raises PolicyError, ParameterError."""
+        plan = self.context.plan
+        if clients is None:
+            clients = range(plan.clients)
+        if not isinstance(clients, Iterable):
+            raise ParameterError(f"the invited clients must be numbers, not {type(clients).__name__}")
+        numbers = [as_unsigned(client, "an invited client") for client in clients]
+        if max(numbers, default=0) >= plan.clients:
+            raise ParameterError(
+                f"client {max(numbers)} is none of the plan's: invite 0 to {plan.clients - 1}"
+            )
+        invited = Mask.from_indices(numbers, plan.clients)
         if invited.count < plan.min_clients:
             raise PolicyError(
                 f"round {round_number} would ask {invited.count} clients, fewer than min_clients = {plan.min_clients}: "
@@ -71,81 +82,34 @@ class Invitations:
             )
         return invited
 
-    def _numbers(self, clients: Iterable[int] | None) -> list[int]:
-        if clients is None:
-            return list(range(self._plan.clients))
-        if not isinstance(clients, Iterable):
-            raise ParameterError(
-                f"the invited clients must be a list of numbers, not {type(clients).__name__}"
-            )
-        numbers = [as_unsigned(client, "an invited client") for client in clients]
-        if any(number >= self._plan.clients for number in numbers):
-            raise ParameterError(
-                f"client {max(numbers)} is invited, and the plan has clients 0 to {self._plan.clients - 1}"
-            )
-        return numbers
-
-    def settle(self, round_number: int, invited: Mask) -> None:
-        self._round, self._invited = round_number, invited
-
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        """Raise PolicyError for a list of participants with one who was not asked in this round."""
         if round_number != self._round:
-            raise PolicyError(
-                f"round {round_number} does not run: have the key authority begin it, again if it was begun"
-            )
+            raise PolicyError(f"round {round_number} does not run: have the authority begin it")
         if not set(clients) <= set(self._invited.to_indices().tolist()):
             raise PolicyError(
                 f"the list names clients that were not invited to round {round_number}: they cannot be in its total"
             )
 
-
-class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
-    """The key authority: it invites clients, makes and signs what rounds begin with, and answers."""
-
-    changes: ClassVar = {"keys": RoundSigner, "_invitations": Invitations}
-    needs_sealing = True
-
-    def __init__(self, context: RoleContext, keys: RoundSigner) -> None:
-        super().__init__()
-        self.context = context
-        self.keys = keys
-        self._invitations = Invitations(context.plan)
-
-    def check_changed(self) -> None:
-        self._check_untold(self.context.plan.rounds, range(self.context.plan.clients))
-        refuse_unless(-1 <= self.keys.newest_round <= self.context.plan.rounds)
-
     def enrol(self, client: int, enrolment: Message) -> Message:
-        """Take what :meth:`TrainingClient.enrolment` returned, and return what is for :meth:`TrainingClient.enrolled`.
+        """Take what :meth:`TrainingClient.enrolment` returned; return what its ``enrolled`` takes.
 
-        Whoever calls this vouches that it is this client's. Clients come in any order, before the aggregator's
-        :meth:`grant` or after it: enrolment ends once all are there, and, where the aggregator opens, that was granted.
-
-        Raises KeyMismatchError, PolicyError for a client that was enrolled before, WireFormatError; ParameterError
-        where none enrols.
+        Whoever calls this vouches that it is this client's. Enrolment ends once all are there, and, where the
+        aggregator opens, that was granted.
         """
-        number = as_unsigned(client, "client")
-        if number >= self.context.plan.clients:
-            raise ParameterError(f"the plan has clients 0 to {self.context.plan.clients - 1}")
+        number = self.context.plan.client(client)
         with self._lock:
             grant = self.keys.enrol(number, enrolment["enrolment"])
         return Message({"grant": grant}) if self.context.clients_open else Message()
 
     def revoke(self, client: int) -> None:
-        """Answer no list any more that has a client in it; a second time changes nothing.
-
-        Raises ParameterError where none enrols.
-        """
+        """Answer no list any more that has a client in it. Raises ParameterError where none enrols."""
         with self._lock:
             self.keys.revoke(client)
 
     def grant(self, request: Message) -> Message:
         """Take what :meth:`CollectingAggregator.enrolment` returned; return what its ``enrolled`` takes.
 
-        Whoever calls this vouches that it is the aggregator's. It may come before clients :meth:`enrol`, among them or
-        after them; the same request gets the same again. Raises ParameterError where the aggregator opens
-        nothing, KeyMismatchError, PolicyError for a second aggregator, WireFormatError.
+        Whoever calls this vouches that it is the aggregator's. The same request gets the same again.
         """
         if not self.context.aggregator_opens:
             raise ParameterError("the aggregator of this federation opens nothing: it is granted no answers")
@@ -162,25 +126,23 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
     def begin_round(
         self, round_number: int, invited: Iterable[int] | None = None, model: bytes = b""
     ) -> Message:
-        """Begin a round, and return its first message, for the clients.
+        """Begin a round; return its first message: the newest model, public keys and who is invited, signed.
 
-        That is the newest model with the round's public keys and who is invited, signed; the aggregator gets the keys
-        alone. Where the aggregator opens sums it has the model, adds it, and gives its digest, ``model``. ``invited``
-        are the clients that are asked; None for all of the plan. Secrets of the round before are wiped. A round that is
-        begun again has the same first message, but, where clients open, for what was answered since. Raises
-        PolicyError for a round before the newest, one that was answered, one that the plan does not have, one with
-        fewer invited clients than ``min_clients`` or others than before, and for another model than may come now.
+        The aggregator gets the keys alone. Where it opens sums it has the model, adds it, and gives its
+        digest, ``model``. ``invited`` is None for all of the plan. Secrets of the round before are wiped. A
+        round that is begun again has the same first message, but, where clients open, for what was answered
+        since. Raises PolicyError.
         """
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            asked = self._invitations.settled(number, invited)
+            asked = self._asked(number, invited)
             frame = asked.to_bytes()
             first, digests, keys = self._first(number, model)
             signatures: dict[str, bytes] = {}
             for client, digest in digests.items():
                 signatures |= self.keys.sign_model(digest, frame, client)
             self.keys.keep_first_message(number, self._kept(model, frame, signatures))
-            self._invitations.settle(number, asked)
+            self._round, self._invited = number, asked
             return Message({**first, INVITED: frame, **keys, **signatures})
 
     @abc.abstractmethod
@@ -195,19 +157,10 @@ class AuthoritySteps(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message) -> Message:
-        """Turn the aggregator's result into the answer to the clients.
-
-        The same message gets the same answer, so that a lost one can be asked for again. Raises PolicyError, and
-        ParameterError for a phase that the key authority does not answer.
-        """
+        """Turn the aggregator's result into the clients' answer; the same message gets the same."""
 
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
-        """Sign, for an aggregator that opens, what a phase came to: return the part that goes with it.
-
-        Of several authorities, where clients open: what all of them have answered. ``digest`` is what
-        :func:`shieldfl.authority.round_key_check.digest_of_parts` returns of what :meth:`CollectingAggregator.open`
-        did, or of the answer. Raises PolicyError for a second one, ParameterError where nothing is signed.
-        """
+        """Sign what a phase came to, for an aggregator that opens; or what several authorities answered."""
         raise ParameterError("the aggregator of this federation opens nothing: it has no answers to sign")
 
 
@@ -244,39 +197,27 @@ class RoundAuthority(AuthoritySteps):
 
                 def finish(answer: Message) -> Message:
                     digest = digest_of_parts(answer)
-                    signed = self._signed(phase, answer, digest)
+                    if phase in self.context.signed:
+                        answer = Message({**answer, **self.keys.sign_answer(phase, digest)})
                     keep(digest)
-                    return signed
+                    return answer
 
                 return self.opener.answer(phase, message, self, self.keys, finish)
-
-    def _signed(self, phase: str, answer: Message, digest: bytes) -> Message:
-        if phase not in self.context.signed:
-            return answer
-        return Message({**answer, **self.keys.sign_answer(phase, digest)})
-
-    def check_list(self, round_number: int, clients: Iterable[int]) -> None:
-        self._invitations.check_list(round_number, clients)
 
 
 class ListAuthority(AuthoritySteps):
     """The same for every method: it sees lists of participants and digests, no total and no model.
 
-    Where clients open, it signs the number of the round, the digest of all that it has answered so far, by which
-    clients know that they have, and agree on, every opened sum, and the last round that it answered in each phase.
+    Where clients open, it signs the number of the round, the digest of all that it has answered so far, by
+    which clients know that they have, and agree on, every opened sum, and the last round that it answered in
+    each phase.
 
-    Where the aggregator opens, it signs digests of what that sends: one model between two answers. It cannot tell a
-    model that follows from a sum from one that the aggregator has made up, but there is one alone: between the answers
-    to two rounds' last phases every round begins with the same model, for all clients, and before the first of them
-    with the model that the set-up pins. The same goes for answers in between, which say what is encrypted. An authority
-    that was restored from a state before a round begins it with that model again. It may begin the next one instead,
-    also with another model; then nothing of the one before is answered.
-
-    Parameters
-    ----------
-    context : what all roles of the federation know.
-    keys : what it shares with the clients.
-    first_model : where the aggregator opens, the digest of what the first round begins with, 32 bytes.
+    Where the aggregator opens, it signs digests of what that sends: one model between two answers, for all
+    clients, and before the first of them the model that the set-up pins, of which ``first_model`` is the
+    digest. It cannot tell a model that follows from a sum from one that the aggregator has made up, but there
+    is one alone. The same goes for answers in between, which say what is encrypted. An authority that was
+    restored from a state before a round begins it with that model again; or the next one, also with another
+    model: then nothing of the one before is answered.
     """
 
     changes: ClassVar = {
@@ -302,28 +243,22 @@ class ListAuthority(AuthoritySteps):
     def check_changed(self) -> None:
         context = self.context
         refuse_unless(len(self._history) == HISTORY_BYTES and len(self._model) == len(self._first_model))
-        refuse_unless(
-            all(self._replies.newest(phase)[0] <= context.plan.rounds for phase in context.answered)
-        )
-        refuse_unless(self._replies.phases <= set(context.answered))
+        self._replies.check(dict.fromkeys(context.answered, context.plan.rounds))
         refuse_unless(-1 <= self._model_after <= self._last_round)
         refuse_unless(self._model_after >= 0 or self._model == self._first_model)
         signed = context.signed if context.aggregator_opens else tuple(context.answered)
         once = set(context.answered_once) & set(context.signed) if context.aggregator_opens else set()
-        refuse_unless(self._signed_answers.phases <= set(signed))
-        for phase in signed:
-            last = self.keys.newest_round if phase in once else self._replies.newest(phase)[0]
-            refuse_unless(self._signed_answers.newest(phase)[0] <= last)
+        begun = self.keys.newest_round
+        self._signed_answers.check(
+            {phase: begun if phase in once else self._replies.newest(phase)[0] for phase in signed}
+        )
         refuse_unless(self._for_the_run.keys() <= once and all(map(is_digest, self._for_the_run.values())))
 
     def newest_model(self) -> Message:
         with self._lock:
-            return self._newest()
-
-    def _newest(self) -> Message:
-        last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
-        rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
-        return Message({HISTORY: self._history, **rounds})
+            last = {phase: max(self._replies.newest(phase)[0], 0) for phase in self.context.answered}
+            rounds = {newest_answer(phase): Message.from_number(number) for phase, number in last.items()}
+            return Message({HISTORY: self._history, **rounds})
 
     @property
     def _last_round(self) -> int:
@@ -351,11 +286,11 @@ class ListAuthority(AuthoritySteps):
                 "no round was answered since another model was signed, or none at all: begin with that model, or "
                 "with the initial one"
             )
-        self.context.check_new_round(number, after)
+        self.context.check_round(number, after)
         keys = self.keys.begin_round(number, tuple(self.context.keys.parameters))
         if has_model:
             return Message(), {None: model}, keys
-        first = Message({"round": Message.from_number(number), **self._newest()})
+        first = Message({"round": Message.from_number(number), **self.newest_model()})
         return first, {None: digest_of_parts(first)}, keys
 
     def _kept(self, model: bytes, invited: bytes, signatures: dict[str, bytes]) -> bytes:
@@ -373,30 +308,25 @@ class ListAuthority(AuthoritySteps):
                     "clients: what was opened then is good for the whole run"
                 )
             with self.keys.replying(phase, number) as keep:
-                given = self._replies.given(phase, number, message)
-                if given is not None:
-                    return given
-                with self._replies.undone_unless_kept(phase, number, self):
-                    reply = self._answered(phase, number, message)
-                    keep(digest_of_parts(reply))
+
+                def reply() -> Message:
+                    answer = self._answered(phase, number, message)
+                    keep(digest_of_parts(answer))
                     self.record(OpenedSum(number))
-                    return self._replies.keep(phase, number, message, reply)
+                    return answer
+
+                return self._replies.once(phase, number, message, self, reply)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
         purpose = self.context.answered[phase]
         if purpose is None:
-            raise ParameterError(
-                f"phase {phase!r} opens nothing: its answer follows from sums that were opened before"
-            )
+            raise ParameterError(f"phase {phase!r} opens nothing: there is nothing to ask for")
         # One aggregator alone has all answers: it need not agree with others on what they were.
         if self.context.clients_open and message[HISTORY] != self._history:
-            raise PolicyError(
-                f"the request follows other answers than this authority has given: begin round {number} again from its "
-                "first message"
-            )
+            raise PolicyError(f"the request follows other answers than these: begin round {number} again")
         asked = scheme_of(self.context.keys.parameters[purpose]).PublicKey.read_request(request)
-        self._invitations.check_list(number, [client for client, _ in asked.participants])
+        self.check_list(number, [client for client, _ in asked.participants])
         answer = self.keys.sum_key(number, purpose, request)
         self._history = next_history(self._history, request)
         return Message(
@@ -406,10 +336,9 @@ class ListAuthority(AuthoritySteps):
     def sign_answer(self, phase: str, round_number: int, digest: bytes) -> Message:
         """Sign what a phase came to, once, since clients go on by it.
 
-        Where the aggregator opens it is what that says that the total came to; of a phase that is answered once in the
-        whole run the same in every round. Of several authorities, where clients open, it is what all have answered: a
-        dishonest one could tell one client something else, which would then go on from another model or mask, and be
-        alone with it in the next sum. Raises PolicyError for a second thing, and what is not answered; ParameterError.
+        Of a phase that is answered once in the whole run it is the same in every round. Of several
+        authorities, a dishonest one could tell one client something else, which would then go on from another
+        model or mask, and be alone with it in the next sum.
         """
         context = self.context
         if context.clients_open and len(context.keys.identity.members) == 1:
@@ -424,12 +353,14 @@ class ListAuthority(AuthoritySteps):
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             with self.keys.replying(f"signature of {phase}", number) as keep:
-                asked = Message({"digest": bytes(digest)})
-                signed = self._signed_answers.given(phase, number, asked)
-                if signed is None:
+
+                def sign() -> Message:
                     signature = Message(self.keys.sign_answer(phase, digest))
                     keep(digest)
-                    signed = self._signed_answers.keep(phase, number, asked, signature)
+                    return signature
+
+                asked = Message({"digest": bytes(digest)})
+                signed = self._signed_answers.once(phase, number, asked, self, sign)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -10,10 +11,10 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import RoundKeyReader, digest_of_parts
-from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import DuplicateFrameError, ParameterError, PolicyError
 from shieldfl.privacy.events import ReadSum
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.rounds.messages import HISTORY_BYTES, MISSED, OPENED, most_told, next_history, sum_request
+from shieldfl.rounds.messages import HISTORY_BYTES, MISSED, OPENED, next_history, sum_request
 from shieldfl.rounds.opening_rule import AggregatorOpening, OpeningRule
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.rounds.reports import Reporter
@@ -21,10 +22,7 @@ from shieldfl.stateful import refuse_unless
 
 
 class MissedRounds:
-    """The ends of rounds that some client is not known to have; each is kept once.
-
-    A client that has sent something of a round has all that came before. Until then what it was sent may be lost.
-    """
+    """The ends of rounds that some client, which has sent nothing since, is not known to have."""
 
     changes: ClassVar = {
         "history": bytes,
@@ -36,9 +34,9 @@ class MissedRounds:
 
     def __init__(self, clients: int) -> None:
         self.history = bytes(HISTORY_BYTES)
-        """Of all answers so far, see :func:`next_history`."""
         self._dropped = 0
         self._ends: list[bytes] = []
+        self._clients = clients
         # By client: how many ends it was sent, and how many it is known to have.
         self._sent = [0] * clients
         self._known = [0] * clients
@@ -46,11 +44,8 @@ class MissedRounds:
     def check_changed(self) -> None:
         there = range(self._dropped, self._dropped + len(self._ends) + 1)
         refuse_unless(len(self.history) == HISTORY_BYTES)
-        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent))
+        refuse_unless(self._dropped >= 0 and len(self._known) == len(self._sent) == self._clients)
         refuse_unless(all(count in there for count in (*self._sent, *self._known)))
-
-    def is_of(self, clients: int) -> bool:
-        return len(self._sent) == clients
 
     def add(self, end: Message, request: Part, finished: Sequence[int]) -> None:
         """Keep the end of a round that this request was answered for, which these clients are sent at once."""
@@ -80,10 +75,7 @@ class MissedRounds:
 
 
 class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
-    """The aggregator: sums what it cannot read, and refuses second messages and those of other rounds and clients.
-
-    The rest is for ``_begin_phase``, ``_collect`` and ``_result``.
-    """
+    """Sums what it cannot read, and refuses second messages and those of other rounds and clients."""
 
     changes: ClassVar = {
         "round": int,
@@ -120,17 +112,12 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     def check_changed(self) -> None:
         self._check_untold(self.context.plan.rounds, range(self._clients))
-        known = self._phase is None or self._phase in self.context.phases
-        if (
-            not known
-            or not 0 <= self.round <= self.context.plan.rounds
-            or not self._seen <= set(range(self._clients))
-            or (self._round_keys is None) != (not self.context.keys.parameters)
-            or (self._missed is None) == self.context.clients_open
-            or (self._missed is not None and not self._missed.is_of(self._clients))
-            or (self._opening is None) == self.context.aggregator_opens
-        ):
-            raise WireFormatError("the state is of a round, a phase or clients that the plan does not have")
+        context = self.context
+        refuse_unless(self._phase in (None, *context.phases) and 0 <= self.round <= context.plan.rounds)
+        refuse_unless(self._seen <= set(range(self._clients)))
+        refuse_unless((self._round_keys is None) == (not context.keys.parameters))
+        refuse_unless((self._missed is not None) == context.clients_open)
+        refuse_unless((self._opening is not None) == context.aggregator_opens)
 
     def open_by(self, rule: OpeningRule, keys: GrantedKeys) -> None:
         """Let the aggregator open sums; its states then hold what opens answers, and are given under a key alone."""
@@ -145,11 +132,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return self._opening.opener.newest_model()
 
     def replace_model(self, model: GlobalModel) -> None:
-        """Begin the next round with another model than the last sum came to: what a server's optimiser made of it.
-
-        Raises ParameterError as :meth:`newest_model`, where a round needs more of a model than its numbers,
-        and for a model of other sizes or with NaN.
-        """
+        """Begin the next round with another model than the last sum's: what a server's optimiser made."""
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator does not see the model: it cannot step with it")
@@ -157,7 +140,6 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             opener.rule.replace_model(model, opener.newest_model())
 
     def enrolment(self) -> Message:
-        """Return what asks the authority to let this role open sums, on a channel that tells who sent it."""
         if self._opening is None:
             return Message()
         return Message({"enrolment": self._opening.grant.request})
@@ -172,15 +154,11 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return b"" if self._opening is None else digest_of_parts(self._opening.opener.newest_model())
 
     def open(self, phase: str, answer: Message) -> Message:
-        """Open a closed phase's total by what the key authority answered to :meth:`request`, where the aggregator does.
-
-        Returns what an authority that opens would have answered. Raises ParameterError elsewhere,
-        KeyMismatchError.
-        """
+        """Open a closed phase's total by an answer; return what an authority that opens would answer."""
         with self._lock:
             if self._opening is None:
                 raise ParameterError("this aggregator opens nothing: pass the answer on")
-            return self._opening.open(phase, self._purpose(phase), self._closed_result(phase), answer)
+            return self._opening.open(phase, *self._closed_total(phase), answer)
 
     def opened_before(self, phase: str) -> Message | None:
         """Return what a phase that is answered once in the run has opened to in an earlier round."""
@@ -191,11 +169,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
             return answer if number < self.round else None
 
     def begin_round(self, round_number: int, keys: Message) -> None:
-        """Take the round's public keys, never the model: the phases of the round before are over then.
-
-        They are what :func:`round_key_parts` returns of its first message. Raises as
-        :meth:`RoundKeyReader.begin_round`.
-        """
+        """Take the round's public keys, never the model: the phases of the round before are over."""
         with self._lock:
             if self._round_keys is None:
                 return
@@ -210,20 +184,14 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
     def begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         """Forget the phase before, also where it was the same. A phase that is refused does not begin.
 
-        ``answer`` is what the clients got for the phase before, None in the first: from it the aggregator
-        knows what their messages must look like. Raises ParameterError for a phase that the method does not
-        have, PolicyError for a round before the newest or after the plan's; what
-        :meth:`RoleContext.check_answer` does.
+        From ``answer``, to the phase before, it knows what clients' messages must look like.
         """
         self.context.check_phase(phase)
         number = as_unsigned(round_number, "round_number")
         with self._lock:
-            if not 1 <= number <= self.context.plan.rounds:
-                raise PolicyError(f"round {number} is none of the plan's {self.context.plan.rounds:,}")
+            self.context.check_round(number)
             if number < self.round:
-                raise PolicyError(
-                    f"round {number} is over since round {self.round} began: begin a later round"
-                )
+                raise PolicyError(f"round {number} is over since round {self.round} began")
             self.context.check_answer(phase, number, answer)
             if phase != OPENED:
                 self._begin_phase(phase, number, answer)
@@ -236,17 +204,11 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     def receive(self, phase: str, client: int, message: Message) -> None:
         """Add one client's message. What is refused changes nothing."""
-        client = as_unsigned(client, "client")
-        if client >= self._clients:
-            raise ParameterError(
-                f"there is no client {client}: they are numbered from 0 to {self._clients - 1}"
-            )
+        client = self.context.plan.client(client)
         with self._lock:
             self._check_phase(phase)
             if client in self._seen:
-                raise DuplicateFrameError(
-                    f"client {client} has sent its message already: it was not added again"
-                )
+                raise DuplicateFrameError(f"client {client} has sent its message already")
             if self._closed is not None:
                 raise PolicyError(f"phase {phase!r} is closed: the message of client {client} came too late")
             if message.number("round") != self.round:
@@ -260,63 +222,51 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
                 self._missed.hear(client)
 
     def close(self, phase: str) -> Message:
-        """Return the phase's result, the same when asked again: the answer to clients, or what the authority gets.
-
-        Raises ParameterError where nobody has sent anything.
-        """
+        """Return the phase's result, the same when asked again."""
         with self._lock:
             self._check_phase(phase)
             if not self._seen:
                 raise ParameterError("no message has arrived: wait for at least one client")
             if self._closed is None:
-                self._closed = most_told(self._told) if phase == OPENED else self._result(phase)
+                if phase == OPENED:
+                    # What most clients say; of several, what the first of them says.
+                    said = Counter(message.to_bytes() for message in self._told.values())
+                    self._closed = Message.from_bytes(said.most_common(1)[0][0])
+                else:
+                    self._closed = self._result(phase)
             return self._closed
 
     def request(self, phase: str) -> Message:
-        """Return what asks the key authority for what opens a closed phase's total.
-
-        A list and a digest of the result.
-        """
+        """Return what asks for what opens a closed phase's total: a list and a digest of the result."""
         with self._lock:
             if self._missed is None and self._opening is None:
-                raise ParameterError(
-                    "neither clients nor aggregator open anything in this method: the key authority gets the total"
-                )
-            closed = self._closed_result(phase)
+                raise ParameterError("the key authority gets the total: there is nothing to ask for")
+            purpose, closed = self._closed_total(phase)
             if self._asked is None:
-                parameters = self.context.keys.parameters[self._purpose(phase)]
+                parameters = self.context.keys.parameters[purpose]
                 history = None if self._missed is None else self._missed.history
                 self._asked = sum_request(parameters, closed, history)
             return self._asked
 
-    def _closed_result(self, phase: str) -> Message:
+    def _closed_total(self, phase: str) -> tuple[str, Message]:
+        """Return what a closed phase's total is opened for, and the phase's result."""
+        purpose = self.context.answered.get(phase)
+        if purpose is None:
+            raise ParameterError(f"phase {phase!r} opens no total: there is nothing to ask for")
         self._check_phase(phase)
         if self._closed is None:
             raise ParameterError(f"phase {phase!r} is open: close it first")
-        return self._closed
-
-    def _purpose(self, phase: str) -> str:
-        purpose = self.context.answered.get(phase)
-        if purpose is None:
-            raise ParameterError(
-                f"phase {phase!r} opens no total: there is nothing to ask the key authority for"
-            )
-        return purpose
+        return purpose, self._closed
 
     def keep(self, answer: Message, request: Message, finished: Sequence[int]) -> None:
         """Keep what every client gets at a round's end, where clients open, for those that are not ``finished``."""
         with self._lock:
             if self._missed is None:
-                raise ParameterError(
-                    "clients open nothing in this method: each round's first message brings the model"
-                )
+                raise ParameterError("clients open nothing: each round's first message brings the model")
             self._missed.add(answer, request["request"], finished)
 
     def missed(self, client: int, *, again: bool = False) -> Message:
-        """Return, to be sent with a round's first message, what a client has to open first; nothing if it has all.
-
-        ``again``: for a client that refuses the round for what it lacks: what it was sent before may have been lost.
-        """
+        """Return what a client has to open before a round; ``again`` where what it was sent may be lost."""
         with self._lock:
             return Message({} if self._missed is None else self._missed.parts(client, again=again))
 
@@ -338,7 +288,7 @@ class CollectingAggregator(Reporter, metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        """Start to collect from nothing; one that raises must change nothing. ``round`` is still the one before."""
+        """Start to collect from nothing; one that raises must change nothing. ``round`` is the one before."""
 
     @abc.abstractmethod
     def _collect(self, phase: str, client: int, message: Message) -> None:

@@ -6,7 +6,7 @@
 - *train*: ``begin_round`` asks the authority for the round's first message, which it signs, and clients train;
 - *encrypt*: in each phase clients make a message (``TrainingClient.step``), the last of which has the update;
 - *add*: the aggregator takes one of each client and closes the phase (``CollectingAggregator.receive`` and ``close``);
-- *open*: the authority opens the total or answers who took part, and clients or aggregator do (``opening_rule.py``);
+- *open*: the authority opens the total, or answers so that clients or aggregator do (``opening_rule.py``);
 - *once*: whoever answers a phase does so one time, and the rule of ``opening_rule.py`` moves the model.
 """
 
@@ -49,11 +49,7 @@ class Authority(Protocol):
 
 
 class Clients(Protocol):
-    """How a round reaches its clients: in this process, in processes of their own or over a network.
-
-    The driver holds no client. ``message_of`` returns what a client is sent; it is called once for each client, when
-    that client is reached.
-    """
+    """How a round reaches its clients; ``message_of`` is called once for each, when that one is reached."""
 
     def begin_round(
         self,
@@ -69,8 +65,7 @@ class Clients(Protocol):
     ) -> Iterable[tuple[int, bytes | RangeError]]:
         """Let each client make the phase's message from the last answer (None in the first); yield its bytes.
 
-        In any order, as they arrive, each with the index of its client. A client whose training or update is refused
-        yields the RangeError instead, and one that is gone yields nothing.
+        As they arrive. Where training or update is refused it is the RangeError; nothing for one that is gone.
         """
 
     def end_round(self, clients: Sequence[int], message_of: Callable[[int], Message]) -> None:
@@ -82,7 +77,6 @@ class RoundTraffic:
     """What one round moved and measured, summed over its participants."""
 
     participants: int
-    """Clients that began the round."""
     finished: list[int] = field(default_factory=list)
     """Clients that went through the whole round: none where it was given up."""
     senders: list[int] = field(default_factory=list)
@@ -97,14 +91,11 @@ class RoundTraffic:
 
 
 class RoundDriver:
-    """Runs rounds of one method: the aggregator's and the key authority's steps, and clients that it only reaches.
+    """Runs rounds of one method; clients are only reached.
 
-    Parameters
-    ----------
-    authority : None for a method without one.
-    account : takes notes of who left and why.
-    leaves_on : what a client's message may be refused with so that this client leaves the round, and others go on. A
-        client's step that is refused with RangeError always does.
+    ``authority`` is None for a method without one. ``account`` takes notes of who left and why. ``leaves_on``
+    is what a client's message may be refused with so that this client leaves the round, and others go on; a
+    client's step that is refused with RangeError always does.
     """
 
     def __init__(
@@ -120,7 +111,6 @@ class RoundDriver:
         self._authority = authority
         self._aggregator = aggregator
         self.model = self._newest_model()
-        """What the next round starts from."""
         self._clients = clients
         self._account = account
         self._leaves_on = leaves_on
@@ -135,14 +125,10 @@ class RoundDriver:
     ) -> RoundTraffic:
         """Run one round with these clients.
 
-        Parameters
-        ----------
-        min_clients : with fewer left the round is given up: the model stays, which is noted.
-        leaving : clients that leave, and the phase before which they do. One whose training or update is refused leaves
-            there too, which is noted.
-
-        Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the round cannot
-        go on.
+        With fewer than ``min_clients`` left it is given up: the model stays, which is noted. ``leaving`` says
+        before which phase clients leave; one whose training or update is refused does, too, which is noted.
+        Raises the last refusal, a RangeError or what is of ``leaves_on``, when there are so many that the
+        round cannot go on.
         """
         gone = leaving or {}
         with naming_own_method(self._method.name, type(self._method)):
@@ -196,10 +182,10 @@ class RoundDriver:
         return self._authority.newest_model()
 
     def begin_round(self, round_number: int, invited: Sequence[int] | None = None) -> Message:
-        """Let authority and aggregator begin a round; return its first message: the model, with the keys made.
+        """Let authority and aggregator begin a round; return its first message.
 
-        ``invited`` are the clients that are asked; None for all of the plan. The aggregator gets the keys alone: it
-        must not see the model, which opened sums have moved, unless it has opened them itself.
+        ``invited`` is None for all of the plan. The aggregator gets the keys alone: it must not see the
+        model, which opened sums have moved, unless it has opened them itself.
         """
         first = self.model
         if self._authority is not None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from shieldfl.array_view import Buffer
 from shieldfl.authority.message import Message
-from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.rounds.account import Account
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
@@ -26,18 +24,9 @@ from shieldfl.rounds.training_client import TrainingClient
 class EmbeddedRoles:
     """Sets a federation up; the authority's set-up is passed to the other roles as the bytes that it would be.
 
-    Parameters
-    ----------
-    method : what they do.
-    initial : the model before the first round.
-    weights : how much each client counts; None for all alike.
-    threads : for the core; None for as many as the work is worth.
-    shared_secret : of clients and key authority, for methods that have one; None draws it. Given for repeatable runs.
-    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
-        a process that ends after every message goes through.
-    kept : what :meth:`parts` returned in another process, of the same method, model, weights and secret, and the key:
-        the roles go on where they stood there, and nothing is made anew.
-    together : what clients that open sums share of it; None for each to do all of it, as on a machine of its own.
+    ``shared_secret``, of clients and key authority, is drawn where it is None. ``kept`` is what :meth:`parts`
+    returned in another process, and the key: the roles go on where they stood there. ``together`` is what
+    clients that open sums share of it; None for each to do all of it.
     """
 
     def __init__(
@@ -48,7 +37,6 @@ class EmbeddedRoles:
         *,
         threads: int | None = None,
         shared_secret: bytes | None = None,
-        restarts_roles: bool = False,
         kept: tuple[Message, bytes] | None = None,
         together: OpenedTogether | None = None,
     ) -> None:
@@ -69,29 +57,21 @@ class EmbeddedRoles:
                 self._set_up()
             else:
                 self._go_on(*kept)
-        if restarts_roles:
-            for index, client in enumerate(self.clients):
-                _restart_each_step(client, partial(self.new_client, index))
-            _restart_each_step(self.aggregator, self.new_aggregator)
-            if self.authority is not None:
-                _restart_each_step(self.authority, self.new_authority)
 
     def _set_up(self) -> None:
         self.authority, made = self._made_authority()
         self.setup = PublicSetup.from_bytes(made.to_bytes(), made.digest)
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
-        request = self.aggregator.enrolment()
-        if request:
-            assert self.authority is not None
-            granted = self.authority.grant(Message.from_bytes(request.to_bytes()))
-            self.aggregator.enrolled(Message.from_bytes(granted.to_bytes()))
-        for index, client in enumerate(self.clients):
-            request = client.enrolment()
+        if self.authority is None:
+            return
+        enrolling: list[tuple[Any, Any]] = [(self.aggregator, self.authority.grant)]
+        enrolling += [(one, partial(self.authority.enrol, index)) for index, one in enumerate(self.clients)]
+        for role, grant in enrolling:
+            request = role.enrolment()
             if request:
-                assert self.authority is not None
-                granted = self.authority.enrol(index, Message.from_bytes(request.to_bytes()))
-                client.enrolled(Message.from_bytes(granted.to_bytes()))
+                granted = grant(Message.from_bytes(request.to_bytes()))
+                role.enrolled(Message.from_bytes(granted.to_bytes()))
 
     def _made_authority(self, **how: Any) -> tuple[AuthoritySteps | None, PublicSetup]:
         return self.method.authority_setup(
@@ -103,22 +83,19 @@ class EmbeddedRoles:
         self.authority = self.new_authority() if self.method.purposes else None
         self.clients = [self.new_client(index) for index in range(self.method.plan.clients)]
         self.aggregator = self.new_aggregator()
-        for index, client in enumerate(self.clients):
-            _restore(client, parts[f"client {index}"], key)
-        _restore(self.aggregator, parts["aggregator"], key)
-        if self.authority is not None:
-            _restore(self.authority, parts["authority"], key)
+        for name, role in self._roles().items():
+            role.restore(parts[name], key if role.needs_sealing else None)
+
+    def _roles(self) -> dict[str, Reporter]:
+        roles: dict[str, Reporter] = {f"client {index}": client for index, client in enumerate(self.clients)}
+        roles["aggregator"] = self.aggregator
+        return roles if self.authority is None else roles | {"authority": self.authority}
 
     def parts(self, key: bytes) -> Message:
-        """Return the public set-up and every role's state, for ``kept``, secrets sealed under ``key``.
-
-        Between rounds alone.
-        """
-        parts = {"setup": self.setup.to_bytes(), "aggregator": _state_of(self.aggregator, key)}
-        parts |= {f"client {index}": _state_of(client, key) for index, client in enumerate(self.clients)}
-        if self.authority is not None:
-            parts["authority"] = _state_of(self.authority, key)
-        return Message(parts)
+        """Return, between rounds, the public set-up and every role's state, sealed: ``kept``."""
+        roles = self._roles().items()
+        states = {name: role.state(key if role.needs_sealing else None) for name, role in roles}
+        return Message({"setup": self.setup.to_bytes(), **states})
 
     def new_client(self, index: int) -> TrainingClient:
         client = self.method.client_steps(
@@ -143,41 +120,5 @@ class EmbeddedRoles:
         return self.method.aggregator_steps(self.setup, self.weights, initial=initial, threads=self._threads)
 
     def report_to(self, account: Account) -> None:
-        authority = () if self.authority is None else (self.authority,)
-        for role in (*self.clients, self.aggregator, *authority):
+        for role in self._roles().values():
             account.take(role.report())
-
-
-def _state_of(role: Reporter, key: bytes) -> bytes:
-    return role.state(key if role.needs_sealing else None)
-
-
-def _restore(role: Reporter, state: Buffer, key: bytes) -> None:
-    role.restore(state, key if role.needs_sealing else None)
-
-
-def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
-    """Have each call of a role run in a new object, restored from the state before."""
-    kind: Any = type(role)
-    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
-    runs = False  # a step that calls another one is one step
-
-    def restarted(name: str) -> Callable[..., Any]:
-        def step(self: Any, *arguments: Any, **options: Any) -> Any:
-            nonlocal runs
-            if runs:
-                return getattr(kind, name)(self, *arguments, **options)
-            runs = True
-            try:
-                fresh = make()
-                fresh.restore(kind.state(self, key), key)
-                vars(self).update(vars(fresh))
-                return getattr(kind, name)(self, *arguments, **options)
-            finally:
-                runs = False
-
-        return step
-
-    own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
-    steps = {name: restarted(name) for name in own - vars(Reporter).keys() | {"report"}}
-    role.__class__ = type(kind.__name__, (kind,), steps)

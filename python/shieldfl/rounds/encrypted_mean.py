@@ -66,24 +66,25 @@ def encrypted_mean(
         raise ParameterError(f"the mask must choose some of the {layout.size:,} values that an update has")
     bits = {"value_bits": value_bits, "fraction_bits": fraction_bits}
     parameters = kahe.Parameters.plan(max_clients=len(given), goal="size", count=chosen.count, **bits)
-    shares = None if weights is None else _shares(weights, len(given), parameters.weight_step)
-    authority = KeyAuthority(parameters, weight_bounds=(1.0 if shares is None else min(shares), 1.0))
-    aggregator = kahe.Aggregator(authority.public_key, round=1, positions=chosen, weighted=shares is not None)
+    weighted = weights is not None
+    shares = [1.0] * len(given) if weights is None else _shares(weights, len(given), parameters.weight_step)
+    authority = KeyAuthority(parameters, weight_bounds=(min(shares), 1.0))
+    aggregator = kahe.Aggregator(authority.public_key, round=1, positions=chosen, weighted=weighted)
     mean = np.zeros(layout.size)
-    for number, update in enumerate(named):
-        share = None if shares is None else shares[number]
+    for number, (update, share) in enumerate(zip(named, shares, strict=True)):
         try:
             leaves = layout.arrays_of(update)
             vector = np.concatenate([_as_float64(leaves[place.name]) for place in layout.places])
             with layout.parameters.naming_tensors():
-                batch = kahe.Encryptor(authority.enrol(number)).encrypt(vector, chosen, share, round=1)
+                encryptor = kahe.Encryptor(authority.enrol(number))
+                batch = encryptor.encrypt(vector, chosen, share if weighted else None, round=1)
         except (ParameterError, RangeError) as error:
             advice = str(error).replace(", lower fraction_bits, or pass clip=True", " or lower fraction_bits")
             error.args = (f"update {number}: {advice}",)
             raise
         aggregator.add(batch.to_bytes())
-        mean += vector if share is None else vector * share
-    mean /= len(given) if shares is None else math.fsum(shares)
+        mean += vector * share
+    mean /= math.fsum(shares)
     chosen.scatter(authority.open_mean(aggregator.total()), mean)
     parts = dict(layout.slices())
     found = {name: mean[parts[one.name]].reshape(one.shape) for one in layout.places for name in one.names}

@@ -64,24 +64,19 @@ class GlobalModel:
             message.vector("buffers", np.float32, buffer_count),
         )
 
-    def moved(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
+    def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
         """Take a server step along the mean update (P + B,): model + learning_rate * mean (eq. 26).
 
-        Buffers are statistics, not parameters: they move by the whole mean.
+        Buffers are statistics, not parameters: they move by the whole mean. Raises RangeError.
         """
         count = self.parameters.size
-        with np.errstate(over="ignore"):  # callers look whether the result is finite
-            return GlobalModel(
+        with np.errstate(over="ignore"):
+            moved = GlobalModel(
                 (self.parameters + learning_rate * mean[:count]).astype(np.float32),
                 (self.buffers + mean[count:]).astype(np.float32),
             )
-
-    def moved_finite(self, mean: NDArray[np.float64], learning_rate: float) -> GlobalModel:
-        moved = self.moved(mean, learning_rate)
         if not (np.isfinite(moved.parameters).all() and np.isfinite(moved.buffers).all()):
-            raise RangeError(
-                "the new global model is not finite: lower the server's learning rate or the noise"
-            )
+            raise RangeError("the new global model is not finite: lower server_learning_rate or the noise")
         return moved
 
     def starting_point(self, local_buffers: FloatVector | None = None) -> StartingPoint:

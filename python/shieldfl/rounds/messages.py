@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from shieldfl.authority.message import Message, Part
@@ -13,6 +11,7 @@ from shieldfl.authority.round_key_check import digest_of_parts
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError
+from shieldfl.stateful import refuse_unless
 
 OPENED = "opened"
 """The phase in which clients tell the aggregator what it has to know of a sum that they have opened."""
@@ -46,29 +45,15 @@ def beside_total(result: Message) -> bytes:
 
 
 def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
-    """Return what asks the key authority for what opens a phase's total.
-
-    The answer is bound to all of the phase's result and, where several open, to the history of what was answered
-    before, without which nobody opens it.
-    """
+    """Return what asks for what opens a total, bound to all of the phase's result and to the history."""
     total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
     follows = {} if history is None else {HISTORY: history}
     bound = beside_total(Message({**result, **follows}))
     return Message({"round": Message.from_number(total.round), "request": total.request(bound), **follows})
 
 
-def most_told(told: Mapping[int, Message]) -> Message:
-    """Return what most clients say that a sum opened to; of several, what the first of them says."""
-    said = Counter(message.to_bytes() for message in told.values())
-    (most, _), *_ = said.most_common(1)
-    return Message.from_bytes(most)
-
-
 def missed_parts(message: Message, read: Callable[[Part], Message]) -> tuple[Message, list[Message]]:
-    """Divide a round's first message into what the authority signed and the ends of rounds that were missed.
-
-    ``read`` makes messages of these ends.
-    """
+    """Divide a round's first message into what was signed and the ends of rounds that were missed."""
     missed = sorted(name for name in message if name.startswith(MISSED))
     first = Message({name: part for name, part in message.items() if name not in missed})
     return first, [read(message[name]) for name in missed]
@@ -78,9 +63,8 @@ class Replies:
     """One reply for each phase of a round: a lost one can be asked for again, a second one is never made.
 
     A second reply to other words would be fresh noise on the same values, or another sum of the same round.
-    So a role keeps one of these for its life, also where a round is begun again. The last request of each
-    phase is kept whole: to hash megabytes takes about as long as to open what is in them. Whoever asks holds
-    the role's lock from :meth:`given` to :meth:`keep`.
+    The last request of each phase is kept whole: to hash megabytes takes about as long as to open what is in
+    them. Whoever asks holds the role's lock from :meth:`given` to :meth:`keep`.
     """
 
     changes: ClassVar = {"_given": dict[str, tuple[int, Message | None, Message]], "_over": int}
@@ -91,9 +75,10 @@ class Replies:
         # The newest round whose replies were forgotten.
         self._over = -1
 
-    @property
-    def phases(self) -> set[str]:
-        return set(self._given)
+    def check(self, newest: Mapping[str, int]) -> None:
+        """Raise WireFormatError for replies of other phases, or of later rounds than each one's."""
+        refuse_unless(self._given.keys() <= newest.keys())
+        refuse_unless(all(number <= newest[phase] for phase, (number, _, _) in self._given.items()))
 
     def newest(self, phase: str) -> tuple[int, Message | None]:
         """Return the last round that was answered in a phase, and its reply; -1 and None before the first."""
@@ -108,8 +93,7 @@ class Replies:
     def given(self, phase: str, round_number: int, request: Message | None) -> Message | None:
         """Return the reply that this request got; None where it is to be made, and given to :meth:`keep`.
 
-        Raises PolicyError for another request of a round that was answered, or of one before it, and for a round whose
-        replies were forgotten.
+        Raises PolicyError.
         """
         last_round, last_request, last_reply = self._given.get(phase, (-1, None, Message()))
         if round_number <= self._over:
@@ -118,8 +102,7 @@ class Replies:
             return last_reply
         if round_number <= last_round:
             raise PolicyError(
-                f"round {last_round} has been answered in phase {phase!r}: another answer of round {round_number} is "
-                "not given"
+                f"round {last_round} has been answered in phase {phase!r}: another answer is not given"
             )
         return None
 
@@ -127,15 +110,24 @@ class Replies:
         self._given[phase] = (round_number, request, reply)
         return reply
 
-    @contextmanager
-    def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
-        """Put back what the owner's attributes were where an error comes before this round's reply is kept.
+    def once(
+        self,
+        phase: str,
+        round_number: int,
+        request: Message | None,
+        owner: object,
+        make: Callable[[], Message],
+    ) -> Message:
+        """Return the reply that this request got, or keep what ``make`` returns.
 
-        The same request again then starts from the same.
+        Where that raises, the owner's attributes are what they were.
         """
+        given = self.given(phase, round_number, request)
+        if given is not None:
+            return given
         before = vars(owner).copy()
         try:
-            yield
+            return self.keep(phase, round_number, request, make())
         except BaseException:
             # An interrupt may come after the reply was kept, too.
             if self._given.get(phase, (-1,))[0] != round_number:

@@ -12,7 +12,6 @@ from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shieldfl.array_view import as_unsigned
 from shieldfl.authority.granted_keys import GrantedKeys
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import SESSION_BYTES, RoundKeyCheck, digest_of_parts
@@ -54,9 +53,9 @@ _NO_SECRET = bytes(32)
 class Method(metaclass=abc.ABCMeta):
     """What a method does in one federation: it makes the roles, and holds no key, no model and nothing that changes.
 
-    Every method's class is called with the method's name, its settings (None where it has none) and the plan. Every
-    class that is found by a name declares for itself its names, how its figures are to be read and what the aggregator
-    sees: what a base class says was said of another method.
+    Every method's class is called with the method's name, its settings (None where it has none) and the plan.
+    Every class that is found by a name declares for itself its names, how its figures are to be read and what
+    the aggregator sees: what a base class says was said of another method.
     """
 
     names: ClassVar[tuple[NamedMethod, ...]] = ()
@@ -142,19 +141,12 @@ class Method(metaclass=abc.ABCMeta):
         return cls.privacy_reading
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        """Return the deviation of the noise on each noised value of a client's update; 0 without noise.
-
-        It follows from settings and training, so that everybody can work it out. A share of a sum's noise is
-        not meant.
-        """
+        """Return the deviation of the noise on each noised value of an update, without shares of a sum's."""
         return 0.0
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
-        """Return the module that clients train, of the same parameters; the model must not be changed.
-
-        Raises ParameterError or RangeError for a model that the method cannot train.
-        """
+        """Return the module that clients train, of the same parameters; the model must not be changed."""
         return model
 
     @cached_property
@@ -162,48 +154,48 @@ class Method(metaclass=abc.ABCMeta):
         return any(scheme_of(own).enrols for own in self.purposes.values())
 
     @property
-    def clients_open(self) -> bool:
-        return self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
-
-    @property
     def aggregator_can_open(self) -> bool:
         return self.enrols and self.clients_can_open and not self.needs_shared_secret
 
-    @property
-    def aggregator_opens(self) -> bool:
-        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
-        return self.plan.opener == "aggregator" and self.aggregator_can_open
-
-    @property
-    def aggregator_has_model(self) -> bool:
-        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
-        return self.aggregator_opens or not self.purposes
-
-    @property
+    @cached_property
     def opener(self) -> str | None:
         """Who opens sums, by the plan's name for it, whatever the plan left open; None for a method without keys."""
         if not self.purposes:
             return None
-        if self.aggregator_opens:
+        if self.plan.opener == "aggregator" and self.aggregator_can_open:
             return "aggregator"
-        return "clients" if self.clients_open else "authority"
+        by_clients = self.plan.opener in (None, "clients") and self.enrols and self.clients_can_open
+        return "clients" if by_clients else "authority"
+
+    @property
+    def clients_open(self) -> bool:
+        return self.opener == "clients"
+
+    @property
+    def aggregator_opens(self) -> bool:
+        """Whether the aggregator opens sums, and alone. It then has the model, and begins rounds with it."""
+        return self.opener == "aggregator"
+
+    @property
+    def aggregator_has_model(self) -> bool:
+        """Whether rounds begin with the aggregator's model: where it opens sums, and where nobody has keys."""
+        return self.opener in ("aggregator", None)
 
     @property
     def opened_by(self) -> str:
         return _IN_WORDS[self.opener]
 
     def check_opener(self) -> None:
-        if self.plan.opener == "clients" and not self.clients_open:
+        if self.plan.opener in (None, "authority", self.opener):
+            return
+        if self.plan.opener == "clients":
             raise ParameterError(
                 f'clients of {self.name} cannot open sums as it is set: take opener = "authority", or another scheme'
             )
-        if self.plan.opener == "aggregator" and not self.aggregator_opens:
-            why = "as it is set"
-            if self.needs_shared_secret:
-                why = "without the secret that clients keep from it"
-            raise ParameterError(
-                f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
-            )
+        why = "without the secret that clients keep from it" if self.needs_shared_secret else "as it is set"
+        raise ParameterError(
+            f'the aggregator of {self.name} cannot open sums {why}: take opener = "authority" or "clients"'
+        )
 
     def signs_answer(self, phase: Phase) -> bool:
         """Whether the key authority signs the answer to a phase: not where each client works it out itself."""
@@ -255,12 +247,8 @@ class Method(metaclass=abc.ABCMeta):
     ) -> tuple[AuthoritySteps | None, PublicSetup]:
         """Make the key authority, where the method has one, and what everybody else needs to know.
 
-        The only secrets. ``shared_secret`` is for methods in which clients and key authority share one.
-        ``store``, where clients enrol: the path of a file to make for the authority's memory, which then
-        answers nobody twice, whichever state it goes on from. ``joint``, where other authorities have to
-        answer, too: its own part, and who they are. ``make_pair``: of an audit, whose federations protect
-        nobody. Raises as :func:`check_sizes`, :class:`RoundKeys` and :class:`SessionKeys` do, and
-        ParameterError for several authorities of which one would open sums alone, and a needless store.
+        ``store``, where clients enrol, is the path of a file to make for the authority's memory, which then
+        answers nobody twice. ``joint``: its part of several. ``make_pair``: an audit's.
         """
         check_sizes(initial, self.plan)
         initial = initial.kept()
@@ -289,10 +277,7 @@ class Method(metaclass=abc.ABCMeta):
         shared_secret: bytes | None = None,
         store: str | PathLike[str] | None = None,
     ) -> AuthoritySteps:
-        """Make the key authority of a federation that was set up before, without keys: restore its state.
-
-        Raises as :meth:`client_steps` does, and ParameterError for a method without keys.
-        """
+        """Make the key authority of a federation that was set up before, without keys: restore its state."""
         initial = setup.check_model(initial)
         if not self.purposes:
             raise ParameterError(f"{self.name} has no key authority")
@@ -325,9 +310,7 @@ class Method(metaclass=abc.ABCMeta):
                 **common,
             )
         if store is not None:
-            raise ParameterError(
-                "a store is for an authority that clients enrol with: all that this one knows is in its state"
-            )
+            raise ParameterError("a store is for an authority that clients enrol with: drop it")
         return RoundKeys(self.purposes, plan.min_clients, make_pair=make_pair, check=check, **common)
 
     def _bound_authority(
@@ -372,18 +355,12 @@ class Method(metaclass=abc.ABCMeta):
     ) -> TrainingClient:
         """Make the client of this index, which counts so much. It knows no other client's weight.
 
-        Where clients open sums and share a secret, but none is given, it derives from what the client is granted: this
-        one only enrols, and :meth:`granted_client_steps` makes the one that takes part.
-
-        Raises ParameterError for the set-up of another method, settings or plan, for an index or weight that the plan
-        does not have, and for a wrong number of threads; KeyMismatchError for another model.
+        Where clients open sums and share a secret, but none is given, it derives from what the client is
+        granted: this one only enrols, and :meth:`granted_client_steps` makes the one that takes part. Raises
+        ParameterError, KeyMismatchError for another model.
         """
         initial = setup.check_model(initial)
-        index, weight = as_unsigned(index, "index"), as_unsigned(weight, "weight")
-        if index >= self.plan.clients:
-            raise ParameterError(f"the plan has clients 0 to {self.plan.clients - 1}")
-        if not 1 <= weight <= self.plan.most_weight:
-            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        index, weight = self.plan.client(index), self.plan.weight(weight)
         own = 1 if self.weighs_all_alike else weight
         context = self._context(setup, threads)
         awaits_secret = self.needs_shared_secret and shared_secret is None and self.clients_open
@@ -407,10 +384,7 @@ class Method(metaclass=abc.ABCMeta):
         *,
         threads: int | None = None,
     ) -> tuple[TrainingClient, bytes]:
-        """Make the client that takes part, from one that has enrolled and was granted; return its secret, too.
-
-        Raises as :meth:`client_steps` does, and PolicyError before the grant.
-        """
+        """Make the client that takes part, from one that was granted, and its secret."""
         secret = enrolled.granted_secret()
         steps = self.client_steps(setup, index, weight, initial, threads=threads, shared_secret=secret)
         steps.go_on_from(enrolled)
@@ -428,23 +402,16 @@ class Method(metaclass=abc.ABCMeta):
         initial: GlobalModel | None = None,
         threads: int | None = None,
     ) -> CollectingAggregator:
-        """Make the aggregator for clients that count so much; ``initial`` where it holds the model.
-
-        Raises as :meth:`client_steps` does, and ParameterError for a missing model.
-        """
+        """Make the aggregator for clients that count so much; ``initial`` where it holds the model."""
         if initial is not None:
             initial = setup.check_model(initial)
-        known = checked_weights(weights, self.plan.clients)
-        if max(known) > self.plan.most_weight:
-            raise ParameterError(f"the plan has weights from 1 to {self.plan.most_weight}")
+        known = tuple(map(self.plan.weight, checked_weights(weights, self.plan.clients)))
         own = (1,) * len(known) if self.weighs_all_alike else known
         context = self._context(setup, threads)
         steps = self._aggregator(context, own, None if self.aggregator_opens else initial)
         if self.aggregator_opens:
             if initial is None:
-                raise ParameterError(
-                    "this aggregator opens sums and begins rounds: give it the initial model"
-                )
+                raise ParameterError("this aggregator opens sums: give it the initial model")
             steps.open_by(self._opening_rule(initial, context, None), self._granted_keys(context))
         steps.bind(setup.digest, f"aggregator of weights {[int(one) for one in own]}", self.positions)
         return steps
@@ -508,7 +475,6 @@ class Method(metaclass=abc.ABCMeta):
         return self.phases
 
     def round_phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return what a round goes through: its phases, and, where clients open sums, what they tell in between."""
         return self._with_opened(self.phases_of(model, round_number))
 
     def message_for(self, client: int, message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""A checked total makes the next model: what a method does with opened sums, and who opens them by which keys.
+"""A checked total makes the next model: what methods do with opened sums, and who opens them.
 
 Where the key authority does not open itself, each client does by its answers, or the aggregator alone.
 """
@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from shieldfl.array_view import address_of, as_unsigned
+from shieldfl.array_view import address_of
 from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import ANSWER_SIGNATURE, digest_of_parts
@@ -36,20 +36,19 @@ from shieldfl.rounds.messages import (
     next_history,
 )
 from shieldfl.rounds.public_setup import RoleContext
-from shieldfl.rounds.reports import Note, Reporter, Tally
+from shieldfl.rounds.reports import Note, Reporter
 from shieldfl.stateful import changes_of, refuse_unless
 
 if TYPE_CHECKING:
     from shieldfl.authority.round_keys import RoundSigner
 
-    Keys: TypeAlias = RoundSigner | GrantedKeys
-    """What opens rounds' totals: an authority's keys, or, for those who were granted them, its answers."""
-
 
 class RoundSums:
     """The sums of one purpose in one round, as a rule asks for them: each is told of as it is opened."""
 
-    def __init__(self, role: Reporter, keys: Keys, number: int, purpose: str | None) -> None:
+    def __init__(
+        self, role: Reporter, keys: RoundSigner | GrantedKeys, number: int, purpose: str | None
+    ) -> None:
         self._role = role
         self._keys = keys
         self._number = number
@@ -105,10 +104,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
 
     @abc.abstractmethod
     def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
-        """Return the answer to a phase, from the aggregator's result and what its totals open to.
-
-        Where it raises, its attributes are what they were.
-        """
+        """Return the answer to a phase, by what its totals open to. Where it raises, nothing has changed."""
 
     def round_of(self, phase: str, message: Message) -> int:
         return message.number("round")
@@ -125,10 +121,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
         return self.first_model() if newest is None else newest
 
     def replace_model(self, model: GlobalModel, newest: Message) -> None:
-        """Go on from another model than ``newest``.
-
-        Raises ParameterError where a round starts from more than its numbers.
-        """
+        """Go on from another model than ``newest``."""
         raise ParameterError(
             "rounds of this method start from more than a model's numbers, so that no server's optimiser can step in "
             "between: take FedAvg, or a method such as full-he"
@@ -138,8 +131,7 @@ class OpeningRule(metaclass=abc.ABCMeta):
 class RoundOpener:
     """Answers the phases of rounds by a rule, each once: the last with the new model.
 
-    It takes no model from anybody: the aggregator, which passes its messages on, could bring one that it has chosen. So
-    all clients of a round train from one model, or find out.
+    It takes no model from anybody, so all clients of a round train from one model, or find out.
     """
 
     changes: ClassVar = {"rule": OpeningRule, "replies": Replies}
@@ -151,36 +143,31 @@ class RoundOpener:
 
     def check_changed(self) -> None:
         answered = self._context.answered
-        refuse_unless(self.replies.phases <= set(answered))
-        refuse_unless(all(self.replies.newest(phase)[0] <= self._context.plan.rounds for phase in answered))
+        self.replies.check(dict.fromkeys(answered, self._context.plan.rounds))
         refuse_unless(self.rule.keeps(self.newest_model()))
 
     def newest_model(self) -> Message:
         return self.rule.next_model(self.replies.newest(self._context.phases[-1])[1])
 
-    def enter_round(self, round_number: int, keys: Keys) -> tuple[Message, dict[str, bytes]]:
-        """Begin a round; return its model, and what ``keys`` says that its first message brings.
-
-        Raises PolicyError.
-        """
-        number = as_unsigned(round_number, "round_number")
-        self._context.check_new_round(number, self.replies.newest(self._context.phases[-1])[0])
+    def enter_round(
+        self, round_number: int, keys: RoundSigner | GrantedKeys
+    ) -> tuple[Message, dict[str, bytes]]:
+        """Begin a round; return its model, and what ``keys`` says that its first message brings."""
+        self._context.check_round(round_number, self.replies.newest(self._context.phases[-1])[0])
         model = self.newest_model()
-        return model, keys.begin_round(number, self.rule.purposes(number, model))
+        return model, keys.begin_round(round_number, self.rule.purposes(round_number, model))
 
     def answer(
         self,
         phase: str,
         message: Message,
         role: Reporter,
-        keys: Keys,
+        keys: RoundSigner | GrantedKeys,
         finish: Callable[[Message], Message] = lambda answer: answer,
     ) -> Message:
-        """Turn the aggregator's result into the answer to the clients; a repeated message gets its answer again.
+        """Turn the aggregator's result into the answer to the clients; a repeated message gets it again.
 
-        ``finish`` makes of the rule's answer what is given. Raises ParameterError for a phase that is not
-        answered, PolicyError for another message of a round that was answered and for what would reveal too
-        much, WireFormatError, RangeError. Then nothing has changed, but for what was opened.
+        Where it raises, nothing has changed, but for what was opened.
         """
         # Under another name an answer would not count as the round's: another could follow, and so could another model.
         self._context.check_answered(phase)
@@ -189,11 +176,9 @@ class RoundOpener:
         if purpose is None:
             # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
-        reply = self.replies.given(phase, number, message)
-        if reply is None:
-            with self.replies.undone_unless_kept(phase, number, self.rule):
-                reply = finish(self.rule.answer(phase, message, sums))
-                self.replies.keep(phase, number, message, reply)
+        reply = self.replies.once(
+            phase, number, message, self.rule, lambda: finish(self.rule.answer(phase, message, sums))
+        )
         if purpose is not None:
             # No other total of this purpose will be opened.
             keys.wipe(number, purpose)
@@ -207,11 +192,13 @@ class RoundOpener:
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
         """Take what another object has answered that stood where this one stands, and where it came to thereby."""
-        if self.replies.given(phase, round_number, message) is None:
-            with self.replies.undone_unless_kept(phase, round_number, self.rule):
-                for name, value in standing.items():
-                    setattr(self.rule, name, value)
-                self.replies.keep(phase, round_number, message, answer)
+
+        def moved() -> Message:
+            for name, value in standing.items():
+                setattr(self.rule, name, value)
+            return answer
+
+        self.replies.once(phase, round_number, message, self.rule, moved)
 
 
 _SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
@@ -219,7 +206,7 @@ _OF_ANSWERS = {*_SIGNED, HISTORY}
 
 
 class AggregatorOpening:
-    """Opens totals by answers that are sealed for the aggregator alone, and begins rounds with the models they make."""
+    """Opens totals by answers that are sealed for the aggregator alone, which then begins rounds."""
 
     changes: ClassVar = {"keys": GrantedKeys, "opener": RoundOpener, "grant": GrantRequest}
 
@@ -234,11 +221,7 @@ class AggregatorOpening:
         refuse_unless(-1 <= self.keys.newest_round <= self._context.plan.rounds)
 
     def open(self, phase: str, purpose: str, result: Message, answer: Message) -> Message:
-        """Open a phase's total, and return what an authority would have answered, unsigned.
-
-        What is open again, too. Raises PolicyError for the answer to another phase, and as the opener does;
-        then nothing has changed.
-        """
+        """Open a phase's total, or what is open again, and return what an authority would have answered."""
         number = answer.number(ANSWERED_ROUND)
         if answer[ANSWERED_PHASE] != phase.encode():
             raise PolicyError(f"this is no answer to phase {phase!r}: nothing was opened")
@@ -274,7 +257,6 @@ class ClientOpening:
         self.role = role
         self._context = rule.context
         self.together = OpenedTogether(1)
-        """What it shares with other clients of its process."""
         self._history = bytes(HISTORY_BYTES)
         self._told: Message | None = None
         self._told_in = 0
@@ -291,11 +273,7 @@ class ClientOpening:
         return self._spoiled.get(phase, -1)
 
     def begin_round(self, round_number: int, first: Message, missed: Sequence[Message]) -> Message:
-        """Open the ends of rounds that were missed, and return the round's model.
-
-        Raises PolicyError where what came along is not all that the authority has answered, and as
-        :meth:`open` does.
-        """
+        """Open the ends of rounds that were missed, and return the round's model."""
         self.catch_up(missed)
         if bytes(first[HISTORY]) != self._history:
             raise PolicyError(
@@ -306,10 +284,7 @@ class ClientOpening:
         return model
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that were missed; older ones than the newest change nothing.
-
-        Raises as :meth:`open`.
-        """
+        """Open the ends of rounds that were missed; older ones than the newest change nothing."""
         for end in missed:
             if self._is_past(end):
                 continue
@@ -327,13 +302,12 @@ class ClientOpening:
         return number < self.opener.replies.newest(name)[0] or number <= self.newest_spoiled(name)
 
     def open(self, message: Message, phase: str | None = None) -> Message | None:
-        """Open a phase's total and return what an authority would have answered; what is open already changes nothing.
+        """Open a phase's total and return what an authority would have answered, also again.
 
-        None for a total that the authority has answered and that opens to nothing which can be used: a client has
-        altered its own part of it. It is the same for all clients; so all go on, with the model that they had.
-        ``phase`` is needed where it opens no total. Raises KeyMismatchError for what the authority did not answer,
-        WireFormatError, PolicyError for what follows other sums or is said to be of another round; then nothing has
-        changed.
+        None for a total that the authority has answered and that opens to nothing which can be used: a client
+        has altered its own part of it. It is the same for all clients; so all go on, with the model that they
+        had. ``phase`` is needed where it opens no total. Raises KeyMismatchError, WireFormatError,
+        PolicyError; then nothing has changed.
         """
         if ANSWER not in message:
             if phase is None or self._context.answered.get(phase, "") is not None:
@@ -392,8 +366,7 @@ class ClientOpening:
     ) -> bytes | None:
         """Return what a total was asked for with, where the authority has answered for this very total; else None.
 
-        What the aggregator says of round and purpose is not bound: under another number one client alone
-        would skip a sum.
+        Round and purpose are not bound: under another number one client alone would skip a sum.
         """
         parameters = self.keys.check.parameters[purpose]
         try:
@@ -405,11 +378,7 @@ class ClientOpening:
             return None
 
     def tell(self, round_number: int, phase: str, message: Message | None) -> Message:
-        """Open the total of a phase that another one follows, and return what the aggregator has to know of it.
-
-        Without a message it is what was opened in an earlier round, of a phase that is answered once in the
-        whole run.
-        """
+        """Open a total that another phase follows, or an earlier round's: return what is told of it."""
         if message is None and phase not in self._context.answered_once:
             raise PolicyError(f"the end of phase {phase!r} is missing: nothing is told of an earlier round's")
         told = self.opener.replies.newest(phase)[1] if message is None else self.open(message, phase)
@@ -419,7 +388,10 @@ class ClientOpening:
         return told
 
     def goes_on(self, round_number: int, answer: Message) -> Message:
-        """Return what a round opened before a phase. Raises PolicyError where another thing is gone on with."""
+        """Return what a round opened before a phase.
+
+        Raises PolicyError where another thing is gone on with.
+        """
         if self._told is None or (self._told_in, self._told) != (round_number, answer):
             raise PolicyError(
                 "most clients say that the sum has opened to something else: one of them lies, or this client was sent "
@@ -440,7 +412,7 @@ class _Opened:
     answer: Message
     request: bytes
     after: Mapping[str, Any]
-    remarks: tuple[Note | Tally, ...]
+    remarks: tuple[Note, ...]
     seconds: float
     clients: int = 0
     """That have it."""
@@ -449,9 +421,8 @@ class _Opened:
 class OpenedTogether:
     """The totals that some clients of a federation have opened, and others have not come to yet.
 
-    Dropped when all have. A client gets a result only if it was sent the same bytes after the same sums, its
-    opener stands where the first one's stood, and it was granted the same by the authority: then its own work
-    would come to the same.
+    A client gets a result only if its own work would come to the same: it was sent the same bytes after the
+    same sums, its opener stands where the first one's stood, and it was granted the same by the authority.
     """
 
     def __init__(self, clients: int) -> None:
@@ -463,10 +434,7 @@ class OpenedTogether:
         self._saved = 0.0
 
     def read(self, end: Part) -> Message:
-        """Return a message that was read from these bytes; from one and the same object it is read once.
-
-        Raises WireFormatError.
-        """
+        """Return a message that was read from these bytes; from one and the same object it is read once."""
         known = self._read.get(id(end))
         # A message that was read has views of the object that it was read from, which nothing else can be meanwhile.
         if known is not None and any(
@@ -493,10 +461,7 @@ class OpenedTogether:
         opening: ClientOpening,
         anew: Callable[[], tuple[Message, bytes]],
     ) -> _Opened:
-        """Return what a client's total of a round's phase opens to: ``anew``, unless another one has opened it.
-
-        ``anew`` returns the answer, and what the total was asked for with.
-        """
+        """Return what a total opens to: by ``anew``, unless another client has opened the same."""
         start = time.perf_counter()
         keys, opener, role = opening.keys, opening.opener, opening.role
         before, known = opener.standing(), self._known.get(history)

@@ -150,6 +150,18 @@ class FederationPlan(Settings):
         known = checked_weights(weights, clients)
         return cls(clients=clients, most_weight=max(known), mean_weight=sum(known) / len(known), **others)
 
+    def client(self, number: int) -> int:
+        """Return a client's number. Raises ParameterError for one that the plan does not have."""
+        if as_unsigned(number, "client") >= self.clients:
+            raise ParameterError(f"there is no client {number}: the plan has clients 0 to {self.clients - 1}")
+        return int(number)
+
+    def weight(self, weight: int) -> int:
+        """Return a client's weight. Raises ParameterError for one that the plan does not have."""
+        if not 1 <= as_unsigned(weight, "weight") <= self.most_weight:
+            raise ParameterError(f"the plan has weights from 1 to {self.most_weight}")
+        return int(weight)
+
     @property
     def most_participants(self) -> int:
         return self.clients if self.max_clients is None else self.max_clients
@@ -169,8 +181,7 @@ def checked_weights(weights: Sequence[int] | None, clients: int) -> tuple[int, .
     known = (
         (1,) * max(count, 1) if weights is None else tuple(as_unsigned(one, "a weight") for one in weights)
     )
-    fits = all(1 <= weight < 2**32 for weight in known)
-    if (weights is not None and len(known) != count) or not fits:
+    if (weights is not None and len(known) != count) or not 1 <= min(known) <= max(known) < 2**32:
         raise ParameterError("give each client a weight of at least 1 that fits 32 bits")
     return known
 

@@ -36,17 +36,12 @@ class RoleContext:
     answered: Mapping[str, str | None]
     """Of these, those whose answer is the key authority's, or comes of it; for what purpose they open a total."""
     signed: tuple[str, ...]
-    """Of these, those whose answer it signs."""
     scores: str | None = None
     """What training brings along in every round, see ``StartingPoint.scores``; None where rounds differ, or nothing."""
     threads: int | None = None
-    """For the core; None for as many as the work is worth."""
     clients_open: bool = False
-    """Whether each client opens sums itself, with the key authority's answers."""
     aggregator_opens: bool = False
-    """Whether the aggregator does, and alone."""
     buffer_factor: float = 1.0
-    """What buffers are multiplied by before they are encrypted, a power of two."""
     answered_once: tuple[str, ...] = ()
     """The phases of which the key authority answers one total in the whole run."""
 
@@ -61,8 +56,7 @@ class RoleContext:
         self.check_phase(phase)
         if phase not in self.answered:
             raise ParameterError(
-                f"phase {phase!r} is answered by the aggregator alone: ask the key authority in "
-                f"{', '.join(self.answered)}"
+                f"phase {phase!r} is none of {', '.join(self.answered)}, which the authority answers"
             )
 
     def check_answer(self, phase: str, round_number: int, answer: Message | None) -> None:
@@ -85,11 +79,10 @@ class RoleContext:
     def stage_of(self, phase: str) -> str:
         return "open" if phase == self.phases[-1] else "negotiate"
 
-    def check_new_round(self, round_number: int, answered: int) -> None:
+    def check_round(self, round_number: int, answered: int = 0) -> None:
+        """Raise PolicyError for a round that the plan does not have, or before the last that was answered."""
         if not 1 <= round_number <= self.plan.rounds:
-            raise PolicyError(
-                f"round {round_number} is none of the plan's {self.plan.rounds:,}: it is not begun"
-            )
+            raise PolicyError(f"round {round_number} is none of the plan's {self.plan.rounds:,}")
         if round_number <= answered:
             raise PolicyError(f"round {round_number} has been answered: begin a later round")
 
@@ -110,13 +103,11 @@ def check_sizes(initial: GlobalModel, plan: FederationPlan) -> None:
 class PublicSetup:
     """Everything that clients and aggregator need to know; nothing of it is secret.
 
-    Everybody but who made it has it from :meth:`from_bytes`, which takes the one that was pinned and no other. Raises
-    ParameterError for parts that no set-up has.
+    Everybody but who made it has it from :meth:`from_bytes`.
     """
 
     method: str
     settings: Mapping[str, Any]
-    """Of the method, resolved, as plain data."""
     plan: FederationPlan
     initial_digest: bytes
     """Of the model before the first round, see :attr:`GlobalModel.digest`: 32 bytes."""
@@ -146,11 +137,6 @@ class PublicSetup:
                 "a public set-up has a session of 16 bytes, a digest of 32, and of each key authority a verifying key "
                 "of 32 and, always where there are several, an enrolment key of 1,216"
             )
-        tables = self.settings, self.derived
-        if not isinstance(self.method, str) or not all(isinstance(one, Mapping) for one in tables):
-            raise ParameterError(
-                "a public set-up has a method's name, a table of settings and one of what follows"
-            )
 
     def to_bytes(self) -> bytes:
         """Encode as JSON, always the same for the same set-up."""
@@ -158,12 +144,9 @@ class PublicSetup:
 
     @classmethod
     def from_bytes(cls, data: Buffer, pinned: bytes) -> PublicSetup:
-        """Read what :meth:`to_bytes` wrote.
+        """Read what :meth:`to_bytes` wrote, of the digest that was ``pinned`` on a channel that tells its origin.
 
-        ``pinned`` is its digest, 32 bytes, which clients and aggregator get on a channel that proves whose it
-        is: who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
-        Raises KeyMismatchError for every other set-up, before any of it is read; WireFormatError for bytes
-        that :meth:`to_bytes` does not write.
+        Who sends another set-up decides under whose keys updates are encrypted, and in how small a sum.
         """
         frame = bytes(frame_buffer(data))
         if not hmac.compare_digest(hashlib.sha256(frame).digest(), pinned):
@@ -174,14 +157,11 @@ class PublicSetup:
 
     @classmethod
     def trusted(cls, frame: bytes) -> PublicSetup:
-        """Read a set-up whose origin was proved otherwise: by a signature, or since it is one's own.
-
-        Raises WireFormatError.
-        """
+        """Read a set-up whose origin was proved otherwise: by a signature, or since it is one's own."""
         try:
             setup = msgspec.json.decode(frame, type=cls)
             spelled = setup.to_bytes()
-        except (ValueError, RecursionError, ParameterError) as error:
+        except (ValueError, RecursionError) as error:
             raise WireFormatError(
                 f"these bytes are no public set-up of this version ({error}): where another version of shieldfl made "
                 "them, go on with that one, or set the federation up anew"
@@ -200,9 +180,7 @@ class PublicSetup:
         self, name: str, settings: Mapping[str, Any], plan: FederationPlan, derived: Mapping[str, Any]
     ) -> None:
         if (name, dict(settings), plan) != (self.method, dict(self.settings), self.plan):
-            raise ParameterError(
-                "the public set-up is of another method, plan or settings: make the method from it"
-            )
+            raise ParameterError("the public set-up is of another method, plan or settings")
         if dict(derived) != dict(self.derived):
             # By names of one's own alone: the other side chose the others.
             other = [fact for fact in derived if self.derived.get(fact) != derived[fact]] or ["facts"]
@@ -212,10 +190,7 @@ class PublicSetup:
             )
 
     def check_model(self, initial: GlobalModel) -> GlobalModel:
-        """Return the model that the federation begins with, as roles keep it.
-
-        Raises KeyMismatchError for another one, and as :func:`check_sizes`.
-        """
+        """Return the model that the federation begins with, as roles keep it. Raises KeyMismatchError."""
         check_sizes(initial, self.plan)
         kept = initial.kept()
         if kept.digest != self.initial_digest:

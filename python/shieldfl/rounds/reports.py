@@ -54,7 +54,6 @@ class Disclosure:
     parts: tuple[str, ...] = ()
     """Names of further message parts that depend on the client's data and travel unprotected, such as a mask."""
     buffers: Literal["local", "encrypted", "noised", "clear"] = "local"
-    """What became of BatchNorm statistics."""
     synthetic: bool = False
     """Whether the values come from training on synthetic data alone, and so tell no more than those data and the model
     do that it began with."""
@@ -79,10 +78,7 @@ class Disclosure:
         synthetic: bool = False,
         noise: Noise | None = None,
     ) -> Disclosure:
-        """State an update that is encrypted in the zone, of ``size`` parameters and then buffers.
-
-        ``rest`` is what became of the other positions. Buffers count as encrypted if all are.
-        """
+        """State an update of ``size`` parameters and then buffers, which count as encrypted if all are."""
         encrypted, nothing = zone.resized(size), Mask.empty(size)
         all_buffers = zone.count - encrypted.count == zone.size - size
         return cls(
@@ -109,13 +105,14 @@ class Disclosure:
     def shares(self) -> dict[str, float]:
         """Return the parameters' shares by what was done with them, summing to 1 (see RoundRecord.zone_shares)."""
         size = self.encrypted.size
-        zones = {
-            "encrypted": self.encrypted,
-            "personalised": self.kept,
-            "noise": self.noised,
-            "clear": self.clear,
+        encrypted, noised, clear = self.encrypted.count, self.noised.count, self.clear.count
+        counts = {
+            "encrypted": encrypted,
+            "personalised": size - encrypted - noised - clear,
+            "noise": noised,
+            "clear": clear,
         }
-        return {name: zone.count / size for name, zone in zones.items()}
+        return {name: count / size for name, count in counts.items()}
 
 
 @dataclass(frozen=True)
@@ -127,41 +124,35 @@ class Note:
     """A later note on the same subject takes its place; None where there is no other."""
     round: int = 0
     """That it tells of: one of an earlier round, which comes late, takes nobody's place."""
-
-
-@dataclass(frozen=True)
-class Tally:
-    """That so many of so many were affected: those of all roles and rounds are one remark, once there is one at all."""
-
-    affected: int
-    counted: int
-    what: str
-    """What the remark says of them, after "3 of 1,024"."""
+    counts: tuple[int, int] | None = None
+    """How many were affected, of how many: added up over roles and rounds, "3 of 1,024" before the text."""
 
 
 @dataclass(frozen=True)
 class Report:
     events: tuple[PrivacyEvent, ...] = ()
     """What has left it, or was opened by it, in that order."""
-    notes: tuple[Note | Tally, ...] = ()
+    notes: tuple[Note, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By stage."""
 
 
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(PrivacyEvent)}
 _KINDS = {
     kind.__name__: kind
-    for kind in (*_EVENTS.values(), Note, Tally)
+    for kind in (*_EVENTS.values(), Note)
     if kind not in (ClientsDrawn, DataRelease)  # which no role tells, but who draws and who releases
 }
 
 
-def named(told: Iterable[PrivacyEvent | Note | Tally]) -> list[tuple[str, Any]]:
+def named(told: Iterable[PrivacyEvent | Note]) -> list[tuple[str, Any]]:
     return [(type(one).__name__, one) for one in told]
 
 
 def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS) -> list[Any]:
-    """Return what :func:`named` was given, from plain data. Raises WireFormatError for what is of none of the kinds."""
+    """Return what :func:`named` was given, from plain data.
+
+    Raises WireFormatError for what is of none of the kinds.
+    """
     import msgspec
 
     try:
@@ -171,17 +162,13 @@ def told_of(named: Iterable[tuple[str, Any]], kinds: Mapping[str, Any] = _EVENTS
 
 
 class Reporter:
-    """Base of roles.
+    """Base of roles: what was not reported yet, and a state with which a new object goes on in its place.
 
-    What it has not reported yet, and its state, with which a new object goes on in its place. A state holds
-    what the object has changed since it was made; who restores it has made an object of the same role first,
-    from the same public set-up. It is as secret as what the role holds: a client's has its last update, and
-    what methods keep from the aggregator; an aggregator's has what clients sent in the clear.
-
-    A state cannot tell that it is an old one. Keep the newest alone, written down before what a step returned
-    is sent: a client that goes back to an older one and trains anew answers a round twice, with other data,
-    and a key authority that does opens a second total of one round. Sent again as it was, an update is
-    encrypted anew, which shows nothing.
+    A state holds what the object has changed since it was made; who restores it has made an object of the
+    same role first, from the same public set-up. It is as secret as what the role holds. It cannot tell that
+    it is an old one. Keep the newest alone, written down before what a step returned is sent: a client that
+    goes back to an older one and trains anew answers a round twice, with other data, and a key authority that
+    does opens a second total of one round.
     """
 
     changes: ClassVar[Mapping[str, object]] = {"_untold": list[tuple[str, Any]]}
@@ -197,7 +184,7 @@ class Reporter:
         self._owner: bytes | None = None
         self._positions = 0
         self._events: list[PrivacyEvent] = []
-        self._notes: list[Note | Tally] = []
+        self._notes: list[Note] = []
 
     def report(self) -> Report:
         with self._lock:
@@ -212,8 +199,8 @@ class Reporter:
     @_untold.setter
     def _untold(self, untold: list[tuple[str, Any]]) -> None:
         told = told_of(untold, _KINDS)
-        self._notes = [one for one in told if isinstance(one, Note | Tally)]
-        self._events = [one for one in told if not isinstance(one, Note | Tally)]
+        self._notes = [one for one in told if isinstance(one, Note)]
+        self._events = [one for one in told if not isinstance(one, Note)]
 
     def changed(self) -> dict[str, Any]:
         return changed(self)
@@ -228,36 +215,27 @@ class Reporter:
             refuse_unless(getattr(event, "client", None) in (None, *clients))
             refuse_unless(not isinstance(event, SummedUploads) or 1 <= event.clients <= len(clients))
         for note in self._notes:
-            refuse_unless(not isinstance(note, Tally) or 0 <= note.affected <= note.counted)
+            refuse_unless(note.counts is None or 0 <= note.counts[0] <= note.counts[1])
 
     def bind(
         self, setup_digest: bytes, role: str, positions: int, shared_secret: bytes | None = None
     ) -> None:
-        """Say whose states the object's are: of which set-up and role, with which weights and secret.
-
-        ``positions`` is how many an update has: no mask in a state has more.
-        """
+        """Say whose states the object's are; no mask in a state has more than so many ``positions``."""
         self._positions = positions
         self._owner = setup_digest + hmac.digest(shared_secret or b"", role.encode(), "sha256")
 
     def state(self, key: bytes | None = None) -> bytes:
-        """Return what has changed since the object was made, for :meth:`restore`.
-
-        ``key``, 32 random bytes, seals it by AES-256-GCM; without one it can be read by whoever gets it. Raises
-        PolicyError for a key authority's without a key, ParameterError for a key of another length.
-        """
+        """Return what has changed since the object was made; ``key``, 32 random bytes, seals it."""
         if self.needs_sealing and key is None:
             raise PolicyError("the state holds secret keys: pass a key to seal it with")
         with self._lock:
             return pack_state(self._bound(), encode_record(self.changed(), self.clock.seconds()), key)
 
     def restore(self, state: Buffer, key: bytes | None = None) -> None:
-        """Take a state that an object of the same set-up, role, index and weights gave.
+        """Go on where an object of the same set-up, role, index and weights gave this state.
 
-        Go on where that one stood. Raises KeyMismatchError for a state of others and for another key,
-        WireFormatError for what is truncated, was altered or holds what no step leaves, ParameterError for a
-        key that is missing or too many, DataError for an authority's store that is an old copy or in use.
-        Then nothing has changed.
+        Raises KeyMismatchError, WireFormatError, ParameterError for a key that is missing or too many,
+        DataError for an authority's store that is an old copy or in use. Then nothing has changed.
         """
         with self._lock:
             content = unpack_state(self._bound(), state, key)
@@ -295,7 +273,7 @@ class Reporter:
     def pending(self) -> tuple[int, int]:
         return len(self._events), len(self._notes)
 
-    def remarks_after(self, count: int) -> tuple[Note | Tally, ...]:
+    def remarks_after(self, count: int) -> tuple[Note, ...]:
         return tuple(self._notes[count:])
 
     def take_back(self, pending: tuple[int, int]) -> None:
@@ -306,7 +284,7 @@ class Reporter:
     def record(self, event: PrivacyEvent) -> None:
         self._events.append(event)
 
-    def note(self, note: Note | Tally) -> None:
+    def note(self, note: Note) -> None:
         self._notes.append(note)
 
     def check_list(self, round_number: int, clients: Iterable[int]) -> None:

@@ -13,7 +13,7 @@ from shieldfl.array_view import as_unsigned
 from shieldfl.authority.granted_keys import ClientKeys, GrantedKeys
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, RoundKeyReader
-from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoisedUpload, NoiseShareUpload
@@ -36,15 +36,13 @@ _NO_SCORES: FloatVector = np.empty(0, dtype=np.float32)
 def check_invited(
     frame: Part, plan: FederationPlan, client: int, participants: int, round_number: int
 ) -> None:
-    """Raise PolicyError unless the client is among those whom the authority signed, and told of as many as these are.
+    """Raise PolicyError unless the client is invited, and told of as many as were signed.
 
     Noise follows from how many take part, so whoever passes the message on must not say another number.
     """
     invited = Mask.from_bytes(frame, expected_size=plan.clients)
     if client not in invited.to_indices():
-        raise PolicyError(
-            f"client {client} is not invited to round {round_number}: it trains and sends nothing in it"
-        )
+        raise PolicyError(f"client {client} is not invited to round {round_number}: nothing is trained")
     if invited.count != participants:
         raise PolicyError(
             f"round {round_number} is said to have {participants} participants, but the key authority signed that "
@@ -55,18 +53,11 @@ def check_invited(
 class TrainingClient(Reporter, metaclass=abc.ABCMeta):
     """One client: its own data's update, its own model, the public keys; where clients enrol, its own keys.
 
-    It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``, ``_make``.
-
-    Once a message of a round tells of an update, the round's other messages are of that update, whatever is trained
-    later: a mask that was chosen for one must not decide what of another leaves in the clear.
-
-    Parameters
-    ----------
-    index : its number.
-    initial : the model before the first round, with all float buffers.
-    context : what all roles of the federation know; a round that its plan does not have is refused, whoever begins it.
-    shares_buffers : whether the global model has them.
-    keeps_buffers : whether it goes on from round to round with those of its own training, beside the global parameters.
+    It sends nothing before training has finished, and no second reply; what it keeps and says: ``_keep``,
+    ``_make``. Once a message of a round tells of an update, the round's other messages are of that update: a
+    mask that was chosen for one must not decide what of another leaves in the clear. ``initial`` has all
+    float buffers; ``shares_buffers``: whether the global model has them; ``keeps_buffers``: whether it goes
+    on from round to round with those of its own training, beside the global parameters.
     """
 
     changes: ClassVar[Mapping[str, Any]] = {
@@ -79,7 +70,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         "update": GlobalModel,
         "trained_scores": FloatVector,
         "scores": str | None,
-        "_has_trained": bool,
+        "has_trained": bool,
         "_has_told": bool,
         "_beginnings": int,
         "_begun": StartingPoint | None,
@@ -114,17 +105,14 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         """What has left the client in its round, and how: each message adds to it, and the begin of another round
         starts from nothing. A round that is begun again goes on with what it had."""
         self.round = 0
-        """That it is in."""
         self.start = initial
-        """The global model that the round began with."""
         self.update = initial
         """What training gave: not the difference, the model itself."""
         self.trained_scores: FloatVector = _NO_SCORES
         self._size, self._buffer_count = initial.parameters.size, initial.buffers.size
         self.scores = context.scores
-        """What training brings along in the round, see ``StartingPoint.scores``."""
         self._shares_buffers = shares_buffers
-        self._has_trained = False
+        self.has_trained = False
         self._has_told = False
         self._beginnings = 0
         self._begun: StartingPoint | None = None
@@ -134,42 +122,35 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self._buffers = initial.buffers if keeps_buffers else None
 
     def check_changed(self) -> None:
-        refuse_unless((self._round_keys is None) == (not self.context.keys.parameters))
-        refuse_unless((self._own_keys is not None) == self.context.keys.enrols)
+        keys, scores, own = self.context.keys, self.trained_scores, self._buffers
+        refuse_unless((self._round_keys is None) == (not keys.parameters))
+        refuse_unless((self._own_keys is not None) == keys.enrols)
+        refuse_unless(self._own_keys is None or self._own_keys.round == self.round)
         refuse_unless((self._opening is not None) == self.context.clients_open)
         self._check_untold(self.context.plan.rounds, {self.index})
         refuse_unless(self.disclosure.is_of(self._size))
-        count, buffers = self._size, (0, self._buffer_count)
-        scores = self.trained_scores if self.trained_scores.size else None
-        try:
-            LocalUpdate(None, self.update.parameters, self.update.buffers, scores).check(
-                count, self._buffer_count
-            )
-        except (ParameterError, RangeError) as error:
-            raise WireFormatError("the state holds an update that the client cannot have trained") from error
-        own = self._buffers
+        refuse_unless(0 <= self.round <= self.context.plan.rounds and self._beginnings >= 0)
+        refuse_unless(self.scores in (None, self.context.scores) and bool(np.isfinite(scores).all()))
+        trained = LocalUpdate(
+            None, self.update.parameters, self.update.buffers, scores if scores.size else None
+        )
+        trained.check(self._size, self._buffer_count)
         refuse_unless((own is not None) == self._keeps_buffers)
         refuse_unless(own is None or (own.size == self._buffer_count and bool(np.isfinite(own).all())))
-        begun = self._begun
-        models = (self.start,) if begun is None else (self.start, begun)
-        if (
-            not 0 <= self.round <= self.context.plan.rounds
-            or self._beginnings < 0
-            or self.scores not in (None, self.context.scores)
-            or not np.isfinite(self.trained_scores).all()
-            or any(one.parameters.size != count or one.buffers.size not in buffers for one in models)
-            or (begun is not None and (begun.round, begun.beginning) != (self.round, self._beginnings))
-            or (begun is None) != (self._begun_with is None)
-            or ((self._has_trained or self._has_told) and begun is None)
-            or (self._own_keys is not None and self._own_keys.round != self.round)
-        ):
-            raise WireFormatError("the state is of a round or a model that the client cannot have")
+        begun, models = self._begun, [self.start]
+        refuse_unless((begun is None) == (self._begun_with is None))
+        if begun is None:
+            refuse_unless(not self.has_trained and not self._has_told)
+        else:
+            refuse_unless((begun.round, begun.beginning) == (self.round, self._beginnings))
+            models.append(GlobalModel(begun.parameters, begun.buffers))
+        sizes = ((self._size, 0), (self._size, self._buffer_count))
+        refuse_unless(all((one.parameters.size, one.buffers.size) in sizes for one in models))
 
     def enrolment(self) -> Message:
         """Return what the key authority has to get, on a channel that tells who sent it."""
-        return (
-            Message() if self._own_keys is None else Message({"enrolment": self._own_keys.enrolment.request})
-        )
+        own = self._own_keys
+        return Message() if own is None else Message({"enrolment": own.enrolment.request})
 
     def enrolled(self, answer: Message) -> None:
         if self._opening is not None and self._own_keys is not None:
@@ -177,22 +158,14 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 self._opening.keys.grant(self._own_keys.enrolment.granted(answer["grant"]))
 
     def granted_secret(self) -> bytes:
-        """Return a secret that all clients and the key authority have, once this one is enrolled: 32 bytes.
-
-        PolicyError.
-        """
+        """Return a secret that all clients and the key authority have, once this one is enrolled."""
         with self._lock:
             if self._opening is None:
-                raise PolicyError(
-                    "this client is granted nothing that others have: the key authority opens sums"
-                )
+                raise PolicyError("this client is granted nothing that others have")
             return self._opening.keys.shared_secret()
 
     def catch_up(self, missed: Sequence[Message]) -> None:
-        """Open the ends of rounds that the client was not in, of :meth:`CollectingAggregator.missed`.
-
-        In order, each once.
-        """
+        """Open the ends of rounds that the client was not in, of the aggregator's ``missed``: each once."""
         with self._lock:
             if self._opening is not None:
                 self._opening.catch_up(missed)
@@ -219,16 +192,10 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         return self._round_keys.key(self.round, purpose)
 
     def begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        """Take the round's first message: train from the client's own model.
+        """Take the round's first message: train from the client's own model. What is refused changes nothing.
 
-        Raises PolicyError for a round of too few, whose sum would tell of each, or too many, for rounds after
-        the plan's, and, where there is a key authority, for one to which that did not invite this client, or
-        with another number of participants than it signed; what :meth:`RoundKeyReader.begin_round` and
-        :meth:`RoundKeyCheck.check_model` do; WireFormatError for a model of other sizes or parts. A round
-        that is refused changes nothing.
-
-        A round that is begun again as it was changes nothing. With another model or number of participants it
-        is to be trained anew, and refused with PolicyError once a message has told of its update.
+        Begun again as it was, neither; with another model or number it is to be trained anew, and is
+        refused once a message has told of its update.
         """
         number = as_unsigned(round_number, "round_number")
         participants = as_unsigned(participants, "participants")
@@ -237,9 +204,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         # Rounds protect differently: none may begin while an update is handed in, or a message made, for another one.
         with self._lock:
             if self._begun is not None and number < self.round:
-                raise PolicyError(
-                    f"round {number} is over since round {self.round} began: begin a later round"
-                )
+                raise PolicyError(f"round {number} is over since round {self.round} began")
             if self._begun is not None and number == self.round:
                 if model and (participants, model) == self._begun_with:
                     return self._begun
@@ -251,8 +216,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._check_round(number, participants)
             begun_with = participants, model
             if self._round_keys is not None:
-                first = model
-                missed: list[Message] = []
+                first, missed = model, list[Message]()
                 if self._opening is not None:
                     first, missed = missed_parts(model, self._opening.together.read)
                 self.context.keys.check_model(first, number, self.index)
@@ -269,10 +233,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._has_told = False
             return self._begun
 
-    @property
-    def has_trained(self) -> bool:
-        return self._has_trained
-
     def _check_round(self, round_number: int, participants: int) -> None:
         plan = self.context.plan
         if not plan.min_clients <= participants <= plan.most_participants:
@@ -281,11 +241,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
                 f"{plan.min_clients} of {plan.clients}, and has room for {plan.most_participants}: nothing is trained "
                 "or sent"
             )
-        if not 1 <= round_number <= plan.rounds:
-            raise PolicyError(
-                f"round {round_number} is none of the plan's {plan.rounds:,}, which noise is meant for: nothing is "
-                "trained or sent"
-            )
+        self.context.check_round(round_number)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         start = self._read_model(model)
@@ -297,24 +253,17 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         if round_number != self.round:
             self.disclosure = Disclosure.of_nothing(self._size)
         self.round = round_number
-        self._has_trained = False
+        self.has_trained = False
         self.start = start
         return replace(self._merged_model(start), scores=self.scores)
 
     def finish_training(self, update: LocalUpdate) -> None:
-        """Take what training gave, whose vectors may be written over afterwards.
-
-        What is refused changes nothing. Raises PolicyError for one that was trained in another round, or
-        comes after a message has told of another; ParameterError, RangeError.
-        """
+        """Take what training gave; its vectors may be written over later. What is refused changes nothing."""
         with self._lock:
             if self._begun is None or update.round != self.round:
                 trained_in = "no round" if update.round is None else f"round {update.round}"
                 client_in = "no round" if self._begun is None else f"round {self.round}"
-                raise PolicyError(
-                    f"the update was trained in {trained_in}, and the client is in {client_in}: train from what "
-                    "begin_round returned"
-                )
+                raise PolicyError(f"the update was trained in {trained_in}, and the client is in {client_in}")
             if update.beginning != self._begun.beginning:
                 raise PolicyError(
                     f"round {self.round} was begun again since the update's training began: train from what "
@@ -328,7 +277,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             own = update.copied()
             own.check(self._size, self._buffer_count)
             self._keep(own)
-            self._has_trained = True
+            self.has_trained = True
 
     def _keep(self, update: LocalUpdate) -> None:
         """Keep the trained model and its scores; one that raises must change nothing."""
@@ -336,22 +285,22 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
         self.update = GlobalModel(update.parameters, update.buffers)
 
     def step(self, phase: str, answer: Message | None) -> Message:
-        """Make this phase's message from the answer to the one before.
-
-        The same bytes, and noise, when asked again. Raises ParameterError before training has finished, and
-        for a phase that the method does not have; PolicyError for another answer than before; what
-        :meth:`RoleContext.check_answer` does.
-        """
+        """Make this phase's message from the answer to the one before: the same again when asked again."""
         self.context.check_phase(phase)
         with self._lock:
             given = self._replies.given(phase, self.round, answer)
             if given is not None:
                 return given
-            if not self._has_trained:
+            if not self.has_trained:
                 raise ParameterError("there is nothing to send before training has finished")
             self.context.check_answer(phase, self.round, answer)
             if phase == OPENED:
-                return self._replies.keep(phase, self.round, answer, self._tell_opened(answer))
+                last = self.context.phase_before(OPENED)
+                assert self._opening is not None, "a phase of federations whose clients open"
+                assert last is not None
+                told = self._opening.tell(self.round, last, answer)
+                message = Message({"round": Message.from_number(self.round), **told})
+                return self._replies.keep(phase, self.round, answer, message)
             asked, before, reported = answer, self.disclosure, self.pending()
             if (
                 self._opening is not None
@@ -369,13 +318,6 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             self._record(before, self.disclosure)
             self._has_told |= not message.keys() <= {"round", *PUBLIC_PARTS}
             return self._replies.keep(phase, self.round, asked, message)
-
-    def _tell_opened(self, answer: Message | None) -> Message:
-        assert self._opening is not None, "a phase of federations whose clients open"
-        last = self.context.phase_before(OPENED)
-        assert last is not None
-        told = self._opening.tell(self.round, last, answer)
-        return Message({"round": Message.from_number(self.round), **told})
 
     def _record(self, before: Disclosure, now: Disclosure) -> None:
         for part in now.parts:
@@ -435,7 +377,7 @@ class TrainingClient(Reporter, metaclass=abc.ABCMeta):
             if self._has_told:
                 self._replies.forget()
             else:
-                self._has_trained = False  # begun again, the round is trained anew
+                self.has_trained = False  # begun again, the round is trained anew
             if not self.merges_update:
                 self.update = initial
             self.trained_scores, self.start = _NO_SCORES, initial

@@ -5,7 +5,7 @@ Needs pytest, which nothing else of the package imports.
 
 import pytest
 
-pytest.register_assert_rewrite("shieldfl.testing.conformance", "shieldfl.testing.round_checks")
+pytest.register_assert_rewrite("shieldfl.testing.conformance")
 
 from shieldfl.learning.local_update import contraction  # noqa: E402
 from shieldfl.testing.conformance import MethodConformance  # noqa: E402

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shieldfl.authority.message import Message
+from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint, contraction
 from shieldfl.masks import Mask
 from shieldfl.methods.registry import make_method
@@ -20,6 +23,7 @@ from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import HISTORY
 from shieldfl.rounds.plan import FederationPlan, Opener, Phase
+from shieldfl.rounds.reports import Reporter
 
 Train = Callable[[int, int, StartingPoint], LocalUpdate]
 Messages = dict[int, Message]
@@ -118,7 +122,9 @@ class SteppedRun(EmbeddedRoles):
     initial : the model before the first round; None for random numbers.
     train : makes an update of round, client and starting point.
     trained : the positions that training changes; None for what the method says.
-    weights, shared_secret, restarts_roles : as for :class:`EmbeddedRoles`.
+    weights, shared_secret : as for :class:`EmbeddedRoles`.
+    restarts_roles : whether every step of a role runs in a new object, restored from the state of the one before: what
+        a process that ends after every message goes through.
     changes : of the plan.
     """
 
@@ -149,9 +155,13 @@ class SteppedRun(EmbeddedRoles):
         }
         plan = FederationPlan.for_weights(weights, **{**facts, **changes})
         method = make_method(case.method, case.settings, plan)
-        super().__init__(
-            method, model, weights, threads=1, shared_secret=shared_secret, restarts_roles=restarts_roles
-        )
+        super().__init__(method, model, weights, threads=1, shared_secret=shared_secret)
+        if restarts_roles:
+            for index, client in enumerate(self.clients):
+                _restart_each_step(client, partial(self.new_client, index))
+            _restart_each_step(self.aggregator, self.new_aggregator)
+            if self.authority is not None:
+                _restart_each_step(self.authority, self.new_authority)
         self.entry = case.settings.of(case.method)
         """The method's settings."""
         holder = self.aggregator if method.aggregator_has_model else self.authority
@@ -245,3 +255,30 @@ class SteppedRun(EmbeddedRoles):
 
     def merged(self, client: int) -> StartingPoint:
         return self.clients[client].merged_model(self.method.message_for(client, self.model))
+
+
+def _restart_each_step(role: Reporter, make: Callable[[], Reporter]) -> None:
+    """Have each call of a role run in a new object, restored from the state before."""
+    kind: Any = type(role)
+    key = secrets.token_bytes(SEALING_KEY_BYTES) if role.needs_sealing else None
+    runs = False  # a step that calls another one is one step
+
+    def restarted(name: str) -> Callable[..., Any]:
+        def step(self: Any, *arguments: Any, **options: Any) -> Any:
+            nonlocal runs
+            if runs:
+                return getattr(kind, name)(self, *arguments, **options)
+            runs = True
+            try:
+                fresh = make()
+                fresh.restore(kind.state(self, key), key)
+                vars(self).update(vars(fresh))
+                return getattr(kind, name)(self, *arguments, **options)
+            finally:
+                runs = False
+
+        return step
+
+    own = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    steps = {name: restarted(name) for name in own - vars(Reporter).keys() | {"report"}}
+    role.__class__ = type(kind.__name__, (kind,), steps)

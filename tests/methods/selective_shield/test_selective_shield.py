@@ -13,7 +13,7 @@ from shieldfl.errors import ParameterError, PolicyError, WireFormatError
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.rounds.global_model import GlobalModel
-from shieldfl.testing.round_checks import float_spacing
+from shieldfl.testing.conformance import float_spacing
 
 
 class RecordedTraining:

@@ -24,7 +24,7 @@ from shieldfl.masks import Mask, select, sense_crypt_budgets
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import NoisedUpload, OpenedSum
-from shieldfl.testing.round_checks import float_spacing
+from shieldfl.testing.conformance import float_spacing
 
 
 @every_encryption

@@ -38,7 +38,7 @@ from shieldfl.rounds.driver import RoundTraffic
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import checked_weights
-from shieldfl.rounds.reports import Report, Tally
+from shieldfl.rounds.reports import Note, Report
 
 
 def _epsilons(spent: PrivacySpent) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class MethodRun:
 
     def _record(self, round_number: int, traffic: RoundTraffic, seconds: float) -> RoundRecord:
         measured, own = self._evaluate()
-        stayed = Tally(int(self._evaluation.changed_nothing), 1, _CHANGED_NOTHING)
+        stayed = Note(_CHANGED_NOTHING, counts=(int(self._evaluation.changed_nothing), 1))
         self._account.take(Report(notes=(stayed,)))
         spent = self._account.spent()
         # Also of those who left after they had sent something.

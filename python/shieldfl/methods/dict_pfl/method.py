@@ -166,7 +166,7 @@ class DictPflClient(MaskedAverageClient):
                 error.position, error.size = int(sent.to_indices()[error.position]), sent.size
             self._held.forget()
             # Zeros in place of what was forgotten would draw the mean towards them.
-            self._has_trained = False
+            self.has_trained = False
             raise
         if phase == "update":
             self._held.mark_uploaded(self._active)

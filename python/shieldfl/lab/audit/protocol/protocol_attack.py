@@ -31,7 +31,7 @@ from shieldfl.rounds.embedded_roles import EmbeddedRoles
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.messages import HISTORY
 from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.reports import Note, Reporter
+from shieldfl.rounds.reports import Reporter
 from shieldfl.rounds.training_client import TrainingClient
 
 _SHARES_OF_LAYERS = (0.6, 0.95, 1.0)
@@ -301,9 +301,7 @@ class LyingAggregator:
         reader.report()
         reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
         if reader._opening.newest_spoiled(phase) == question.round:
-            raise WireFormatError(
-                "; ".join(one.text for one in reader.report().notes if isinstance(one, Note))
-            )
+            raise WireFormatError("; ".join(one.text for one in reader.report().notes))
         return reader.global_model(Message())
 
 
