@@ -61,14 +61,8 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     if any(isinstance(module, _ComputedLayer) for module in model.modules()):
         raise ParameterError("the model is factorised already: factorise the plain one, or merged(model)")
     copy = deepcopy(model)
-    uses: dict[nn.Parameter, list[_Use]] = defaultdict(list)
-    for name, module in copy.named_modules():
-        stays = any(name == prefix or name.startswith(f"{prefix}.") for prefix in settings.train_fully)
-        for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            if parameter.requires_grad:
-                is_replaceable = not stays and attribute in _replaceable(module)
-                uses[parameter].append((module, name or type(module).__name__, attribute, is_replaceable))
-    replaced = [of_one for of_one in uses.values() if any(is_replaceable for *_, is_replaceable in of_one)]
+    uses = _uses_of_trained_parameters(copy, settings.train_fully)
+    replaced = [of_one for of_one in uses if any(is_replaceable for *_, is_replaceable in of_one)]
     if not replaced:
         raise ParameterError(
             "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that is not "
@@ -155,6 +149,17 @@ def _product(child: str, layer: nn.Module) -> Any:
 
 _Use = tuple[nn.Module, str, str, bool]
 """Where a parameter is used: the layer, its name, the attribute, and whether that can be replaced."""
+
+
+def _uses_of_trained_parameters(model: nn.Module, train_fully: tuple[str, ...]) -> list[list[_Use]]:
+    uses: dict[nn.Parameter, list[_Use]] = defaultdict(list)
+    for name, module in model.named_modules():
+        stays = any(name == prefix or name.startswith(f"{prefix}.") for prefix in train_fully)
+        for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if parameter.requires_grad:
+                is_replaceable = not stays and attribute in _replaceable(module)
+                uses[parameter].append((module, name or type(module).__name__, attribute, is_replaceable))
+    return list(uses.values())
 
 
 def _replace(uses: list[_Use], rank: int) -> None:

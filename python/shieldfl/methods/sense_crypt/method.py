@@ -77,6 +77,7 @@ class SenseCryptClient(TrainingClient):
         "selection": Selection | None,
         "_introduction": bytes | None,
         "_sensitivity_recorded": bool,
+        "_introduced_in": int | None,
         "_cluster": int,
     }
 
@@ -101,12 +102,14 @@ class SenseCryptClient(TrainingClient):
         self._clients = context.plan.clients
         self._introduction: bytes | None = None
         self._sensitivity_recorded = False
+        self._introduced_in: int | None = None
+        """The last round in which it introduced itself, or said that it is there."""
         self._cluster = 0
 
     def check_changed(self) -> None:
         refuse_unless(self.selection is None or self.selection.mask.size == self._size)
         refuse_unless(self._introduction is None or len(self._introduction) == 4 * self._size)
-        refuse_unless(0 <= self._cluster < self._clients)
+        refuse_unless(0 <= self._cluster < self._clients and 0 <= (self._introduced_in or 0) <= self.round)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
         """Train from the cluster's model, with sensitivities (eq. 2)."""
@@ -132,6 +135,7 @@ class SenseCryptClient(TrainingClient):
     def _introduce(self) -> Message:
         """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
         parts = {"round": Message.from_number(self.round)}
+        self._introduced_in = self.round
         if self.introduced:
             return Message(parts)
         with self.clock.stage("negotiate"):
@@ -166,6 +170,8 @@ class SenseCryptClient(TrainingClient):
         return part != "sensitivity" and super()._tells(part)
 
     def _choose(self, answer: Message) -> Message:
+        if self._introduced_in != self.round:
+            raise ParameterError("the mask phase follows the one in which the client introduces itself")
         with self.clock.stage("score"):
             cluster = answer.number("cluster")
             if cluster >= self._clients:
