@@ -229,7 +229,7 @@ def test_only_the_key_authority_makes_what_holds_a_secret_key():
     }
     # Nor does anybody else import an authority's memory.
     assert all("authority/" in name for name in naming(r"authority\.(authority_store|store) import"))
-    assert "KeyAuthority" not in (PACKAGE / "methods" / "selective_shield" / "roles.py").read_text()
+    assert "KeyAuthority" not in (PACKAGE / "methods" / "selective_shield" / "method.py").read_text()
 
 
 @pytest.mark.parametrize("folder", ["cpp", "python", "tests", "bench", "examples"])

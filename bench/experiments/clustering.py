@@ -86,18 +86,18 @@ def measure(
     figures = []
     for _ in range(repeats):
         noised = np.stack([noised_sensitivity(vector, CLIP_NORM, multiplier) for vector in vectors])
-        plain = cluster_clients(noised, least_silhouette=-1)
-        corrected = cluster_clients(noised, least_silhouette=-1, noise_deviation=multiplier * CLIP_NORM)
+        labels, centres, silhouette, _ = cluster_clients(noised, least_silhouette=-1)
+        corrected = cluster_clients(noised, least_silhouette=-1, noise_deviation=multiplier * CLIP_NORM)[2]
         # K-means sees distances alone, and K points have K coordinates.
         left, lengths, _ = np.linalg.svd(noised - noised.mean(axis=0), full_matrices=False)
         points = left * (lengths / lengths.max())
         means = KMeans(int(truth.max()) + 1, n_init=10, random_state=0).fit_predict(points)
         figures.append(
             (
-                adjusted_rand_score(truth, plain.labels),
-                plain.centres.size,
-                plain.silhouette,
-                corrected.silhouette,
+                adjusted_rand_score(truth, labels),
+                centres.size,
+                silhouette,
+                corrected,
                 adjusted_rand_score(truth, means),
                 float(silhouette_score(points, means)),
             )
@@ -209,10 +209,10 @@ def main() -> None:
         f"{dataset.description}: {options.clients} clients in {options.groups} groups, P = {vectors.shape[1]:,}, "
         f"norms {norms.min():.3g} to {norms.max():.3g}, G = {CLIP_NORM:g}"
     )
-    unclipped = cluster_clients(vectors, least_silhouette=-1)
+    labels, centres, silhouette, _ = cluster_clients(vectors, least_silhouette=-1)
     print(
-        f"not clipped, no noise (section 3.1): ARI {adjusted_rand_score(truth, unclipped.labels):.2f}, "
-        f"{unclipped.centres.size} clusters, silhouette {unclipped.silhouette:.3f}\n{HEADER}"
+        f"not clipped, no noise (section 3.1): ARI {adjusted_rand_score(truth, labels):.2f}, "
+        f"{centres.size} clusters, silhouette {silhouette:.3f}\n{HEADER}"
     )
     rows = curves(vectors, truth, options.epsilons, options.repeats, options.seed)
     if options.json:

@@ -15,7 +15,7 @@ from typer.testing import Result
 from cli.command_line import invoke
 from privacy.seeded_draws import seed_noise
 from shieldfl.lab.audit import epsilon as claims
-from shieldfl.methods.selective_shield.roles import SelectiveShieldClient
+from shieldfl.methods.selective_shield.method import SelectiveShieldClient
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.book import PrivacyBook, PrivacySpent
 from shieldfl.privacy.events import ClientsDrawn, Noise, OpenedSum

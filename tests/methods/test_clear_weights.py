@@ -30,30 +30,20 @@ def altered(message: Message, name: str, part: np.ndarray) -> Message:
 
 
 @every_method
-@pytest.mark.parametrize("weight", [1e308, 5.0, 1.5, 5e-324, 0.0, -1.0, math.nan, math.inf])
-def test_a_weight_that_the_federation_did_not_give_is_refused_and_changes_nothing(method, weight):
+def test_the_clients_own_weight_is_taken_and_no_other(method):
+    own = 1.0
+
     def claim(phase, aggregator, messages):
-        with pytest.raises(RangeError, match="weight"):
-            aggregator.receive(phase, 0, altered(messages[0], "weight", np.array([weight])))
+        # Among them those that other clients have.
+        for other in (4.0, 1.5, 1e308, 5e-324, 0.0, -1.0, math.nan, math.inf):
+            with pytest.raises(RangeError, match="weight"):
+                aggregator.receive(phase, 0, altered(messages[0], "weight", np.array([other])))
+        messages[0] = altered(messages[0], "weight", np.array([own]))
 
     run, honest = run_of(method), run_of(method)
     run.run_round(intrude=claim)
     honest.run_round()
     np.testing.assert_array_equal(run.parameters, honest.parameters)
-
-
-@pytest.mark.parametrize(("method", "own"), [("fedavg", 1.0), ("dp-sgd", 1.0), ("dp-fedavg", 1.0)])
-def test_the_clients_own_weight_is_taken_and_no_other(method, own):
-    def claim(phase, aggregator, messages):
-        # Among them those that other clients have.
-        for other in (own + 1.0, 4.0, 0.0, -1.0, np.nan):
-            with pytest.raises(RangeError, match="weight"):
-                aggregator.receive(phase, 0, altered(messages[0], "weight", np.array([other])))
-        messages[0] = altered(messages[0], "weight", np.array([own]))
-
-    run = run_of(method)
-    run.run_round(intrude=claim)
-    assert np.isfinite(run.parameters).all()
 
 
 @every_method

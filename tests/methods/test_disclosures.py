@@ -13,7 +13,6 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption import paillier
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.methods.mask_crypt import decode_ranking
 from shieldfl.rounds.reports import Disclosure
 
 CIPHERTEXTS = {"ciphertexts", "votes", "scores"}
@@ -120,7 +119,7 @@ def check_part(
     elif name in ("mask", "positions"):
         assert Mask.from_bytes(part, expected_size=variant.size).to_bytes() == part
     elif name == "ranking":
-        assert 0 < decode_ranking(part, variant.size).size < variant.size
+        assert 0 < len(part) < 4 * variant.size
     elif name == "ranges":
         assert part == run.method.quantisation.ranges(trained.difference).tobytes()
     else:
@@ -231,17 +230,3 @@ def test_a_disclosure_says_what_really_left(variant):
                 else:
                     assert replace(stated, parts=()) == Disclosure.of_nothing(variant.size)
             assert run.clients[client].disclosure == messages[-1][2]
-
-
-@every_one_of(disclosing_variants())
-def test_a_disclosure_is_of_the_clients_own_round(variant):
-    run = SteppedRun(variant)
-    client, model = run.clients[0], run.method.message_for(0, run.begin_round(1, [0, 1]))
-    assert client.disclosure == Disclosure.of_nothing(variant.size)
-    run.run_round([0, 1])
-    stated = client.disclosure
-    assert stated != Disclosure.of_nothing(variant.size)
-    client.begin_round(1, 2, model)
-    assert client.disclosure == stated
-    client.begin_round(2, 2, run.method.message_for(0, run.begin_round(2, [0, 1])))
-    assert client.disclosure == Disclosure.of_nothing(variant.size)

@@ -123,45 +123,21 @@ class Own(FedAvg):
     aggregator_sees = "every client's update"
 
 
-class Unmade(Own):
-    names = Own.names
-    privacy_reading = NO_NOISE
-    aggregator_sees = "nothing"
+def raising(error: Exception):
+    def refuse(*arguments):
+        raise error
 
-    def __init__(self, name, settings, plan):
-        raise TypeError("no plan suits me")
+    return refuse
 
 
-class Refusing(Unmade):
-    names = Own.names
-    privacy_reading = NO_NOISE
-    aggregator_sees = "nothing"
-
-    def __init__(self, name, settings, plan):
-        raise sf.PolicyError("nobody may run me")
-
-
-class Unadapted(Own):
-    names = Own.names
-    privacy_reading = NO_NOISE
-    aggregator_sees = "nothing"
-
-    @classmethod
-    def adapted(cls, model, settings):
-        raise KeyError("layer")
+def own(**members: object) -> type[Own]:
+    """A method of that name of which something fails."""
+    declared = {name: vars(Own)[name] for name in ("names", "privacy_reading", "aggregator_sees")}
+    return type("Failing", (Own,), {"__module__": __name__, **declared, **members})
 
 
 class BrokenClient(FedAvgClient):
-    def _make(self, phase, answer):
-        raise IndexError("out of my depth")
-
-
-class Broken(Own):
-    names = Own.names
-    privacy_reading = NO_NOISE
-    aggregator_sees = "nothing"
-
-    client_kind = BrokenClient
+    _make = raising(IndexError("out of my depth"))
 
 
 def run(**options):
@@ -171,10 +147,18 @@ def run(**options):
 @pytest.mark.parametrize(
     ("kind", "error", "words"),
     [
-        (Unmade, sf.ParameterError, NAMED + ": TypeError: no plan suits me"),
-        (Refusing, sf.PolicyError, NAMED + ": nobody may run me"),
-        (Unadapted, sf.ParameterError, NAMED + ": KeyError: 'layer'"),
-        (Broken, IndexError, r"out of my depth(.|\n)*" + NAMED),
+        (
+            own(__init__=raising(TypeError("no plan suits me"))),
+            sf.ParameterError,
+            NAMED + ": TypeError: no plan suits me",
+        ),
+        (
+            own(__init__=raising(sf.PolicyError("nobody may run me"))),
+            sf.PolicyError,
+            NAMED + ": nobody may run me",
+        ),
+        (own(adapted=raising(KeyError("layer"))), sf.ParameterError, NAMED + ": KeyError: 'layer'"),
+        (own(client_kind=BrokenClient), IndexError, r"out of my depth(.|\n)*" + NAMED),
     ],
 )
 def test_an_error_names_the_method_that_it_is_of(monkeypatch, kind, error, words):

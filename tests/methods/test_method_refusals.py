@@ -13,7 +13,6 @@ from methods.method_conformance import SteppedRun, contraction
 from methods.variants import BUFFERS, CLIENTS, PARAMETERS, Variant, every_variant
 from shieldfl.authority.message import Message
 from shieldfl.errors import (
-    DuplicateFrameError,
     KeyMismatchError,
     ParameterError,
     PolicyError,
@@ -23,58 +22,6 @@ from shieldfl.errors import (
 )
 from shieldfl.masks import Mask
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-
-
-@every_variant
-def test_a_second_message_or_frame_is_refused_and_nothing_counts_twice(variant):
-    """Neither another message of a client nor a client's ciphertexts under another one's name."""
-    refused, stolen_in = [], []
-
-    def send_twice(phase, aggregator, messages):
-        client = min(messages)
-        message = messages.pop(client)
-        aggregator.receive(phase, client, message)
-        for again in (message, messages[max(messages)]):
-            with pytest.raises(DuplicateFrameError):
-                aggregator.receive(phase, client, again)
-            refused.append(phase)
-        ciphertexts = {name: part for name, part in message.items() if name in ("votes", "ciphertexts")}
-        if ciphertexts:
-            other = min(messages)
-            # Where clients enrol, a frame says whose it is.
-            with pytest.raises(KeyMismatchError if variant.enrols else DuplicateFrameError):
-                aggregator.receive(phase, other, Message({**messages[other], **ciphertexts}))
-            stolen_in.append(phase)
-
-    run = SteppedRun(variant)
-    # The round goes on with the honest messages of the others; the first client's is in already.
-    run_with_first_sent(run, send_twice)
-    assert_same_model(run, honest_outcome(variant), variant)
-    assert len(refused) == 2 * len(run.sent)
-    assert ("update" in stolen_in) == (run.authority is not None)
-
-
-def run_with_first_sent(run, intrude):
-    """Run a round in which ``intrude`` takes messages out that it has delivered itself."""
-    original = run.aggregator.receive
-    delivered: dict[str, set[int]] = {}
-
-    def receive(phase, client, message):
-        if client not in delivered.get(phase, set()):
-            original(phase, client, message)
-
-    def wrapped(phase, aggregator, messages):
-        left = dict(messages)
-        intrude(phase, _Receiver(original), left)
-        delivered[phase] = set(messages) - set(left)
-
-    run.aggregator.receive = receive
-    run.run_round(intrude=wrapped)
-
-
-class _Receiver:
-    def __init__(self, receive):
-        self.receive = receive
 
 
 def altered(message: Message, name: str, part: bytes | None) -> Message:
@@ -253,19 +200,6 @@ def test_missing_and_broken_scores_are_refused(method, scores, error, words):
     run = SteppedRun(Variant(method, SelectiveShieldSettings(), method), train=scored(scores))
     with pytest.raises(error, match=words):
         run.run_round()
-
-
-@pytest.mark.parametrize(
-    ("method", "threshold"),
-    [("fedavg", 0.0), ("full-he", 0.0), ("dp-fedavg", 0.0), ("selective-shield", -1.0)],
-)
-def test_scores_that_are_not_needed_may_be_anything(method, threshold):
-    broken = np.full(PARAMETERS, np.nan, dtype=np.float32)
-    run = SteppedRun(
-        Variant(method, SelectiveShieldSettings(threshold=threshold), method), train=scored(broken)
-    )
-    run.run_round()
-    assert np.isfinite(run.parameters).all()
 
 
 def scored(scores):

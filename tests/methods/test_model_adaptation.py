@@ -10,7 +10,6 @@ from torch import nn
 from shieldfl.errors import ParameterError
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import train_locally
-from shieldfl.methods.dict_pfl.pruning import DictPflSettings
 from shieldfl.methods.discovery import BUILT_IN
 from shieldfl.methods.model_adaptation import adapt_model, count_trained
 from shieldfl.methods.settings import MethodSettings
@@ -36,15 +35,6 @@ def train(model: nn.Module) -> None:
 def test_most_methods_train_the_model_itself(name):
     model = model_of()
     assert adapt_model(name, model, MethodSettings()) is model
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [(DictPflSettings(rank=4), "rank 4"), (DictPflSettings(rank=1, train_fully=("9",)), "'9'")],
-)
-def test_models_that_cannot_be_factorised(settings, named):
-    with pytest.raises(ParameterError, match=named):
-        adapt_model("dict-pfl", model_of(), MethodSettings(dict_pfl=settings))
 
 
 @pytest.mark.parametrize("name", ["dp-sgd", "alt-fl-pi", "alt-fl-si-dp", "alt-fl-mp"])
@@ -110,8 +100,3 @@ def test_only_the_last_layer_is_trained_and_batch_statistics_follow_the_data():
 def test_a_last_layer_without_a_bias_is_refused(model):
     with pytest.raises(ParameterError, match="needs a bias where there is none"):
         adapt_model("top-2", model, MethodSettings())
-
-
-def test_a_model_that_is_one_layer_is_its_own_last_one():
-    layer = nn.Linear(4, 2)
-    assert count_trained(adapt_model("top-2", layer, MethodSettings())) == 10

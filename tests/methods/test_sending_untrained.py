@@ -9,26 +9,10 @@ import numpy as np
 import pytest
 
 from methods.honest_outcome import assert_same_model, honest_outcome
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, FAINT_TOLERANCE, every_variant
-from shieldfl.errors import ParameterError, PolicyError, RangeError
+from methods.method_conformance import SteppedRun
+from methods.variants import FAINT_TOLERANCE, every_variant
+from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.local_update import PrivateSteps
-
-
-@every_variant
-def test_a_round_that_is_begun_again_sends_what_it_has_sent(variant):
-    run = SteppedRun(variant)
-    model = run.begin_round(1)
-    run.run_round()
-    client, shown = run.clients[0], run.clients[0].disclosure
-    start = client.begin_round(1, CLIENTS, run.method.message_for(0, model))
-    with pytest.raises(PolicyError, match="told of the update"):
-        client.finish_training(contraction(2, 0, start))
-    answer = None
-    for phase, sent in run.sent.items():
-        assert client.step(phase, answer) == sent[0]
-        answer = run.method.message_for(0, run.answers[phase])
-    assert client.disclosure == shown
 
 
 def refused_updates(client, kept):

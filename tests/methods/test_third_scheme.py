@@ -11,9 +11,6 @@ from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
 from shieldfl.encryption.ckks import Ckks
 from shieldfl.encryption.registry import REGISTRY, encryptions, scheme_of
-from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.methods.encryption_settings import EncryptionSettings
 from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.testing import MethodCase, SteppedRun
@@ -43,11 +40,6 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
         yield scheme
 
 
-def test_without_registration_it_is_unknown() -> None:
-    with pytest.raises(ParameterError, match="encryption must be one of"):
-        EncryptionSettings(encryption="toy-fine")
-
-
 def test_full_he_runs_under_it(toy: Toy) -> None:
     settings = MethodSettings().changed("full-he", {"encryption": "toy-fine"})
     run, plain = SteppedRun(MethodCase("full-he", settings)), SteppedRun(MethodCase("fedavg"))
@@ -66,11 +58,3 @@ def test_the_key_authority_opens_its_totals_and_no_others(toy: Toy) -> None:
     aggregator = toy.Aggregator(key, 1)
     aggregator.add(toy.Encryptor(key, 1).encrypt(np.full(5, 0.5)))
     np.testing.assert_array_equal(authority.open(aggregator.total()), np.full(5, 0.5))
-
-
-def test_it_is_calibrated_like_the_others(toy: Toy) -> None:
-    assert toy.calibrations == toy.encryptions
-    settings = CalibrationSettings(schemes=("toy-fine", "ckks"), threads=(1,), values=3000, seconds=0.0)
-    profile = calibrate(settings)
-    assert profile.scheme_names == ("toy-fine", "ckks")
-    assert not profile.schemes[0].adds_clear_values

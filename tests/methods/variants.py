@@ -303,4 +303,3 @@ def every_one_of(of: Sequence[Variant], slow: Iterable[str] = STEPS_OF_ANOTHER) 
 
 every_variant = every_one_of(variants())
 every_variant_and_twin = every_one_of(variants() + twins(variants()), (*STEPS_OF_ANOTHER, *_slow_twins()))
-every_enrolling_variant = every_one_of([one for one in variants() if one.enrols])

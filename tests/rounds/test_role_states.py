@@ -11,10 +11,9 @@ from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import unpack_state
 from shieldfl.authority.round_keys import RoundSigner, SessionKeys
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
-from shieldfl.methods.agreed_mask import AgreedMaskAggregator
-from shieldfl.methods.masked_average.method import MaskedAverageClient
-from shieldfl.methods.selective_shield.roles import SelectiveShieldAggregator
-from shieldfl.methods.sense_crypt.roles import SenseCryptAggregator, SenseCryptClient
+from shieldfl.methods.masked_average.method import MaskedAverageAggregator, MaskedAverageClient
+from shieldfl.methods.selective_shield.method import SelectiveShieldAggregator
+from shieldfl.methods.sense_crypt.method import SenseCryptAggregator, SenseCryptClient
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.reports import Reporter
@@ -28,9 +27,9 @@ NOT_KEPT = {
     TrainingClient: {"context"},
     CollectingAggregator: {"context"},
     AuthoritySteps: {"context"},
-    MaskedAverageClient: {"_upload", "noise_shares"},
+    MaskedAverageClient: {"_upload"},
     SenseCryptClient: {"_upload"},
-    AgreedMaskAggregator: {"_scores"},
+    MaskedAverageAggregator: {"_scores"},
     SelectiveShieldAggregator: {"_ciphertexts", "_votes"},
     SenseCryptAggregator: {"_united"},
 }

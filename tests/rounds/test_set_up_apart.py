@@ -261,7 +261,7 @@ def test_what_makes_clients_and_aggregators_imports_nothing_that_holds_a_secret(
         if name not in named:
             named.add(name)
             waiting |= module_imports(files[name], name) if name in files else set()
-    assert "shieldfl.methods.selective_shield.roles" in named
+    assert "shieldfl.methods.selective_shield.method" in named
     assert "shieldfl.methods.masked_average.method" in named
     assert not [name for name in named if name in HOLDERS or name.endswith(".KeyAuthority")]
     # The search would find them: where keys are made, they are imported.

@@ -7,34 +7,23 @@ in every round. S-HE encrypts a mask of the largest mean gradients, fixed for th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
 from shieldfl.errors import ParameterError
-from shieldfl.methods.agreed_mask import AgreedMaskAggregator, AgreedMaskClient
-from shieldfl.methods.encrypted_update import MixedTotal
+from shieldfl.learning.local_update import GradientNoise
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio, sample_delta
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
-from shieldfl.methods.fedavg import FedAvg
-from shieldfl.methods.masked_average.method import SCORES, UPDATE, AgreedShare, MaskedAverage, Reader
-from shieldfl.methods.noised_average import (
-    BY_DP_SGD,
-    DpSgdClient,
-    DpSgdRounds,
-    KindsOfRounds,
-    MaxGradNorm,
-    RoundKind,
-    SampleDelta,
-    read_ratio,
-)
-from shieldfl.methods.noised_sums import NoisySums, SumNoiseOption
+from shieldfl.methods.masked_average.agreed_share import SCORES, UPDATE, AgreedShare
+from shieldfl.methods.masked_average.method import MaskedAverage
+from shieldfl.methods.noised_average import BY_DP_SGD, DpSgdAveraging, MaxGradNorm, SampleDelta
+from shieldfl.methods.noised_sums import SumNoiseOption
 from shieldfl.privacy.events import PrivacyReading
+from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, SyntheticDemand
-from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import Count, NotNegative, Positive, Probability, TrainingSettings, about
 
 _ENCRYPTED = RoundKind(encrypts=True)
@@ -103,23 +92,21 @@ class AltFlSettings(SumNoiseOption):
         read_ratio(self.interleaving_ratio)
 
 
-class _Interleaved:
-    """What the four methods' rounds and data follow from, by name, settings and plan."""
-
-    def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
-        rounds = self.rounds = rounds_of(name, settings)
-        self.dp_sgd = DpSgdRounds.of(settings, plan, rounds, settings.synthetic_share)
-        self.interleaving: Fraction | None = rounds.ratio if rounds.alternates else None
-        self.kinds = rounds.counts(plan.rounds)
-        self.synthetic_demand: SyntheticDemand | None = None
-        if settings.synthetic_share or any(kind.synthetic for kind in self.kinds):
-            self.synthetic_demand = SyntheticDemand(
-                settings.synthetic_epsilon, self.dp_sgd.delta, settings.synthetic_samples
-            )
-
-
 def rounds_of(name: str, settings: AltFlSettings) -> KindsOfRounds:
-    return KindsOfRounds(*_KINDS[name], settings.interleaving_ratio)
+    noise = GradientNoise(settings.noise_multiplier, settings.max_grad_norm)
+    return KindsOfRounds(*_KINDS[name], settings.interleaving_ratio, noise, settings.synthetic_share)
+
+
+def _state_rounds(
+    method: Method, settings: AltFlSettings, rounds: KindsOfRounds, plan: FederationPlan
+) -> None:
+    """State what follows from a method's rounds: their alternation, its delta, and its demand of synthetic data."""
+    method.delta = sample_delta(settings.delta, plan)
+    method.interleaving = rounds.ratio if rounds.alternates else None
+    if settings.synthetic_share or any(kind.synthetic for kind in rounds.counts(plan.rounds)):
+        method.synthetic_demand = SyntheticDemand(
+            settings.synthetic_epsilon, method.delta, settings.synthetic_samples
+        )
 
 
 _WITH_NOISY_SUMS = PrivacyReading(
@@ -188,25 +175,17 @@ class AltFl(MaskedAverage):
 
     scores = "gradient"
     phases = (SCORES, UPDATE)
-    client_kind = AgreedMaskClient
-    aggregator_kind = AgreedMaskAggregator
     noisy_reading = _WITH_NOISY_SUMS
-    dp_sgd: DpSgdRounds
+    dp_sgd: KindsOfRounds
 
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
-        own = _Interleaved(name, settings, plan)
-        self.dp_sgd, self.delta, kinds = own.dp_sgd, own.dp_sgd.delta, own.kinds
-        noisy = None
+        rounds = self.dp_sgd = rounds_of(name, settings)
+        kinds = rounds.counts(plan.rounds)
+        _state_rounds(self, settings, rounds, plan)
         if settings.asked_noise is not None:
-            rounds = sum(count for kind, count in kinds.items() if kind.encrypts)
-            self._check_noise(name, settings, plan, rounds)
-            noisy = NoisySums.planned(
-                settings, plan, dimension=plan.parameters, delta=self.delta, rounds=rounds, unit="sample"
-            )
-        ratio = settings.encrypted_share if own.rounds.encrypts else 0.0
-        share = AgreedShare(ratio, own.rounds, plan)
-        super().__init__(name, settings, plan, None, share=share, noisy=noisy)
-        self.interleaving, self.synthetic_demand = own.interleaving, own.synthetic_demand
+            self._check_noise(name, settings, plan, any(kind.encrypts for kind in kinds))
+        share = AgreedShare(settings.encrypted_share if rounds.encrypts else 0.0, rounds, plan)
+        super().__init__(name, settings, plan, None, share=share)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
             self.notes.append(
                 f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
@@ -233,7 +212,7 @@ class AltFl(MaskedAverage):
         return super().why_no_sum_noise(name)
 
     @classmethod
-    def _check_noise(cls, name: str, settings: AltFlSettings, plan: FederationPlan, noisy_sums: int) -> None:
+    def _check_noise(cls, name: str, settings: AltFlSettings, plan: FederationPlan, encrypts: bool) -> None:
         """Raise ParameterError where noise on sums would leave epsilon infinite, or where there are no such sums."""
         if (why := cls.why_no_sum_noise(name)) is not None:
             raise ParameterError(f"{name} {why}")
@@ -246,18 +225,14 @@ class AltFl(MaskedAverage):
             raise ParameterError(
                 f"{name}: noise on sums needs a model without buffers: batch statistics are averaged without noise"
             )
-        if not noisy_sums:
+        if not encrypts:
             raise ParameterError(f"{name}: no round of this run encrypts, {_NO_SUM}")
 
     def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
         return self.dp_sgd.deviation(training, samples)
 
-    def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader | None:
-        encrypts = self.dp_sgd.rounds.kind(claim.total.round).encrypts
-        return super().reader(context, claim, message) if encrypts else None
 
-
-class AltFlWithoutEncryption(FedAvg):
+class AltFlWithoutEncryption(DpSgdAveraging):
     """``alt-fl-si-dp``: nothing is encrypted, so there are no keys."""
 
     names = (
@@ -273,24 +248,16 @@ class AltFlWithoutEncryption(FedAvg):
     privacy_reading = BY_DP_SGD
     aggregator_sees = "every client's update, noised by DP-SGD or from synthetic data"
 
-    shares_buffers = False
-    client_kind = DpSgdClient
-
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         if settings.asked_noise is not None:
             raise ParameterError(f"{name} {self.why_no_sum_noise(name)}")
-        own = _Interleaved(name, settings, plan)
         super().__init__(name, settings, plan)
-        self.dp_sgd, self.delta = own.dp_sgd, own.dp_sgd.delta
-        self.interleaving, self.synthetic_demand = own.interleaving, own.synthetic_demand
+        _state_rounds(self, settings, self.dp_sgd, plan)
+
+    @classmethod
+    def rounds_of(cls, name: str, settings: AltFlSettings) -> KindsOfRounds:
+        return rounds_of(name, settings)
 
     @classmethod
     def why_no_sum_noise(cls, name: str) -> str:
         return f"encrypts nothing, {_NO_SUM}"
-
-    @classmethod
-    def trains_privately(cls, name: str, settings: AltFlSettings) -> bool:
-        return rounds_of(name, settings).trains_privately
-
-    def noise_deviation(self, training: TrainingSettings, samples: int, participants: int) -> float:
-        return self.dp_sgd.deviation(training, samples)

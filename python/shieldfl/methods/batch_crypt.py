@@ -35,16 +35,15 @@ from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_update import MixedTotal
-from shieldfl.methods.encryption_settings import EncryptionSettings
+from shieldfl.methods.encryption_settings import FixedPoint
+from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
-    UPDATE,
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
     Reader,
 )
 from shieldfl.privacy.events import NO_NOISE
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
@@ -233,30 +232,25 @@ class BatchCryptSettings(Settings):
 class BatchCryptClient(MaskedAverageClient):
     """Sends its layers' ranges, then its integers, encrypted."""
 
+    method: BatchCrypt
     clear_parts = ("weight", "ranges")
     _warned = False
 
-    def __init__(
-        self, method: BatchCrypt, context: RoleContext, index: int, weight: int, initial: GlobalModel
-    ) -> None:
-        super().__init__(method, context, index, weight, initial)
-        self._quantisation, self._largest_update = method.quantisation, method.largest_update
-
-    def _speak(self, phase: str) -> Message:
+    def _speak(self) -> Message:
         with self.clock.stage("negotiate"):
             update = self._difference()
-            ranges = self._quantisation.ranges(update)
+            ranges = self.method.quantisation.ranges(update)
             self._check_magnitudes(update)
         return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
 
     def _check_magnitudes(self, update: NDArray[np.float32]) -> None:
         """Raise RangeError, which has the position, for a value that the aggregator would refuse to hear of."""
-        position = int(np.abs(update).argmax())
-        if abs(update[position]) > self._largest_update:
+        position, largest = int(np.abs(update).argmax()), self.method.largest_update
+        if abs(update[position]) > largest:
             # Buffers follow the data whatever the learning rate.
             advice = "lower the learning rate" if position < self._size else "scale the features to about 1"
             error = RangeError(
-                f"the value at position {position} is beyond largest_update = {self._largest_update:g} in magnitude: "
+                f"the value at position {position} is beyond largest_update = {largest:g} in magnitude: "
                 f"{advice}, or raise the method's setting largest_update"
             )
             error.position, error.size = position, update.size
@@ -266,7 +260,7 @@ class BatchCryptClient(MaskedAverageClient):
         """Return the client's integers, under the clip bounds of the answer."""
         if answer is None:
             raise ParameterError("the update needs the clip bounds that the phase before decides")
-        agreed, update = self._quantisation, self._difference()
+        agreed, update = self.method.quantisation, self._difference()
         bounds = agreed.read_bounds(answer)
         # Rounding hides nothing, so it need not be secret; this way the same training gives the same model, and
         # only who knows the update can tell how it was rounded.
@@ -291,19 +285,19 @@ class BatchCryptClient(MaskedAverageClient):
 class BatchCryptAggregator(MaskedAverageAggregator):
     """Makes clip bounds of the ranges, which it sees, and adds ciphertexts."""
 
+    method: BatchCrypt
     changes: ClassVar = {"_ranges": list[np.ndarray[tuple[int, int], np.dtype[np.float32]]], "_bounds": bytes}
 
     def __init__(self, method: BatchCrypt, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(method, context, weights)
-        self._quantisation, self._largest_update = method.quantisation, method.largest_update
         self._ranges: list[NDArray[np.float32]] = []
         self._bounds = b""
 
     def check_changed(self) -> None:
         if self._bounds:
-            self._quantisation.read_bounds(Message({"bounds": self._bounds}))
+            self.method.quantisation.read_bounds(Message({"bounds": self._bounds}))
         refuse_unless(len(self._ranges) <= self._clients)
-        shape = (len(self._quantisation.layers), 2)
+        shape = (len(self.method.quantisation.layers), 2)
         for ranges in self._ranges:
             refuse_unless(ranges.shape == shape)
             self._check_ranges(ranges, "a client")
@@ -315,32 +309,31 @@ class BatchCryptAggregator(MaskedAverageAggregator):
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
         if phase == UPDATE.name and answer is None:
             raise ParameterError("the update phase needs the clip bounds that the phase before decides")
-        bounds = b"" if answer is None else self._quantisation.read_bounds(answer).tobytes()
+        bounds = b"" if answer is None else self.method.quantisation.read_bounds(answer).tobytes()
         super()._begin_phase(phase, round_number, answer)
         self._bounds = bounds
 
-    def _begin(self, phase: str, round_number: int) -> None:
+    def _begin(self, round_number: int) -> None:
         self._ranges = []
 
-    def _hear(self, phase: str, client: int, message: Message) -> None:
-        layers = len(self._quantisation.layers)
+    def _hear(self, client: int, message: Message) -> None:
+        layers = len(self.method.quantisation.layers)
         with self.clock.stage("negotiate"):
             ranges = message.vector("ranges", np.float32, 2 * layers).reshape(layers, 2)
             self._check_ranges(ranges, f"client {client}")
             self._ranges.append(ranges)
 
     def _check_ranges(self, ranges: NDArray[np.float32], whose: str) -> None:
-        self._quantisation.bounds([ranges])  # refuses what is no range
-        if np.abs(ranges).max(initial=0.0) > self._largest_update:
+        self.method.quantisation.bounds([ranges])  # refuses what is no range
+        largest = self.method.largest_update
+        if np.abs(ranges).max(initial=0.0) > largest:
             raise RangeError(
-                f"{whose} states updates beyond largest_update = {self._largest_update:g}: lower the learning rate, or "
+                f"{whose} states updates beyond largest_update = {largest:g}: lower the learning rate, or "
                 "raise that setting of the method"
             )
 
-    def _conclude(self, phase: str) -> Message:
-        with self.clock.stage("negotiate"):
-            bounds = self._quantisation.bounds(self._ranges)
-        return Message({"bounds": bounds.tobytes()})
+    def _conclude(self) -> Message:
+        return Message({"bounds": self.method.quantisation.bounds(self._ranges).tobytes()})
 
     def _result(self, phase: str) -> Message:
         result = super()._result(phase)
@@ -374,15 +367,10 @@ class BatchCrypt(MaskedAverage):
         self.quantisation = Quantisation(offsets, settings.width, plan.most_participants)
         self.largest_update = settings.largest_update
         parameters = self.quantisation.parameters(settings.key_bits)
-        encryption = EncryptionSettings(
-            parameters.value_bits,
-            parameters.fraction_bits,
-            0,  # buffers are quantised in a range of their own
-            encryption=self.schemes[0],
-            key_bits=settings.key_bits,
-        )
+        # Buffers are quantised in a range of their own.
+        bits = FixedPoint(parameters.value_bits, parameters.fraction_bits, 0)
         everything = Mask.full(plan.update_size)
-        super().__init__(name, settings, plan, everything, encryption=encryption, sends_rest=False)
+        super().__init__(name, settings, plan, everything, fixed_point=bits, sends_rest=False)
 
     def _why_alike(self) -> str:
         return "batch-crypt weighs all clients alike, whatever their weights: its integers share one scale"
@@ -396,6 +384,6 @@ class BatchCrypt(MaskedAverage):
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         return asdict(self._settings) | {
             "weights": "uniform",
-            "bits_of_a_value": self.update_parameters.value_bits,
-            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
+            "bits_of_a_value": self.purposes["update"].value_bits,
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }

@@ -24,6 +24,7 @@ __all__ = [
     "MixedSum",
     "MixedTotal",
     "MixedUpload",
+    "added_total",
     "are_summable",
     "clear_sums_part",
     "encrypted_positions",
@@ -31,6 +32,7 @@ __all__ = [
     "read_agreed_positions",
     "read_clear_sums",
     "settled_positions",
+    "smallest",
     "stated_weight",
     "with_buffers_times",
 ]
@@ -69,6 +71,20 @@ def stated_weight(client: int, message: Message, weights: Sequence[int]) -> int:
     if weight != weights[client]:
         raise RangeError(f"client {client} sent another weight than the plan gives it: nothing was added")
     return weight
+
+
+def added_total(attribute: str) -> property:
+    """Return, for states, what the scheme's aggregator in an attribute has added; None where that is nothing."""
+
+    def total_of(own: Any) -> bytes | None:
+        aggregator = getattr(own, attribute)
+        return bytes(aggregator.total().to_bytes()) if aggregator is not None and aggregator.clients else None
+
+    def add_total(own: Any, total: bytes | None) -> None:
+        if total is not None and getattr(own, attribute) is not None:
+            getattr(own, attribute).add_total(total)
+
+    return property(total_of, add_total)
 
 
 class MixedSum:
@@ -155,14 +171,7 @@ class MixedSum:
         refuse_unless(self._sums.size == (self._rest.count if self._has_rest else 0))
         refuse_unless(bool(np.isfinite(self._sums).all()))
 
-    @property
-    def _added(self) -> bytes | None:
-        return self._ciphertexts.total().to_bytes() if self._clients else None
-
-    @_added.setter
-    def _added(self, total: bytes | None) -> None:
-        if total is not None:
-            self._ciphertexts.add_total(total)
+    _added = added_total("_ciphertexts")
 
     def union_parts(self, suffix: str) -> dict[str, bytes]:
         """Return what the clients need to know of the union, as parts of a message."""
@@ -372,3 +381,14 @@ def read_agreed_positions(
             "nothing was sent"
         )
     return zone
+
+
+def smallest(values: NDArray[Any], count: int) -> NDArray[np.bool_]:
+    """Choose exactly ``count`` of the smallest values; of equal ones those that come first."""
+    if count == 0:
+        return np.zeros(values.size, dtype=np.bool_)
+    bound = np.partition(values, count - 1)[count - 1]
+    chosen: NDArray[np.bool_] = values < bound
+    ties = np.flatnonzero(values == bound)
+    chosen[ties[: count - np.count_nonzero(chosen)]] = True
+    return chosen

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
-from shieldfl.privacy.events import NO_NOISE, Noise
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
+from shieldfl.privacy.events import NO_NOISE, Noise, SummedUploads
+from shieldfl.privacy.noise import clip_and_noise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
@@ -30,12 +32,31 @@ __all__ = ["FedAvg"]
 class FedAvgClient(TrainingClient):
     """Sends its whole update, float32, and its weight; where buffers are not shared, it keeps its own."""
 
+    changes: ClassVar = {"_noise": Noise | None}
+
     def __init__(
         self, method: FedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
         shared = method.shares_buffers
         super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
-        self._weight = weight
+        self._method, self._weight = method, weight
+        self._noise: Noise | None = None
+        """Of the update that training gave, by DP-SGD."""
+
+    def check_changed(self) -> None:
+        if self._method.dp_sgd is not None:
+            self._method.dp_sgd.check_noise(self.round, self._noise, trained=self.has_trained)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        start, rounds = super()._begin_round(round_number, participants, model), self._method.dp_sgd
+        return start if rounds is None else rounds.begun(round_number, start)
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        rounds = self._method.dp_sgd
+        noise = None if rounds is None else rounds.noise_of(self.round, update)
+        super()._keep(update)
+        self._noise = noise
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         update = self._protect(self._difference())
@@ -49,8 +70,15 @@ class FedAvgClient(TrainingClient):
             )
 
     def _protect(self, update: FloatVector) -> FloatVector:
-        self._disclose()
-        return update
+        """Clip it to C and add N(0, (sigma C)^2) to every value, where the method has such a norm."""
+        norm, multiplier, rounds = self._method.clip_norm, self._method.noise_multiplier, self._method.dp_sgd
+        if norm is None:
+            synthetic = rounds is not None and rounds.kind(self.round).synthetic
+            self._disclose(noise=self._noise, synthetic=synthetic)
+            return update
+        with self.clock.stage("encrypt"):
+            self._disclose(noise=Noise(multiplier, "client") if multiplier > 0.0 else None)
+            return clip_and_noise(update, norm, multiplier * norm, threads=self.context.threads)[0]
 
     def _disclose(self, *, noise: Noise | None = None, synthetic: bool = False) -> None:
         """State that the whole update leaves."""
@@ -77,11 +105,13 @@ class FedAvgAggregator(CollectingAggregator):
         "_weight": float,
     }
 
-    def __init__(self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel) -> None:
+    def __init__(
+        self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel, *, noised: bool = False
+    ) -> None:
         super().__init__(context)
-        self._initial = initial
-        self._model = initial
-        self._moved = initial
+        self._noised = noised
+        """Whether each client noises its update: then it tells how many clients' noise a mean has."""
+        self._initial = self._model = self._moved = initial
         self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
         self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
@@ -129,6 +159,8 @@ class FedAvgAggregator(CollectingAggregator):
     def _result(self, phase: str) -> Message:
         with self.clock.stage("aggregate"):
             self._moved = self._model.moved_finite(self._sum / self._weight, self._learning_rate)
+            if self._noised:
+                self.record(SummedUploads(self.round, len(self._seen)))
             return self._moved.to_message()
 
 
@@ -152,7 +184,11 @@ class FedAvg(Method):
     shares_buffers: ClassVar[bool] = True
     """Whether buffers are averaged, too."""
     client_kind: ClassVar[type[FedAvgClient]] = FedAvgClient
-    aggregator_kind: ClassVar[type[FedAvgAggregator]] = FedAvgAggregator
+    clip_norm: float | None = None
+    """What clients clip their whole updates to before they noise them; None where they do neither."""
+    noise_multiplier: float = 0.0
+    dp_sgd: KindsOfRounds | None = None
+    """What rounds ask of training where some are of DP-SGD, or on synthetic data; None where none is."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:
         super().__init__(name, settings, plan)
@@ -169,7 +205,7 @@ class FedAvg(Method):
         if initial is None:
             raise ParameterError(f"the aggregator of {self.name} holds the model: pass the initial one")
         shared = initial if self.shares_buffers else GlobalModel(initial.parameters, initial.buffers[:0])
-        return self.aggregator_kind(context, weights, shared)
+        return FedAvgAggregator(context, weights, shared, noised=self.clip_norm is not None)
 
     def settings(self, weights: Sequence[int]) -> dict[str, Any]:
         own = {} if self._settings is None else asdict(self._settings)

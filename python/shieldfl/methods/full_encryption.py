@@ -15,34 +15,25 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS
-from shieldfl.errors import ParameterError, WireFormatError
-from shieldfl.learning.local_update import StartingPoint
+from shieldfl.errors import ParameterError
 from shieldfl.masks import Mask
 from shieldfl.methods.encryption_settings import Encryption, PaillierBits
-from shieldfl.methods.masked_average.method import CLIP_EXPONENT, MaskedAverage, MaskedAverageClient
+from shieldfl.methods.masked_average.method import MaskedAverage
 from shieldfl.methods.noised_average import DpFedAvgSettings
 from shieldfl.methods.noised_sums import (
     OF_NOISY_SUMS,
     AskedNoise,
     Colluders,
-    NoisySums,
     SumDelta,
     SumNoiseOption,
 )
 from shieldfl.privacy.events import NO_NOISE, Distribution, PrivacyReading
-from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_EXPONENT, MOST_FIRST_NORM, ClipRule
+from shieldfl.privacy.noise import LEAST_FIRST_NORM, MOST_FIRST_NORM, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
-from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.plan import FederationPlan
-from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import Delta, Positive, about
-from shieldfl.stateful import refuse_unless
 
 if TYPE_CHECKING:
     from torch import nn
@@ -155,10 +146,9 @@ class FullEncryption(MaskedAverage):
     clients_keep_nothing = True
 
     def __init__(self, name: str, settings: FullEncryptionSettings, plan: FederationPlan) -> None:
-        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
-        if noisy is not None:
+        super().__init__(name, settings, plan, Mask.full(plan.update_size))
+        if self.noise is not None:
             self.aggregator_sees = "ciphertexts and their number"
-        super().__init__(name, settings, plan, Mask.full(plan.update_size), noisy=noisy)
 
 
 class LastLayerEncryption(MaskedAverage):
@@ -188,10 +178,9 @@ class LastLayerEncryption(MaskedAverage):
             raise ParameterError("top-2 needs a model whose last layer has a weight and a bias")
         zone = Mask.empty(offsets[-3]).resized(plan.update_size, chosen=True)
         self.trained = zone.resized(plan.parameters)
-        noisy = NoisySums.planned(settings, plan, dimension=self.trained.count, delta=settings.delta)
-        if noisy is not None:
+        super().__init__(name, settings, plan, zone, sends_rest=False)
+        if self.noise is not None:
             self.aggregator_sees = "ciphertexts and their number"
-        super().__init__(name, settings, plan, zone, sends_rest=False, noisy=noisy)
 
     @classmethod
     def adapted(cls, model: nn.Module, settings: Any) -> nn.Module:
@@ -210,45 +199,6 @@ class LastLayerEncryption(MaskedAverage):
         for _, parameter in named[:-2]:
             parameter.requires_grad_(False)
         return copy
-
-
-class AdaptiveClient(MaskedAverageClient):
-    """Takes the round's norm with its model; encrypts one value more, plus where its update is within it."""
-
-    changes: ClassVar = {"_clip_exponent": int}
-
-    def __init__(
-        self, method: DdpFedAvg, context: RoleContext, index: int, weight: int, initial: GlobalModel
-    ) -> None:
-        super().__init__(method, context, index, weight, initial)
-        assert method.clip_rule is not None
-        self._rule = method.clip_rule
-        self._clip_exponent = 0
-
-    def check_changed(self) -> None:
-        refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
-
-    @property
-    def _clip_norm(self) -> float:
-        return self._rule.norm_at(self._clip_exponent)
-
-    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        # Read before anything changes: a round that is refused leaves the one that runs its norm.
-        exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
-        if abs(exponent) > MOST_EXPONENT:
-            raise WireFormatError(
-                "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained "
-                "or sent"
-            )
-        start = super()._begin_round(round_number, participants, model)
-        self._clip_exponent = exponent
-        return start
-
-    def _vector(self, answer: object) -> NDArray[np.float64]:
-        """Return whole numbers of its update, and of whether it was clipped, and zeros where buffers would be."""
-        sent, was_clipped = self._shares.of(self._difference(), self.round, self._clip_norm)
-        counted = self._shares.of_count(not was_clipped, self.round)
-        return np.concatenate((sent, counted, np.zeros(self._buffer_count)))
 
 
 _OF_COUNTED_SUMS = replace(
@@ -286,10 +236,8 @@ class DdpFedAvg(MaskedAverage):
                 raise ParameterError(
                     "a clipping norm that moves must be from 2^-84 to 2^84 in the first round"
                 )
-            rule = ClipRule(settings.clip_norm, settings.clip_quantile, settings.clip_learning_rate)
-            self.clip_rule, self.client_kind = rule, AdaptiveClient
-        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
-        super().__init__(name, settings, plan, Mask.full(plan.update_size), noisy=noisy)
+            self.clip_rule = ClipRule(settings.clip_norm, settings.clip_quantile, settings.clip_learning_rate)
+        super().__init__(name, settings, plan, Mask.full(plan.update_size))
         if self.noise.count_multiplier < self.noise.noise_multiplier:
             self.notes.append(
                 f"{name}: most of ε is spent on counting clients within the clipping norm, whose noise has a "

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from shieldfl.authority.message import Message, Part
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask, positions_in_budget
-from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions
+from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions, smallest
 from shieldfl.methods.encryption_settings import MaskCryptSettings
+from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
-    UPDATE,
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
@@ -51,13 +51,7 @@ def propose(scores: NDArray[np.float32], ratio: float) -> NDArray[np.int64]:
 
     There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
     """
-    count = positions_in_budget(ratio, scores.size)
-    if count == 0:
-        return np.empty(0, dtype=np.int64)
-    least = np.partition(scores, scores.size - count)[scores.size - count]
-    above = np.flatnonzero(scores > least)
-    equal = np.flatnonzero(scores == least)[: count - above.size]
-    chosen = np.concatenate((above, equal))
+    chosen = np.flatnonzero(smallest(-scores, positions_in_budget(ratio, scores.size)))
     # Equal scores stand in ascending order of position, which a stable sort keeps.
     return chosen[np.argsort(-scores[chosen], kind="stable")].astype(np.int64, copy=False)
 
@@ -75,26 +69,16 @@ def consensus(proposals: Sequence[NDArray[np.int64]], size: int, limit: int | No
     for client, ranking in enumerate(proposals):
         own_turns = np.arange(client, client + clients * ranking.size, clients, dtype=np.int64)
         turn[ranking] = np.minimum(turn[ranking], own_turns)
-    turns = turn[turn != never]
-    if limit is None or turns.size <= limit:
-        return Mask.from_bool(turn != never)
-    if limit == 0:
-        return Mask.empty(size)
-    return Mask.from_bool(turn <= np.partition(turns, limit - 1)[limit - 1])
+    count = int(np.count_nonzero(turn != never))
+    return Mask.from_bool(smallest(turn, count if limit is None else min(count, limit)))
 
 
-def decode_ranking(frame: Part, size: int) -> NDArray[np.int64]:
-    """Read a ranked list, k little-endian unsigned 32-bit numbers: distinct positions below ``size``, (k,).
+def read_ranking(message: Message, count: int, size: int) -> NDArray[np.int64]:
+    """Read a ranked list, unsigned 32-bit numbers: distinct positions below ``size``, (count,).
 
-    Raises WireFormatError for bytes that are truncated, too many, or hold a position out of range or twice.
+    Raises WireFormatError for another number of them, and a position out of range or twice.
     """
-    count, rest = divmod(len(frame), 4)
-    if rest or count > size:
-        raise WireFormatError(
-            f"a ranking of {len(frame):,} bytes is truncated or longer than {size:,} positions of 4 bytes "
-            "each"
-        )
-    ranking = np.frombuffer(frame, dtype="<u4").astype(np.int64)
+    ranking = message.vector("ranking", np.uint32, count).astype(np.int64)
     try:
         Mask.from_indices(ranking, size)
     except ParameterError as error:
@@ -107,6 +91,7 @@ def decode_ranking(frame: Part, size: int) -> NDArray[np.int64]:
 class MaskCryptClient(MaskedAverageClient):
     """Proposes positions, then encrypts those that all agreed on."""
 
+    method: MaskCrypt
     clear_parts = ("weight", "ranking")
 
     changes: ClassVar = {"_exposed": NDArray[np.float32]}
@@ -115,20 +100,19 @@ class MaskCryptClient(MaskedAverageClient):
         self, method: MaskCrypt, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
         super().__init__(method, context, index, weight, initial)
-        self._ratio, self._cut = method.ratio, method.cut
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
         self._exposed: NDArray[np.float32] = initial.parameters.copy()
 
     def check_changed(self) -> None:
         refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))
 
-    def _speak(self, phase: str) -> Message:
+    def _speak(self) -> Message:
         with self.clock.stage("score"):
             slope = self.trained_scores
             if self.scores is None:
                 slope = self.start.parameters - self.update.parameters
             scores = exposure_scores(self._exposed, self.update.parameters, slope)
-            ranking = propose(scores, self._ratio)
+            ranking = propose(scores, self.method.ratio)
         return Message({"round": Message.from_number(self.round), "ranking": ranking.astype("<u4").tobytes()})
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
@@ -137,8 +121,8 @@ class MaskCryptClient(MaskedAverageClient):
 
     def _read_zone(self, frame: Part) -> Mask:
         """Take the aggregator's choice of positions, but not how many: as many as each client proposes, or more."""
-        count = positions_in_budget(self._ratio, self._size)
-        return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=not self._cut)
+        count, or_more = positions_in_budget(self.method.ratio, self._size), not self.method.cut
+        return read_agreed_positions(frame, self._size, self._buffer_count, count, or_more=or_more)
 
     def _disclose(self, zone: Mask) -> None:
         super()._disclose(zone)
@@ -168,25 +152,20 @@ class MaskCryptAggregator(MaskedAverageAggregator):
         super().check_sums()
         refuse_unless(self._phase == UPDATE.name or self._rankings.keys() == self._seen)
 
-    def _begin(self, phase: str, round_number: int) -> None:
+    def _begin(self, round_number: int) -> None:
         self._rankings = {}
 
-    def _hear(self, phase: str, client: int, message: Message) -> None:
+    def _hear(self, client: int, message: Message) -> None:
         with self.clock.stage("negotiate"):
-            ranking = decode_ranking(message["ranking"], self.context.plan.parameters)
-            if ranking.size != self._proposed:
-                raise WireFormatError(
-                    f"client {client} proposed {ranking.size} positions instead of {self._proposed}"
-                )
-            self._rankings[client] = ranking
+            size = self.context.plan.parameters
+            self._rankings[client] = read_ranking(message, self._proposed, size)
 
-    def _conclude(self, phase: str) -> Message:
-        with self.clock.stage("negotiate"):
-            # By client, so that the order in which messages arrive does not matter.
-            rankings = [self._rankings[client] for client in sorted(self._rankings)]
-            plan = self.context.plan
-            chosen = consensus(rankings, plan.parameters, self._limit)
-            return Message({"zone": encrypted_positions(chosen, plan.buffers).to_bytes()})
+    def _conclude(self) -> Message:
+        # By client, so that the order in which messages arrive does not matter.
+        rankings = [self._rankings[client] for client in sorted(self._rankings)]
+        plan = self.context.plan
+        chosen = consensus(rankings, plan.parameters, self._limit)
+        return Message({"zone": encrypted_positions(chosen, plan.buffers).to_bytes()})
 
 
 class MaskCrypt(MaskedAverage):

@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from shieldfl.encryption.registry import DEFAULT_KEY_BITS, scheme_named
+from shieldfl.encryption.registry import scheme_named
 from shieldfl.errors import ParameterError
 from shieldfl.learning.local_update import FloatVector
 from shieldfl.methods.encrypted_update import MixedTotal
-from shieldfl.methods.encryption_settings import EncryptionSettings, FixedPoint
+from shieldfl.methods.encryption_settings import FixedPoint
 from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
 from shieldfl.privacy.noise_share import mean_of_total, noise_share
@@ -131,150 +131,121 @@ class SumNoiseOption(FixedPoint):
         return replace(self, sum_noise_multiplier=multiplier, sum_target_epsilon=None)
 
 
-@dataclass(frozen=True)
-class NoisySums:
-    """The noise of a federation's sums, as it is planned."""
+def plan_noise(
+    settings: Any,
+    plan: FederationPlan,
+    *,
+    dimension: int,
+    delta: float,
+    rounds: int,
+    unit: Literal["client", "sample"],
+) -> tuple[SumNoise, Any]:
+    """Plan the noise that settings ask for, on sums of ``dimension`` values at most, of which so many rounds have some.
 
-    noise: SumNoise
-    settings: Any
-    """The method's, with the multiplier that a target comes to."""
-    target_epsilon: float | None
-    rounds: int
-    """Whose sums have noise."""
-    delta: float
+    Return it, and the settings with its multiplier: where a target is given, the least that keeps the sums within it.
+    ``unit`` is whose part in a sum is charged. Bits are as few as the scheme can do with.
 
-    @classmethod
-    def planned(
-        cls,
-        settings: Any,
-        plan: FederationPlan,
-        *,
-        dimension: int,
-        delta: float,
-        rounds: int | None = None,
-        unit: Literal["client", "sample"] = "client",
-    ) -> NoisySums | None:
-        """Plan what settings ask for, on sums of ``dimension`` values at most; None where that is nothing.
+    Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
+    smallest sum leaves room for.
+    """
+    asked: AskedNoise = settings.asked_noise
+    honest = fewest_honest(plan.min_clients, asked.colluders)
+    clients = plan.most_participants if scheme_named(settings.encryption).has_sum_bits else None
 
-        ``rounds`` is of how many the sums have noise, None for all, and ``unit`` whose part in a sum is
-        charged. Where a target is given, the multiplier is the least that keeps them within it. Bits are as
-        few as the scheme can do with.
-
-        Raises ParameterError for a target that no noise reaches, noise that fits no sum, and more colluders than the
-        smallest sum leaves room for.
-        """
-        asked: AskedNoise | None = settings.asked_noise
-        if asked is None:
-            return None
-        honest = fewest_honest(plan.min_clients, asked.colluders)
-        clients = plan.most_participants if scheme_named(settings.encryption).has_sum_bits else None
-
-        def of(multiplier: float) -> SumNoise:
-            return planned_sum_noise(
-                asked.mechanism,
-                multiplier,
-                clip_norm=asked.clip_norm,
-                dimension=dimension,
-                honest_clients=honest,
-                clients=clients,
-                unit=unit,
-                count_deviation=asked.count_deviation,
-            )
-
-        multiplier, rounds = asked.multiplier, plan.rounds if rounds is None else rounds
-        if asked.target_epsilon is not None:
-            multiplier = multiplier_for(asked.target_epsilon, delta, rounds, of)
-        resolved = settings.with_multiplier(multiplier)
-        return cls(of(multiplier), resolved, asked.target_epsilon, rounds, delta)
-
-    @property
-    def encryption(self) -> EncryptionSettings:
-        """How shares are encrypted: as whole numbers, by the scheme that settings name."""
-        key_bits = getattr(self.settings, "key_bits", DEFAULT_KEY_BITS)
-        return EncryptionSettings(
-            self.noise.value_bits, 0, 0, encryption=self.settings.encryption, key_bits=key_bits
-        )
-
-    def stated(self) -> dict[str, Any]:
-        noise = self.noise
-        alone = noise.epsilon_of_single_uploads(self.rounds, self.delta)
-        too_large = noise.log2_chance_of_too_large_sum
-        return {
-            self.settings.target_setting: self.target_epsilon,
-            "weights": "uniform",
-            "honest_clients_charged": noise.honest_clients,
-            "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
-            "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
-            "added_delta": noise.added_delta(self.rounds, self.delta),
-            "steps_per_unit": noise.steps_per_unit,
-            "bits_of_a_value": noise.value_bits,
-            "bits_of_a_sum": noise.sum_bits,
-            "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
-        }
-
-
-@dataclass(frozen=True)
-class NoiseShares:
-    """Makes and reads shares under the plan of a federation's noise, in rounds and by the norms they are clipped to."""
-
-    noise: SumNoise
-    context: RoleContext
-
-    def of(self, values: FloatVector, round_number: int, clip_norm: float) -> tuple[NDArray[np.int32], bool]:
-        """Return whole numbers (n,) for values, clipped, rotated and rounded, and whether they were longer."""
-        noise = self.noise
-        bounds = noise.steps_per_unit_at(clip_norm), noise.norm_bound_squared, noise.most_rounded
-        return self._share(values, round_number, clip_norm, *bounds)
-
-    def of_count(self, within: bool, round_number: int) -> NDArray[np.int32]:
-        """Return the whole number (1,) that stands for whether an update is within its norm.
-
-        It is a vector of one value in its own right: what keeps the bound of the others keeps that of this one.
-        """
-        steps, value = self.noise.count_steps, np.array([1.0 if within else -1.0], dtype=np.float32)
-        return self._share(value, round_number, 1.0, float(steps), steps**2, steps)[0]
-
-    def _share(
-        self, values: FloatVector, round_number: int, clip_norm: float, steps: float, bound: int, most: int
-    ) -> tuple[NDArray[np.int32], bool]:
-        return noise_share(
-            values,
-            clip_norm=clip_norm,
-            steps_per_unit=steps,
-            rotation_seed=draws.rotation_seed(self.context.keys.session, round_number),
-            norm_bound_squared=bound,
-            most_rounded=most,
-            most_sent=self.noise.most_sent,
-            table=self.noise.table,
-            threads=self.context.threads,
-        )
-
-    def mean(
-        self, total: NDArray[np.float64], clients: int, round_number: int, steps_per_unit: float
-    ) -> NDArray[np.float64]:
-        """Return the mean (n,) that a total of so many clients' shares tells of."""
-        return mean_of_total(
-            np.ascontiguousarray(total),
+    def of(multiplier: float) -> SumNoise:
+        return planned_sum_noise(
+            asked.mechanism,
+            multiplier,
+            clip_norm=asked.clip_norm,
+            dimension=dimension,
+            honest_clients=honest,
             clients=clients,
-            steps_per_unit=steps_per_unit,
-            rotation_seed=draws.rotation_seed(self.context.keys.session, round_number),
-            threads=self.context.threads,
+            unit=unit,
+            count_deviation=asked.count_deviation,
         )
 
-    def opened_mean(
-        self, claim: MixedTotal, sums: NDArray[np.float64], clip_norm: float
-    ) -> tuple[NDArray[np.float64], float]:
-        """Return the mean that an opened total tells of, 0 where nothing is encrypted, and who is within C.
+    multiplier = asked.multiplier
+    if asked.target_epsilon is not None:
+        multiplier = multiplier_for(asked.target_epsilon, delta, rounds, of)
+    return of(multiplier), settings.with_multiplier(multiplier)
 
-        The mean is of the update's P parameters, or of as many values as the total is of, where those are
-        fewer. The share of the clients within the norm is NaN where nobody counts them.
-        """
-        total = claim.union.scatter(sums)
-        size = min(claim.positions.size, self.context.plan.parameters)
-        positions, of_total = claim.positions.resized(size), (claim.total.clients, claim.total.round)
-        mean, steps = np.zeros(size), self.noise.steps_per_unit_at(clip_norm)
-        positions.scatter(self.mean(positions.gather(total[:size]), *of_total, steps), mean)
-        if not self.noise.count_steps:
-            return mean, math.nan
-        excess = self.mean(total[size : size + 1], *of_total, float(self.noise.count_steps))
-        return mean, (1.0 + float(excess[0])) / 2.0
+
+def stated_noise(noise: SumNoise, rounds: int, delta: float) -> dict[str, Any]:
+    """Return what reports state of the noise that the sums of so many rounds have."""
+    alone = noise.epsilon_of_single_uploads(rounds, delta)
+    too_large = noise.log2_chance_of_too_large_sum
+    return {
+        "weights": "uniform",
+        "honest_clients_charged": noise.honest_clients,
+        "noise_multiplier_of_one_share": noise.noise_multiplier / math.sqrt(noise.honest_clients),
+        "epsilon_if_single_uploads_are_opened": alone if math.isfinite(alone) else None,
+        "added_delta": noise.added_delta(rounds, delta),
+        "steps_per_unit": noise.steps_per_unit,
+        "bits_of_a_value": noise.value_bits,
+        "bits_of_a_sum": noise.sum_bits,
+        "log2_chance_that_a_sum_is_too_large": too_large if math.isfinite(too_large) else None,
+    }
+
+
+def share_of(
+    noise: SumNoise,
+    context: RoleContext,
+    values: FloatVector,
+    round_number: int,
+    clip_norm: float,
+    *,
+    counts: bool = False,
+) -> tuple[NDArray[np.int32], bool]:
+    """Return whole numbers (n,) for values, clipped, rotated and rounded, and whether they were longer.
+
+    ``counts`` says that they are one value: 1 where an update is within its norm, else -1. It is a vector in its own
+    right: what keeps the bound of the others keeps that of this one.
+    """
+    steps, count_steps = noise.steps_per_unit_at(clip_norm), noise.count_steps
+    return noise_share(
+        values,
+        clip_norm=clip_norm,
+        steps_per_unit=float(count_steps) if counts else steps,
+        rotation_seed=draws.rotation_seed(context.keys.session, round_number),
+        norm_bound_squared=count_steps**2 if counts else noise.norm_bound_squared,
+        most_rounded=count_steps if counts else noise.most_rounded,
+        most_sent=noise.most_sent,
+        table=noise.table,
+        threads=context.threads,
+    )
+
+
+def mean_of_shares(
+    context: RoleContext,
+    total: NDArray[np.float64],
+    clients: int,
+    round_number: int,
+    steps_per_unit: float,
+) -> NDArray[np.float64]:
+    """Return the mean (n,) that a total of so many clients' shares tells of."""
+    return mean_of_total(
+        np.ascontiguousarray(total),
+        clients=clients,
+        steps_per_unit=steps_per_unit,
+        rotation_seed=draws.rotation_seed(context.keys.session, round_number),
+        threads=context.threads,
+    )
+
+
+def opened_shares(
+    noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: NDArray[np.float64], clip_norm: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the mean that an opened total tells of, 0 where nothing is encrypted, and who is within the norm.
+
+    The mean is of the update's P parameters, or of as many values as the total is of, where those are
+    fewer. The share of the clients within the norm is NaN where nobody counts them.
+    """
+    total = claim.union.scatter(sums)
+    size = min(claim.positions.size, context.plan.parameters)
+    positions, of_total = claim.positions.resized(size), (claim.total.clients, claim.total.round)
+    mean, steps = np.zeros(size), noise.steps_per_unit_at(clip_norm)
+    positions.scatter(mean_of_shares(context, positions.gather(total[:size]), *of_total, steps), mean)
+    if not noise.count_steps:
+        return mean, math.nan
+    excess = mean_of_shares(context, total[size : size + 1], *of_total, float(noise.count_steps))
+    return mean, (1.0 + float(excess[0])) / 2.0

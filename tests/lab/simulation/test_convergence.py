@@ -14,7 +14,7 @@ from lab.simulation.test_stored_runs import run_of
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.papers import FIGURES
 from shieldfl.lab.simulation.results import averaging_window, converged_at
-from shieldfl.methods.noised_average import KindsOfRounds, RoundKind
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind
 
 
 def plain_reading(accuracies: list[float], window: int) -> int | None:

@@ -54,11 +54,9 @@ def starts_of(variant: Variant, rounds: int, **options: object) -> tuple[Stepped
         ("alt-fl-mp", "real noise", "real noise"),
     ],
 )
-@pytest.mark.parametrize(
-    ("ratio", "kinds"), [("1/4", "112111"), ("1/2", "212121"), ("0", "111111"), ("1", "222222")]
-)
+@pytest.mark.parametrize(("ratio", "kinds"), [("1/4", "112111"), ("1", "22")])
 def test_the_schedule_decides_what_a_round_does(method, first, second, ratio, kinds):
-    _, asked = starts_of(variant_of(method, interleaving_ratio=ratio), 6)
+    _, asked = starts_of(variant_of(method, interleaving_ratio=ratio), len(kinds))
     assert asked == [first if kind == "1" else second for kind in kinds]
 
 
@@ -105,28 +103,6 @@ def test_privacy_interleaving_charges_its_share_of_the_steps(ratio):
     assert run.settings()["epsilon_of_what_was_charged"] == spent.of_noise
     # Rounds of DP-SGD came after sums that were opened without noise.
     assert math.isinf(spent.epsilon)
-
-
-@pytest.mark.parametrize(
-    ("method", "share", "zones"),
-    [
-        ("alt-fl-mp", 0.25, ("encrypted", "noise")),
-        ("alt-fl-mp", 0.0, ("noise",)),
-        ("alt-fl-mp", 1.0, ("encrypted",)),
-        ("alt-fl-pi", 0.25, ("encrypted", "clear")),
-        ("dp-sgd", None, ("noise",)),
-    ],
-)
-def test_a_protected_round_states_what_it_protects_and_how(method, share, zones):
-    changes = {} if share is None else {"encrypted_share": share, "interleaving_ratio": "0"}
-    run, _ = starts_of(variant_of(method, **changes), 1)
-    shares = run.clients[0].disclosure.shares()
-    assert {zone for zone, value in shares.items() if value} == set(zones)
-    if share is not None:
-        assert run.clients[0].disclosure.encrypted.count == {0.0: 0, 0.25: 83, 1.0: 333}[share]
-    assert not run.clients[0].disclosure.synthetic
-    # Real values without noise in the clear, or a mask made of such: no epsilon holds.
-    assert math.isinf(run.account.spent().epsilon) == ("clear" in zones or share == 0.25)
 
 
 @pytest.mark.parametrize(("method", "ratio"), [("alt-fl-mp", "0"), ("alt-fl-pi", "1/4")])
@@ -180,20 +156,6 @@ def test_rounds_on_own_data_have_their_share_of_synthetic_samples(method):
         SteppedRun(variant_of(method, synthetic_share=1.0))
 
 
-def test_a_round_is_given_up_between_scores_and_update_and_the_mask_stays():
-    run = SteppedRun(variant_of("alt-fl-si-he", encrypted_share=0.5, interleaving_ratio="0"))
-    for client in run.clients:
-        client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
-    run.aggregator.begin_phase("scores", 1, None)
-    for index, client in enumerate(run.clients):
-        run.aggregator.receive("scores", index, client.step("scores", None))
-    mask = run.authority.answer("scores", run.aggregator.close("scores"))["zone"]
-    run._round = 1
-    run.run_round()
-    assert list(run.sent) == ["scores", "update"]
-    assert run.model["zone"] == mask
-
-
 def test_the_authority_opens_only_what_a_round_of_its_kind_encrypts():
     run = SteppedRun(variant_of("alt-fl-pi", encrypted_share=0.5, interleaving_ratio="1/4"))
     run.run_round()
@@ -228,19 +190,6 @@ def test_steps_that_cannot_be_are_refused_before_anything_is_said_to_have_left(m
         run.run_round()
     assert run.clients[0].disclosure.kept.count == PARAMETERS
     assert run.account.spent().steps == 0
-
-
-@pytest.mark.parametrize("method", ["alt-fl-mp", "alt-fl-si-dp", "dp-sgd"])
-def test_an_update_that_was_refused_is_not_sent_uncharged(method):
-    run = SteppedRun(variant_of(method, interleaving_ratio="0"))
-    run.run_round()
-    client = run.clients[0]
-    update = contraction(2, 0, client.begin_round(2, CLIENTS, run.begin_round(2)))
-    with pytest.raises(ParameterError, match="private_steps"):
-        client.finish_training(replace(update, private_steps=None))
-    with pytest.raises(ParameterError, match=r"private_steps|before training has finished"):
-        client.step("update", None)
-    assert run.account.spent().steps == 2
 
 
 @pytest.mark.parametrize("method", ["alt-fl-pi", "alt-fl-si-dp", "dp-sgd"])

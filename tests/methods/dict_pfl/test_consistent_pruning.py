@@ -110,20 +110,6 @@ def test_everyone_derives_the_same_from_the_same_history(
         assert restarting.to_bytes() == steady.to_bytes()
 
 
-@pytest.mark.parametrize(("ranked", "fewest"), [("all", 300), ("sent", 1)])
-def test_how_far_pruning_goes(ranked: str, fewest: int) -> None:
-    """Without reactivation and with positions of constant size: to s % of all, or on to the last one."""
-    history = PruningHistory(1000, SECRET, DictPflSettings(first_probability=0.0, ranked=ranked))
-    magnitudes = np.arange(1.0, 1001.0)
-    for round_number in range(1, 60):
-        active = history.active_mask(round_number)
-        history.observe(round_number, active.gather(magnitudes))
-    assert history.active_mask(60).to_indices().tolist() == list(
-        range(1000 - max(fewest, active.count), 1000)
-    )
-    assert fewest <= active.count <= fewest + 2
-
-
 def pruned_but_one(size: int, secret: bytes = SECRET, **rule: float) -> PruningHistory:
     """All positions but the last are pruned, after one round."""
     settings = DictPflSettings(small_percent=100 * (1 - 0.5 / size), patience_rounds=1, **rule)
@@ -132,28 +118,6 @@ def pruned_but_one(size: int, secret: bytes = SECRET, **rule: float) -> PruningH
     update[-1] = 1.0
     history.observe(1, update)
     return history
-
-
-def test_reactivations_come_as_often_as_their_probability_says() -> None:
-    size, probability = 40_000, 0.2
-    history = pruned_but_one(size, first_probability=probability)
-    counts = [history.active_mask(round_number).count for round_number in (2, 3, 4)]
-    for count in counts:
-        assert abs(count - 1 - probability * size) < 6 * math.sqrt(size * probability * (1 - probability))
-    both = (history.active_mask(2) & history.active_mask(3)).count
-    assert abs(both - probability**2 * size) < 6 * math.sqrt(size * probability**2)
-
-
-def test_what_pruning_did_is_counted() -> None:
-    history = PruningHistory(
-        4, SECRET, DictPflSettings(small_percent=50.0, patience_rounds=1, first_probability=1.0)
-    )
-    history.observe(1, np.array([1, 2, 3, 4], dtype=np.float32))
-    assert (history.pruned, history.tried, history.returned) == (2, 0, 0)
-    history.observe(2, np.array([9, 1, 8, 2], dtype=np.float32))  # all are tried; the first one grew
-    assert (history.pruned, history.tried, history.returned) == (2, 2, 1)
-    history.observe(3, np.array([9, 8, 7, 1], dtype=np.float32)[: history.active_mask(3).count])
-    assert history.tried >= 3
 
 
 def test_positions_are_drawn_once_a_round_and_anew_after_another_was_observed(

@@ -57,23 +57,6 @@ def test_a_position_that_others_overtook_is_reactivated_and_moves_again():
     assert moved == pytest.approx(was_held + 0.5 + 1e-6, abs=1e-5)
 
 
-def test_an_aggregator_sees_ciphertexts_and_their_number_alone():
-    run = run_of()
-    for _ in range(3):
-        run.run_round()
-        assert set(run.answers["count"]) == {"count", "tag"}
-        assert {name for message in run.sent["count"].values() for name in message} == {"round"}
-        for message in run.sent["update"].values():
-            assert set(message) == {"round", "weight", "ciphertexts"}
-            # A batch names its positions: all of so many, whichever of the model's they are.
-            count = run.answers["count"].number("count")
-            batch = run.batch(message["ciphertexts"])
-            assert batch.is_of(Mask.full(count))
-        for message in (*run.sent["update"].values(), *run.closed.values(), *run.answers.values()):
-            assert SECRET not in message.to_bytes()
-    assert 0 < active_of(run).sum() < PARAMETERS
-
-
 def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
     run = run_of()
     client = run.clients[0]
@@ -92,31 +75,6 @@ def test_a_client_refuses_a_count_or_tag_that_is_not_its_own():
         with pytest.raises(PolicyError, match="newest model"):
             client.step("update", answer)
     assert client.step("update", right) == client.step("update", right)
-
-
-def test_an_authority_counts_the_round_that_runs_and_goes_on_from_the_newest():
-    run = run_of()
-    run.run_round()
-    history = run.model[HISTORY]
-    assert ask_count(run, 1) == run.answers["count"]  # until the next round begins
-    with pytest.raises(ParameterError, match="below 2"):
-        ask_count(run, 2**64 - 1)
-    for round_number in (0, 1002, 2**40):
-        with pytest.raises(PolicyError, match=rf"round {round_number} (does not run|has been answered)"):
-            ask_count(run, round_number)
-    run.begin_round(2)
-    next_one = ask_count(run, 2)
-    run.run_round()
-    assert run.answers["count"] == next_one
-    assert run.model[HISTORY] != history
-    counts = {}
-    for round_number in (3, 5):
-        run.begin_round(round_number)
-        counts[round_number] = ask_count(run, round_number)
-    assert ask_count(run, 5) == counts[5]
-    assert counts[3]["tag"] != counts[5]["tag"]
-    with pytest.raises(PolicyError, match="round 3 does not run"):
-        ask_count(run, 3)
 
 
 def test_an_authority_refuses_a_total_of_fewer_values():
@@ -164,23 +122,17 @@ def test_each_federation_in_one_process_draws_its_own_secret():
         assert one.shared_secret.hex() not in data.decode()
 
 
-NO_SECRETS = [b"", b"too short", "x" * 32, bytearray(32)]
-REFUSED = r"at least 16 random bytes|share a secret"
+@pytest.mark.parametrize("opener", ["authority", "clients"])
+@pytest.mark.parametrize("secret", [b"", b"too short", "x" * 32, bytearray(32)])
+def test_whoever_opens_refuses_a_secret_that_is_none(secret, opener):
+    method = make_method("dict-pfl", MethodSettings(), small_plan(opener=opener))
 
+    def client_of_a_new_set_up():
+        _, setup = method.authority_setup(initial_model(), shared_secret=secret)
+        return method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
 
-@pytest.mark.parametrize("secret", [None, *NO_SECRETS])
-def test_an_authority_that_opens_refuses_a_secret_that_is_none(secret):
-    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="authority"))
-    with pytest.raises(ParameterError, match=REFUSED):
-        method.authority_setup(initial_model(), shared_secret=secret)
-
-
-@pytest.mark.parametrize("secret", NO_SECRETS)
-def test_clients_that_open_refuse_a_secret_that_is_none(secret):
-    method = make_method("dict-pfl", MethodSettings(), small_plan(opener="clients"))
-    _, setup = method.authority_setup(initial_model(), shared_secret=secret)  # which needs none
-    with pytest.raises(ParameterError, match=REFUSED):
-        method.client_steps(setup, 0, 1, initial_model(), shared_secret=secret)
+    with pytest.raises(ParameterError, match=r"at least 16 random bytes|share a secret"):
+        client_of_a_new_set_up()
 
 
 def test_a_client_without_the_secret_enrols_and_no_more_until_it_is_granted():

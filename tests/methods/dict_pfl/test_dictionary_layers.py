@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.learning.networks import VisionTransformer, build_model
 from shieldfl.methods.dict_pfl.dictionary_layers import factorise, merged
-from shieldfl.models.torch_bridge import flatten, flatten_buffers, load_flat, parameter_layout
+from shieldfl.models.torch_bridge import flatten, parameter_layout
 
 SHAPE = (3, 8, 8)
 
@@ -132,20 +132,6 @@ def test_weights_move_along_the_dictionary_alone(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_bridge_sees_what_is_trained_and_nothing_else(case: str) -> None:
-    model, inputs = cases()[case]
-    copy, other = factorise(model, rank=2), factorise(model, rank=2)
-    assert flatten_buffers(copy).size == flatten_buffers(model).size
-    assert parameter_layout(copy).size < flatten(model).size
-    train(copy, inputs)
-    load_flat(other, flatten(copy))
-    np.testing.assert_array_equal(flatten(merged(other)), flatten(merged(copy)))
-    third = factorise(model, rank=2)
-    third.load_state_dict(copy.state_dict())
-    np.testing.assert_array_equal(flatten(merged(third)), flatten(merged(copy)))
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_functional_calls_and_per_sample_gradients_work(case: str) -> None:
     model, inputs = cases()[case]
     copy = factorise(model, rank=2).eval()
@@ -248,17 +234,8 @@ MLP = build_model("mlp", (8,), 4, 0)
 @pytest.mark.parametrize(
     ("model", "arguments", "error", "message"),
     [
-        (MLP, {"rank": 0}, ParameterError, "at least 1"),
-        (MLP, {"rank": 1.5}, ParameterError, "whole number"),
         (MLP, {"rank": 5}, ParameterError, r"rank 5 is larger than layer '5' allows \(min\(4, 128\)\)"),
-        (nn.Linear(3, 9), {"rank": 4}, ParameterError, r"layer 'Linear' allows \(min\(9, 3\)\)"),
         (nn.Conv2d(4, 4, 1, groups=4), {"rank": 2}, ParameterError, r"min\(4, 1\)"),
-        (
-            VisionTransformer(SHAPE, 5, width=16),
-            {"rank": 6},
-            ParameterError,
-            r"'head' allows \(min\(5, 16\)\)",
-        ),
         (
             VisionTransformer(SHAPE, 5, width=16),
             {"train_fully": ("blocks.0.atention",)},
@@ -268,11 +245,7 @@ MLP = build_model("mlp", (8,), 4, 0)
         (MLP, {"train_fully": ("",)}, ParameterError, "no module"),
         (nn.Linear(4, 4), {"train_fully": ("fc",)}, ParameterError, "'fc'; the closest are none"),
         (nn.Sequential(nn.Linear(4, 4)), {"train_fully": "0"}, ParameterError, "train_fully must be a list"),
-        (MLP, {"train_fully": [0]}, ParameterError, "train_fully must be a list"),
-        (MLP, {"train_fully": 5}, ParameterError, "train_fully must be a list"),
-        (MLP, {"train_fully": None}, ParameterError, "train_fully must be a list"),
         (MLP, {"train_fully": ("1", "3", "5")}, ParameterError, "no layer to factorise"),
-        (nn.LayerNorm(4), {}, ParameterError, "no layer to factorise"),
         (zeros(), {}, ParameterError, "layer '0' is all zeros"),
         (infinite(), {}, RangeError, "layer '0' is not finite"),
         (Tied(embedding=True), {}, ParameterError, "'there' shares its weight with 'words'"),

@@ -224,12 +224,6 @@ def test_what_no_norm_can_follow_is_refused_before_there_are_keys(changes, words
         made()
 
 
-def test_a_count_that_costs_more_than_updates_is_said_to():
-    for noise, is_said in ((0.05, True), (4.0, False)):
-        run = run_of(changes={**LOUD, "clip_count_noise": noise})
-        assert any("raise clip_count_noise" in one for one in run.account.notes) == is_said
-
-
 def test_what_an_epsilon_is_of_names_the_count_where_there_is_one():
     plan = small_plan()
     fixed, adaptive = (

@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from methods.method_conformance import SteppedRun, contraction
+from methods.method_conformance import SteppedRun
 from methods.small_plan import small_plan
 from methods.variants import CLIENTS, PARAMETERS, Variant, labelled
 from reference.distributed_noise import rotated
 from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
-from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.draws import rotation_seed
 from shieldfl.privacy.events import OpenedSum
 
@@ -73,19 +72,10 @@ def test_what_a_client_encrypts_has_its_own_share_alone():
         assert not one[PARAMETERS:].any()
         own = float(noise.share_variance) + norm**2 / PARAMETERS
         assert np.std(one[:PARAMETERS]) == pytest.approx(math.sqrt(own), rel=SPREAD)
-    assert run.method.update_parameters.fraction_bits == 0
-    assert run.method.update_parameters.value_bits == noise.value_bits
-    assert run.method.update_parameters._facts["sum_bits"] == noise.sum_bits
+    assert run.method.purposes["update"].fraction_bits == 0
+    assert run.method.purposes["update"].value_bits == noise.value_bits
+    assert run.method.purposes["update"]._facts["sum_bits"] == noise.sum_bits
     assert noise.clients == CLIENTS
-
-
-def test_a_round_that_was_given_up_is_charged():
-    run = loud()
-    client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
-    run.aggregator.begin_phase("update", 1, None)
-    run.aggregator.receive("update", 0, client.step("update", None))
-    assert run.account.spent().epsilon == epsilon_of({run.method.noise.charge: 1}, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -105,21 +95,6 @@ def test_a_sum_of_fewer_than_are_charged_is_not_opened(encryption, opener):
     # Each client also refuses a round that is said to be so small.
     with pytest.raises(PolicyError, match="participants"):
         run.clients[0].begin_round(2, 1, run.method.message_for(0, run.model))
-
-
-def test_a_target_is_met_and_the_setup_says_by_which_noise():
-    run = run_of(rounds=5, target_epsilon=6.0)
-    for _ in range(5):
-        run.run_round()
-    assert 0.9 * 6.0 <= run.account.spent().epsilon <= 6.0
-    stated = run.setup.settings
-    assert stated["target_epsilon"] is None
-    assert stated["noise_multiplier"] == run.settings()["noise_multiplier"]
-    assert run.settings()["target_epsilon"] == 6.0
-    # Whoever makes the method of the set-up has the same plan of its noise.
-    again = make_method("ddp-fedavg", MethodSettings().changed("ddp-fedavg", stated), run.setup.plan)
-    assert again.noise == run.method.noise
-    assert again.update_parameters == run.method.update_parameters
 
 
 @pytest.mark.parametrize(

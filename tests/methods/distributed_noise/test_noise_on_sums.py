@@ -12,7 +12,6 @@ from methods.small_plan import small_plan
 from methods.variants import CLIENTS, LAYER_OFFSETS, PARAMETERS, Variant
 from privacy.seeded_draws import noise_from_seeds
 from shieldfl.errors import ParameterError
-from shieldfl.masks import Mask
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
@@ -98,7 +97,7 @@ def test_full_encryption_with_noise_is_what_ddp_fedavg_is():
             run.run_round([0, 2, 3])
     own, full = runs
     assert full.method.noise == own.method.noise
-    assert full.method.update_parameters == own.method.update_parameters
+    assert full.method.purposes["update"] == own.method.purposes["update"]
     assert full.method.privacy_reading == own.method.privacy_reading
     assert type(full.clients[0]) is type(own.clients[0])
     assert full.account.book.all == own.account.book.all
@@ -251,37 +250,6 @@ def test_a_target_does_not_give_way_to_a_multiplier_unsaid():
     aimed = MethodSettings().changed("ddp-fedavg", {"target_epsilon": 8.0})
     with pytest.raises(ParameterError, match="a noise multiplier or target_epsilon, not both"):
         aimed.with_sum_noise(3.0, ["ddp-fedavg"])
-
-
-@pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
-def test_settings_that_decide_nothing_are_not_stated(method):
-    # DP-SGD has a delta in any case.
-    deltas = set() if method == "alt-fl-pi" else {"delta"}
-    optional = {"sum_target_epsilon", "sum_clip_norm", "sum_mechanism", "sum_colluders"}
-    known = MethodSettings().changed(method, {"delta": DELTA})
-    plain = make_method(method, known, small_plan(buffers=0)).settings((1, 1)).keys()
-    noised = method_of(method, small_plan(buffers=0)).settings((1, 1)).keys()
-    assert not plain & (optional | deltas)
-    assert plain >= {"value_bits", "fraction_bits", "sum_noise_multiplier"}
-    assert not noised & {"value_bits", "fraction_bits"}
-    assert noised >= optional | {"delta", "bits_of_a_value"}
-
-
-def test_it_is_said_why_masks_leave_nothing_to_prove():
-    with pytest.raises(ParameterError, match="shares of few clients, for whom none is sized"):
-        MethodSettings().with_sum_noise(3.0, ["selective-shield"])
-
-
-def test_the_last_layer_alone_is_encrypted_and_charged_for():
-    run = run_of("top-2")
-    run.run_round()
-    assert run.clients[0].disclosure.encrypted == run.method.trained
-    charge = run.method.noise.charge
-    assert charge.dimension == run.method.trained.count < PARAMETERS
-    untouched = ~run.method.trained
-    before, after = (untouched.gather(one) for one in (run.initial.parameters, run.parameters))
-    np.testing.assert_array_equal(before, after)
-    assert run.clients[0].disclosure.clear == Mask.empty(PARAMETERS)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from methods.small_plan import small_plan
 from shieldfl.authority.key_authority import KeyAuthority
 from shieldfl.encryption import ckks
-from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError
 from shieldfl.methods.agreed_mask import FedMlHe
 from shieldfl.methods.encryption_settings import (
@@ -27,47 +24,6 @@ from shieldfl.testing import MethodCase, SteppedRun
 CLIENTS = 20
 
 
-def wire_bytes(parameters: ckks.Parameters, count: int, weight: float | None) -> int:
-    key = KeyAuthority(parameters).public_key
-    zeros = np.zeros(count, dtype=np.float32)
-    return len(ckks.Encryptor(key, 1).encrypt(zeros, weight=weight, round=1).to_bytes())
-
-
-@pytest.mark.parametrize("most_weight", [1, 7])
-@pytest.mark.parametrize("value_bits", [16, 24])
-@pytest.mark.parametrize("count", [1, 6_144, 7_850, 8_192, 12_288, 12_289, 50_890])
-def test_the_ring_is_the_one_that_sends_the_fewest_bytes(
-    count: int, value_bits: int, most_weight: int
-) -> None:
-    fixed_point = FixedPoint(value_bits, 12)
-    chosen = update_parameters("ckks", CLIENTS, fixed_point, count=count, most_weight=most_weight)
-    weight = None if most_weight == 1 else 0.5
-    sizes = {
-        degree: wire_bytes(
-            ckks.Parameters(max_clients=CLIENTS, value_bits=value_bits, fraction_bits=12, ring_degree=degree),
-            count,
-            weight,
-        )
-        for degree in (2048, 4096)
-    }
-    assert sizes[chosen.ring_degree] == min(sizes.values())
-
-
-def test_an_unknown_or_empty_count_takes_the_smallest_ring() -> None:
-    for count in (None, 0):
-        assert update_parameters("ckks", CLIENTS, FixedPoint(), count=count).ring_degree == 2048
-
-
-def test_paillier_takes_no_notice_of_the_count() -> None:
-    few, many = (update_parameters("paillier-dense", 3, FixedPoint(), count=count) for count in (1, 10**6))
-    assert few == many
-
-
-def test_an_unknown_encryption_is_refused() -> None:
-    with pytest.raises(ParameterError, match="paillier-dense"):
-        update_parameters("rot13", 3, FixedPoint())
-
-
 @pytest.mark.parametrize(
     ("encryption", "share", "degree"),
     [("ckks", 0.01, 2048), ("ckks", 0.5, 4096), ("kahe", 0.01, 2048), ("kahe", 1.0, 4096)],
@@ -80,7 +36,7 @@ def test_a_share_of_the_parameters_takes_the_ring_of_that_share(
         (MaskCrypt, MaskCryptSettings(ratio=share, encryption=encryption)),
     ):
         method = make("by share", settings, small_plan(parameters=24_570, buffers=0))
-        assert method.update_parameters.ring_degree == degree
+        assert method.purposes["update"].ring_degree == degree
 
 
 def largest_error(parameters: ckks.Parameters, weights: list[float] | None) -> float:
@@ -103,35 +59,6 @@ def test_weights_that_differ_cost_a_mean_no_precision() -> None:
     assert largest_error(plain, None) <= 0.5
     assert largest_error(kept, weights) <= 0.51  # what rounding the weights does is far below a step
     assert largest_error(update_parameters("ckks", 8, FixedPoint(), most_weight=400), weights) > 0.9
-
-
-def test_clients_that_enrol_quantise_as_those_with_round_keys() -> None:
-    """So that models do not depend on which it is."""
-    seen = set()
-    for clients, fixed_point, (most, mean) in itertools.product(
-        (2, 64, 1000),
-        (FixedPoint(24, 20), FixedPoint(12, 8), FixedPoint(38, 20), FixedPoint(24, 50), FixedPoint(40, 20)),
-        ((1, None), (400, None), (400, 1.999), (400, 50.0)),
-    ):
-        chosen = [
-            update_parameters(name, clients, fixed_point, most_weight=most, mean_weight=mean)
-            for name in weighing_encryptions()
-        ]
-        bits = {(one.value_bits, one.fraction_bits) for one in chosen}
-        assert len(bits) == 1 < len(chosen)
-        seen |= bits
-    assert len(seen) > 5
-
-
-def test_bits_for_weights_end_where_the_core_has_no_room() -> None:
-    def bits(fixed_point: FixedPoint) -> tuple[int, int]:
-        parameters = update_parameters("ckks", 1000, fixed_point, most_weight=1000, mean_weight=1.999)
-        return parameters.value_bits, parameters.fraction_bits
-
-    assert bits(FixedPoint(24, 20)) == (33, 29)
-    assert bits(FixedPoint(38, 20)) == (40, 22)
-    assert bits(FixedPoint(24, 50)) == (26, 52)
-    assert bits(FixedPoint(40, 20)) == (40, 20)
 
 
 def test_equal_weights_and_paillier_s_integer_ones_need_no_more_bits() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from fractions import Fraction
 
@@ -11,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.method_conformance import SteppedRun, contraction
-from methods.variants import CLIENTS, PARAMETERS, Variant
+from methods.method_conformance import SteppedRun
+from methods.variants import PARAMETERS, Variant
 from shieldfl.errors import ParameterError
-from shieldfl.methods.noised_average import KindsOfRounds, RoundKind, read_ratio
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds, RoundKind, read_ratio
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
-from shieldfl.privacy.accountant import epsilon_of
-from shieldfl.privacy.events import Noise
 
 
 def run_of(*, rounds: int = 3, weights: tuple[int, ...] | None = None, **changes: object) -> SteppedRun:
@@ -40,35 +37,6 @@ def test_an_update_is_clipped_and_noised():
     assert quiet.clients[0].disclosure.shares()["clear"] == 1.0
     assert loud.clients[0].disclosure.shares()["noise"] == 1.0
     assert loud.clients[0].disclosure.buffers == "local"
-
-
-def test_both_epsilons_are_those_of_the_accountant():
-    run = run_of(noise_multiplier=2.0)
-    for _ in range(3):
-        run.run_round()
-    spent = run.account.spent()
-    assert spent.of_noise == epsilon_of({Noise(2.0, "client"): 3}, 1e-5)
-    assert spent.if_participants_true == epsilon_of({Noise(2.0 * CLIENTS**0.5, "client"): 3}, 1e-5)
-    assert spent.if_participants_true < spent.epsilon == spent.of_noise
-
-
-def test_a_client_that_left_takes_its_noise_with_it():
-    run = run_of(noise_multiplier=2.0)
-    run.run_round(dropping=[1, 2])
-    together = Noise(2.0 * 2**0.5, "client")
-    assert run.account.spent().if_participants_true == epsilon_of({together: 1}, 1e-5)
-
-
-def test_a_round_that_was_given_up_has_shown_the_aggregator_its_updates():
-    run = run_of(noise_multiplier=2.0)
-    before = run.account.spent()
-    client = run.clients[0]
-    client.finish_training(contraction(1, 0, client.begin_round(1, CLIENTS, run.begin_round(1))))
-    run.aggregator.begin_phase("update", 1, None)
-    run.aggregator.receive("update", 0, client.step("update", None))
-    after = run.account.spent()
-    assert math.isnan(before.epsilon)
-    assert after.if_participants_true == after.epsilon == epsilon_of({Noise(2.0, "client"): 1}, 1e-5)
 
 
 def test_a_target_is_met_and_not_much_more():

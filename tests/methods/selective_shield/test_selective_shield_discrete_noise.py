@@ -36,17 +36,25 @@ def is_on_grid(values: np.ndarray, fraction_bits: int) -> bool:
     return np.array_equal(steps, np.rint(steps))
 
 
-@pytest.mark.parametrize(("clients", "sigma", "clip"), [(2, 0.5, 1.0), (5, 2.0, 0.25), (3, 1e-3, 100.0)])
-def test_uploads_are_on_the_grid_with_the_variance_that_the_paper_states(clients, sigma, clip):
-    run = SteppedRun(
-        shield(noise_multiplier=sigma, clip_norm=clip), clients=clients, initial=zeros(), train=stay
-    )
-    run.run_round()
+@pytest.mark.parametrize(
+    ("clients", "sigma", "clip", "distribution"),
+    [
+        (2, 0.5, 1.0, "discrete-gaussian"),
+        (5, 2.0, 0.25, "discrete-gaussian"),
+        (3, 1e-3, 100.0, "discrete-gaussian"),
+        (5, 2.0, 0.25, "gaussian"),
+    ],
+)
+def test_uploads_have_the_variance_that_the_paper_states(clients, sigma, clip, distribution):
+    """On the grid, where noise is discrete. One client more is there, and not in the round."""
+    settings = {"noise_multiplier": sigma, "clip_norm": clip, "noise_distribution": distribution}
+    run = SteppedRun(shield(**settings), clients=clients + 1, initial=zeros(), train=stay)
+    run.run_round(list(range(clients)))
     deviation = clip * sigma * math.sqrt(clients)
     uploads = [values_of(run, client) for client in range(clients)]
     for upload in uploads:
         assert upload.size == SIZE
-        assert is_on_grid(upload, float32_grid(deviation))
+        assert is_on_grid(upload, float32_grid(deviation)) or distribution == "gaussian"
         assert_gaussian(upload, deviation)  # text under eq. 21
     assert abs(np.corrcoef(uploads)[0, 1]) * math.sqrt(SIZE) < SCORE_LIMIT
     assert_gaussian(run.parameters, clip * sigma)

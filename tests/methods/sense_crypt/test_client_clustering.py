@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from shieldfl.errors import RangeError
-from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.learning.networks import build_model
-from shieldfl.learning.scores import taylor_sensitivity
-from shieldfl.learning.sgd import train_locally
 from shieldfl.methods.sense_crypt import clustering
-from shieldfl.methods.sense_crypt.clustering import ClusterRegistry, cluster_clients, noised_sensitivity
-from shieldfl.models.torch_bridge import flatten, load_flat
-from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.settings import TrainingSettings
+
+
+class Found(NamedTuple):
+    labels: np.ndarray
+    centres: np.ndarray
+    silhouette: float
+    notes: tuple[str, ...]
+
+
+def cluster_clients(*arguments: object, **options: object) -> Found:
+    return Found(*clustering.cluster_clients(*arguments, **options))
 
 
 def blobs(sizes: tuple[int, ...], values: int = 40, spread: float = 0.05, seed: int = 0) -> np.ndarray:
@@ -44,7 +46,6 @@ def test_separated_groups_are_found(sizes):
     assert found.labels.dtype == np.int64
     assert found.labels[found.centres].tolist() == list(range(len(sizes)))
     assert found.silhouette == pytest.approx(silhouette_score(vectors, found.labels), rel=1e-5)
-    assert found.converged
     assert found.notes == ()
 
 
@@ -71,18 +72,12 @@ def test_what_has_no_groups_stays_together():
     found = cluster_clients(vectors)
     assert not found.labels.any()
     assert found.centres.size == 1
-    assert found.converged
     assert 0.0 < found.silhouette < 0.25
     assert "under 0.25" in found.notes[0]
     anyhow = cluster_clients(vectors, least_silhouette=-1)
     assert anyhow.centres.size > 1
     assert anyhow.silhouette == found.silhouette
     assert anyhow.notes == ()
-
-
-def test_the_middle_client_stands_for_all():
-    vectors = np.array([[0.0], [1.0], [2.1]], dtype=np.float32)
-    assert cluster_clients(vectors, least_members=3).centres.tolist() == [1]
 
 
 @pytest.mark.parametrize("clients", [1, 2, 7])
@@ -93,7 +88,6 @@ def test_equal_vectors_are_one_cluster(clients):
     assert found.labels.size == clients
     assert found.centres.size == 1
     assert math.isnan(found.silhouette)
-    assert found.converged
     assert found.notes == ()
 
 
@@ -111,7 +105,6 @@ def test_without_convergence_there_is_one_cluster(monkeypatch):
         found = cluster_clients(blobs((4, 4)))
     assert not found.labels.any()
     assert found.centres.size == 1
-    assert not found.converged
     assert math.isnan(found.silhouette)
     assert "did not converge" in found.notes[0]
 
@@ -165,60 +158,4 @@ def test_noise_that_hides_everything_makes_no_clusters(seed):
     assert "undefined" in found.notes[0]
 
 
-def test_a_later_client_joins_the_nearest_centre():
-    registry = ClusterRegistry(18, True, 1, 0.25, 0.0)
-    for client, vector in enumerate((*blobs((4, 4, 4)), *blobs((2, 2, 2), seed=9))):
-        registry.introduce(client, vector, 1.0, 1.0)
-        if client == 11:
-            registry.assign()
-    assert registry.assign() == ()
-    assert registry.clusters.tolist() == [*of_sizes(4, 4, 4), *of_sizes(2, 2, 2)]
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_bad_scores_never_leave(bad):
-    with pytest.raises(RangeError):
-        noised_sensitivity(np.array([0.0, bad], dtype=np.float32), 1.0, 0.0)
-
-
 SCORES = np.linspace(0.0, 1.0, 4000, dtype=np.float32)
-
-
-def test_noise_is_scaled_to_the_norm():
-    clipped = noised_sensitivity(SCORES, 0.5, 0.0)
-    noise = noised_sensitivity(SCORES, 0.5, 8.0, threads=1).astype(np.float64) - clipped
-    # Four thousand draws estimate a deviation to 1.1 %; 7 % are six of these.
-    assert noise.std() == pytest.approx(8.0 * 0.5, rel=0.07)
-    assert abs(noise.mean()) < 6 * 8.0 * 0.5 / math.sqrt(noise.size)
-    assert noised_sensitivity(SCORES, 0.5, 8.0)[0] != noised_sensitivity(SCORES, 0.5, 8.0)[0]
-
-
-def grouped_sensitivities(dataset: Dataset, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sensitivities of 20 clients, 4 for each pair of digits, after an epoch from a common model."""
-    generator = np.random.default_rng(0)
-    model = build_model("mlp", dataset.feature_shape, dataset.classes, seed=0)
-    initial, vectors = flatten(model), []
-    for group in range(5):
-        own = torch.isin(dataset.train_labels, torch.tensor([2 * group, 2 * group + 1])).nonzero().ravel()
-        for part in np.array_split(generator.permutation(own.numpy()), 4):
-            features, labels = dataset.train_features[part[:samples]], dataset.train_labels[part[:samples]]
-            load_flat(model, initial)
-            train_locally(model, features, labels, TrainingSettings(local_epochs=1), seed=len(vectors))
-            vectors.append(noised_sensitivity(taylor_sensitivity(model, features, labels), 1e-3, 0.0))
-    return np.stack(vectors), np.repeat(np.arange(5), 4)
-
-
-def check_groups(vectors: np.ndarray, truth: np.ndarray) -> None:
-    found = cluster_clients(vectors, least_members=2)
-    assert adjusted_rand_score(truth, found.labels) == 1.0
-    assert found.silhouette > 0.5
-    assert found.notes == ()
-
-
-def test_label_groups_of_digits_are_found():
-    vectors, truth = grouped_sensitivities(load_dataset("digits"), 100)
-    check_groups(vectors, truth)
-    # Enough noise for epsilon 1 hides them all.
-    sigma = gaussian_noise_multiplier(1.0, 1e-5)
-    hidden = np.stack([noised_sensitivity(vector, 1e-3, sigma) for vector in vectors])
-    assert not cluster_clients(hidden, noise_deviation=1e-3 * sigma).labels.any()

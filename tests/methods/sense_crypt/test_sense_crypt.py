@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,21 +61,6 @@ def test_masks_follow_from_scores_weights_and_budgets():
         sent = Mask.from_bytes(run.sent["mask"][index]["mask"])
         assert sent == expected.mask
         assert sent.count <= budgets[index] * PARAMETERS
-
-
-def test_bins_and_the_objective_without_bars_are_settings():
-    start = {"information_bits": 5.0, "exposed_share": 0.5}
-    plain, coarse, printed = (
-        SenseCryptSettings(**start, **more).limits(0.5)
-        for more in ({}, {"information_bins": 4}, {"objective": "printed"})
-    )
-    assert (plain.bins, coarse.bins) == (256, 4)
-    assert (plain.normalised, printed.normalised) == (True, False)
-    run = SteppedRun(variant(information_bits=math.inf, exposed_share=1.0, objective="printed"))
-    run.run_round()
-    for client in run.clients:
-        # Scores far below 1 are worth no position's cost: what security asks for is all.
-        assert client.selection.count == client.selection.security_count
 
 
 def test_a_budget_that_is_too_small_is_kept_and_reported():
@@ -199,18 +183,6 @@ def test_who_comes_later_joins_the_nearest_cluster_from_the_initial_model():
     assert not np.array_equal(run.merged(0).parameters, before)
 
 
-def test_a_cluster_of_too_few_clients_is_merged():
-    def lonely(round_number, client, start):
-        update = grouped(round_number, client, start)
-        own = (np.arange(PARAMETERS) < 3).astype(np.float32)  # at a right angle to the others, nearly
-        return replace(update, scores=own) if client == 5 else update
-
-    run = SteppedRun(variant(clustering="affinity-propagation"), clients=6, train=lonely)
-    run.run_round()
-    assert sum("merged" in note for note in run.account.notes) == 1
-    assert np.isfinite(run.merged(5).parameters).all()
-
-
 def test_what_is_in_the_clear_is_not_called_private():
     run = SteppedRun(variant())
     run.account.charge_draw(CLIENTS)
@@ -238,13 +210,3 @@ def test_what_is_in_the_clear_is_not_called_private():
             (noise,) = {event.noise for event in run.account.book.all if isinstance(event, NoisedUpload)}
             run.account.book.add(NoisedUpload(2, 0, noise, "sensitivity"))
             assert run.account.spent().of_noise == epsilon_of({noise: 2}, 1e-5) > 1.3 * charged
-
-
-def test_an_upload_for_clustering_is_charged_though_its_client_left_then():
-    run = SteppedRun(variant(clustering="affinity-propagation", information_bits=0.0, encryption="ckks"))
-    run.account.charge_draw(CLIENTS)
-    start = run.clients[0].begin_round(1, CLIENTS, run.begin_round(1))
-    run.clients[0].finish_training(contraction(1, 0, start))
-    assert math.isnan(run.account.spent().epsilon)
-    run.clients[0].step("cluster", None)
-    assert math.isinf(run.account.spent().epsilon)

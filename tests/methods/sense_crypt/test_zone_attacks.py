@@ -12,7 +12,7 @@ import pytest
 from methods.method_conformance import SteppedRun, contraction, resigned, signed_answer
 from methods.variants import BUFFERS, PARAMETERS, Variant, variants
 from shieldfl.authority.message import Message
-from shieldfl.errors import ParameterError, PolicyError, WireFormatError
+from shieldfl.errors import PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.rounds.reports import Disclosure
 
@@ -101,19 +101,6 @@ def test_a_poor_zone_in_an_answer_is_not_taken(variant, lie):
     zone = too_little(variant.size)[lie].to_bytes()
     alter_answers(run, lambda answer: signed_answer(run, "scores", {**(answer or {}), "zone": zone}))
     assert_nothing_clear_leaves(run)
-
-
-def test_mask_crypt_takes_no_zone_of_an_earlier_round():
-    variant = next(one for one in variants() if one.method == "mask-crypt")
-    run = SteppedRun(variant)
-    run.run_round()
-    run.model = Message({**run.model, "zone": run.answers["ranking"]["zone"]})
-    first = resigned(run, {**run.begin_round(2), **run.model})
-    client = run.clients[0]
-    client.finish_training(contraction(2, 0, client.begin_round(2, 4, first)))
-    client.step("ranking", None)
-    with pytest.raises(ParameterError, match="needs the zone"):
-        client.step("update", Message())
 
 
 @pytest.mark.parametrize("cut", [True, False])

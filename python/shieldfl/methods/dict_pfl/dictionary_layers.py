@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,17 +58,18 @@ def factorise(model: nn.Module, rank: int = 4, train_fully: Sequence[str] = ()) 
     """
     settings = DictPflSettings(rank=rank, train_fully=train_fully)  # type: ignore[arg-type]  # a list
     _check_names(model, settings.train_fully)
+    if any(isinstance(module, _ComputedLayer) for module in model.modules()):
+        raise ParameterError("the model is factorised already: factorise the plain one, or merged(model)")
     copy = deepcopy(model)
-    found = False
-    for uses in list(_uses_of_trained_parameters(copy, settings.train_fully)):
-        if any(use.is_replaceable for use in uses):
-            found = True
-            _replace(uses, settings.rank)
-    if not found:
+    uses = _uses_of_trained_parameters(copy, settings.train_fully)
+    replaced = [of_one for of_one in uses if any(is_replaceable for *_, is_replaceable in of_one)]
+    if not replaced:
         raise ParameterError(
             "there is no layer to factorise: DePE needs a trained Linear, Conv2d or MultiheadAttention that is not "
             "named in train_fully"
         )
+    for of_one in replaced:
+        _replace(of_one, settings.rank)
     return copy
 
 
@@ -79,13 +80,18 @@ def merged(model: nn.Module) -> nn.Module:
     ParameterError for a model that is not factorised.
     """
     copy = deepcopy(model)
-    weights = {id(dictionary): nn.Parameter(dictionary().detach()) for dictionary in _dictionaries(copy)}
-    for layer in _computed_layers(copy):
-        attributes = layer.computed
-        layer.__class__ = layer.plain_class  # type: ignore[assignment]
-        for attribute in attributes:
-            layer.register_parameter(attribute, weights[id(layer.get_submodule(_child(attribute)))])
-            delattr(layer, _child(attribute))
+    modules = list(copy.modules())
+    dictionaries = [module for module in modules if isinstance(module, _Dictionary)]
+    if not dictionaries:
+        raise ParameterError("the model is not factorised: pass what factorise() returned")
+    weights = {id(dictionary): nn.Parameter(dictionary().detach()) for dictionary in dictionaries}
+    for layer in modules:
+        if isinstance(layer, _ComputedLayer):
+            attributes = layer.computed
+            layer.__class__ = layer.plain_class  # type: ignore[assignment]
+            for attribute in attributes:
+                layer.register_parameter(attribute, weights[id(layer.get_submodule(_child(attribute)))])
+                delattr(layer, _child(attribute))
     return copy
 
 
@@ -120,21 +126,12 @@ class _ComputedLayer(nn.Module):
         return _blank_layer, (self.plain_class, self.computed), self.__dict__
 
 
-def _computed_class(layer: nn.Module, attribute: str) -> type[_ComputedLayer]:
-    if isinstance(layer, _ComputedLayer):
-        return _make_class(layer.plain_class, (*layer.computed, attribute))
-    return _make_class(type(layer), (attribute,))
-
-
 def _make_class(plain_class: type[nn.Module], computed: tuple[str, ...]) -> type[_ComputedLayer]:
     """Make a subclass in which attributes are properties, so that all code that reads them works on."""
-
-    def dictionary_product(attribute: str) -> property:
-        return property(lambda layer: layer.get_submodule(_child(attribute))())
-
-    members = {"plain_class": plain_class, "computed": computed}
-    properties = {attribute: dictionary_product(attribute) for attribute in computed}
-    return type(f"Dictionary{plain_class.__name__}", (_ComputedLayer, plain_class), members | properties)
+    members: dict[str, Any] = {"plain_class": plain_class, "computed": computed}
+    for attribute in computed:
+        members[attribute] = property(partial(_product, _child(attribute)))
+    return type(f"Dictionary{plain_class.__name__}", (_ComputedLayer, plain_class), members)
 
 
 def _blank_layer(plain_class: type[nn.Module], computed: tuple[str, ...]) -> _ComputedLayer:
@@ -146,58 +143,43 @@ def _child(attribute: str) -> str:
     return f"{attribute}_dictionary"
 
 
-def _computed_layers(model: nn.Module) -> list[_ComputedLayer]:
-    return [module for module in model.modules() if isinstance(module, _ComputedLayer)]
+def _product(child: str, layer: nn.Module) -> Any:
+    return layer.get_submodule(child)()
 
 
-def _dictionaries(model: nn.Module) -> list[_Dictionary]:
-    found = [module for module in model.modules() if isinstance(module, _Dictionary)]
-    if not found:
-        raise ParameterError("the model is not factorised: pass what factorise() returned")
-    return found
+_Use = tuple[nn.Module, str, str, bool]
+"""Where a parameter is used: the layer, its name, the attribute, and whether that can be replaced."""
 
 
-@dataclass(frozen=True)
-class _Use:
-    """One place where a parameter is used."""
-
-    layer: nn.Module
-    layer_name: str
-    attribute: str
-    is_replaceable: bool
-
-
-def _uses_of_trained_parameters(model: nn.Module, train_fully: tuple[str, ...]) -> Iterator[list[_Use]]:
-    """Yield, for every parameter that is trained, all the places where it is used."""
-    if _computed_layers(model):
-        raise ParameterError("the model is factorised already: factorise the plain one, or merged(model)")
+def _uses_of_trained_parameters(model: nn.Module, train_fully: tuple[str, ...]) -> list[list[_Use]]:
     uses: dict[nn.Parameter, list[_Use]] = defaultdict(list)
     for name, module in model.named_modules():
         stays = any(name == prefix or name.startswith(f"{prefix}.") for prefix in train_fully)
         for attribute, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             if parameter.requires_grad:
                 is_replaceable = not stays and attribute in _replaceable(module)
-                uses[parameter].append(_Use(module, name or type(module).__name__, attribute, is_replaceable))
-    yield from uses.values()
+                uses[parameter].append((module, name or type(module).__name__, attribute, is_replaceable))
+    return list(uses.values())
 
 
 def _replace(uses: list[_Use], rank: int) -> None:
     """Compute a parameter from a dictionary in all the places where it is used."""
-    replaced = next(use for use in uses if use.is_replaceable)
-    for use in uses:
-        if not use.is_replaceable:
+    first, first_name, attribute, _ = next(use for use in uses if use[3])
+    for _, name, _, is_replaceable in uses:
+        if not is_replaceable:
             raise ParameterError(
-                f"layer {replaced.layer_name!r} shares its weight with {use.layer_name!r}, which is trained fully: "
-                f"name {replaced.layer_name!r} in train_fully too"
+                f"layer {first_name!r} shares its weight with {name!r}, which is trained fully: "
+                f"name {first_name!r} in train_fully too"
             )
-    weight = replaced.layer.get_parameter(replaced.attribute)
-    dictionary = _decompose(weight, rank, replaced.layer_name)
-    for use in uses:
-        layer, attribute = use.layer, use.attribute
+    dictionary = _decompose(first.get_parameter(attribute), rank, first_name)
+    for layer, _, attribute, _ in uses:
         layer.add_module(_child(attribute), dictionary)
         # Without a value, but in its place, so that the merged model has its parameters in the old order.
         layer.register_parameter(attribute, None)
-        layer.__class__ = _computed_class(layer, attribute)
+        if isinstance(layer, _ComputedLayer):
+            layer.__class__ = _make_class(layer.plain_class, (*layer.computed, attribute))
+        else:
+            layer.__class__ = _make_class(type(layer), (attribute,))
 
 
 def _replaceable(module: nn.Module) -> tuple[str, ...]:

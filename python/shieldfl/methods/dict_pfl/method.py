@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
-from shieldfl.encryption.registry import DEFAULT_KEY_BITS, weighing_encryptions
+from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
@@ -27,15 +27,14 @@ from shieldfl.methods.dict_pfl.pruning import (
     read_history,
 )
 from shieldfl.methods.encrypted_update import MixedTotal, encrypted_positions
-from shieldfl.methods.encryption_settings import EncryptionSettings
+from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
-    UPDATE,
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
     opened_mean,
 )
-from shieldfl.methods.noised_sums import OF_NOISY_SUMS, NoisySums
+from shieldfl.methods.noised_sums import OF_NOISY_SUMS, opened_shares
 from shieldfl.privacy.events import NO_NOISE
 from shieldfl.rounds.global_model import GlobalModel, joined
 from shieldfl.rounds.named_method import NamedMethod
@@ -67,10 +66,7 @@ class DictPflAggregator(MaskedAverageAggregator):
             raise WireFormatError("the answer states more values than an update has")
         return Mask.full(count)
 
-    def _hear(self, phase: str, client: int, message: Message) -> None:
-        """The messages of the count phase say nothing."""
-
-    def _conclude(self, phase: str) -> Message:
+    def _conclude(self) -> Message:
         return Message({"round": Message.from_number(self.round)})
 
 
@@ -128,7 +124,7 @@ class DictPflClient(MaskedAverageClient):
         self._held.train(update.parameters - self.start.parameters)
         super()._keep(update)
 
-    def _speak(self, phase: str) -> Message:
+    def _speak(self) -> Message:
         return Message({"round": Message.from_number(self.round)})
 
     def _zone_from(self, answer: Message | None) -> Mask:
@@ -147,15 +143,16 @@ class DictPflClient(MaskedAverageClient):
     def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return the active positions' values, then buffers' differences (n,); with noise, whole numbers."""
         values = self._held.values_at(self._active)
-        if self.noise_shares is not None:
-            return self._share_of(values)
+        if self.method.noise is not None:
+            return self._share_of(values)[0]
         return joined(values, self.update.buffers - self.start.buffers)
 
-    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
-        own = np.zeros(self._size)
-        self._active.scatter(self._values_of(np.asarray(vector, dtype=np.float64)), own)
-        return own
+    @property
+    def _noised(self) -> Mask:
+        return self._active
+
+    def _shares_in(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
+        return sent
 
     def _make(self, phase: str, answer: Message | None) -> Message:
         try:
@@ -174,7 +171,7 @@ class DictPflClient(MaskedAverageClient):
 
     def _disclose(self, zone: Mask) -> None:
         nothing = Mask.empty(self._size)
-        if self.noise_shares is not None:
+        if self.method.noise is not None:
             self._state(Disclosure(self._active, nothing, nothing, parts=self.clear_parts))
             return
         # How many values the batch holds follows from what was trained before, and the aggregator is told it.
@@ -197,10 +194,6 @@ class DictPflRule(OpeningRule):
         self._history = history
         self._buffers = shared.buffers.size
         """How many clients send."""
-
-    def check_changed(self) -> None:
-        refuse_unless(self.model.is_like(self._initial))
-        refuse_unless(0 <= self._history.last_round <= self.context.plan.rounds)
 
     def first_model(self) -> Message:
         return model_message(self._initial, self._history)
@@ -230,7 +223,13 @@ class DictPflRule(OpeningRule):
         claim = MixedTotal.read(message, "", self.context.parameters, count, number, has_rest=False)
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
-        values = opened_mean(self._method, self.context, claim, sums, message)
+        if (noise := self._method.noise) is None:
+            values = opened_mean(self._method, self.context, claim, sums, message)
+        else:
+            claim.check_weights(1)
+            with sums.opening(claim.total) as opener:
+                opened = opener.open(claim.total)
+            values, _ = opened_shares(noise, self.context, claim, opened, noise.clip_norm)
         # Back at their positions; the others stay where they are.
         mean = np.zeros(active.size + self._buffers)
         encrypted_positions(active, self._buffers).scatter(values, mean)
@@ -257,8 +256,7 @@ class DictPfl(MaskedAverage):
     """DictPFL for one federation.
 
     A shared secret, at least 16 random bytes, goes to clients and key authority, never to the aggregator.
-    Raises ParameterError where there is none, or a shorter one, and for noise on sums as
-    :meth:`NoisySums.planned` does.
+    Raises ParameterError where there is none, or a shorter one, and as :class:`MaskedAverage` does.
     """
 
     names = (
@@ -284,21 +282,13 @@ class DictPfl(MaskedAverage):
     noisy_reading = replace(OF_NOISY_SUMS, if_participation_hidden=None)
 
     def __init__(self, name: str, settings: DictPflSettings, plan: FederationPlan) -> None:
-        encryption = EncryptionSettings(
-            settings.value_bits,
-            settings.fraction_bits,
-            settings.buffer_range_bits,
-            encryption=settings.encryption,
-            key_bits=DEFAULT_KEY_BITS,
-        )
-        noisy = NoisySums.planned(settings, plan, dimension=plan.parameters, delta=settings.delta)
-        if noisy is not None:
+        super().__init__(name, settings, plan, None, sends_rest=False)
+        if self.noise is not None:
             self.hides_all = True
             self.aggregator_sees = "ciphertexts and their number, which follows from opened sums"
-        super().__init__(name, settings, plan, None, encryption=encryption, sends_rest=False, noisy=noisy)
         self.own: DictPflSettings = self._settings
         few_may_stay = settings.small_percent > (0.0 if settings.ranked == "sent" else _MOST_PERCENT_THAT_FIT)
-        if noisy is not None and few_may_stay:
+        if self.noise is not None and few_may_stay:
             self.notes.append(
                 "dict-pfl: pruning may leave so few positions that their values do not fit the bits planned for all, "
                 "and are cut; this costs accuracy, and no epsilon"

@@ -11,7 +11,7 @@ import hmac
 import zlib
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
 from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.methods.encrypted_update import smallest
 from shieldfl.methods.encryption_settings import WeighedEncryption
 from shieldfl.methods.noised_sums import SumDelta, SumNoiseOption
 from shieldfl.rounds.global_model import GlobalModel
@@ -186,7 +187,7 @@ class PruningHistory:
         if not np.isfinite(global_update).all():
             raise RangeError("the global update has NaN or infinity: leave this round out on every client")
         small = np.zeros(self._size, dtype=np.bool_)
-        small[sent] = _smallest(np.abs(global_update), self._count_small(global_update.size))
+        small[sent] = smallest(np.abs(global_update), self._count_small(global_update.size))
         patience, decay = self._settings.patience_rounds, self._settings.decay
         retried = sent & (self._streaks == patience)
         self._probabilities[retried & small] *= decay
@@ -242,17 +243,6 @@ def _stated(settings: DictPflSettings) -> bytes:
     """Write what histories must have in common: no setting of layers or encryption."""
     plain = plain_settings(settings)
     return msgspec.json.encode({name: plain[name] for name in _OF_PRUNING}, order="sorted")
-
-
-def _smallest(magnitudes: NDArray[Any], count: int) -> NDArray[np.bool_]:
-    """Choose exactly ``count`` of the smallest values; of equal ones those that come first."""
-    if count == 0:
-        return np.zeros(magnitudes.size, dtype=np.bool_)
-    bound = np.partition(magnitudes, count - 1)[count - 1]
-    chosen: NDArray[np.bool_] = magnitudes < bound
-    ties = np.flatnonzero(magnitudes == bound)
-    chosen[ties[: count - np.count_nonzero(chosen)]] = True
-    return chosen
 
 
 HISTORY = "history"

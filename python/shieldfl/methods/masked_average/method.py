@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar, Literal
@@ -10,24 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
-from shieldfl.encryption.parameters import SchemeParameters
-from shieldfl.encryption.registry import DEFAULT_PUBLIC_KEY_ENCRYPTION, encryptions, scheme_named, scheme_of
+from shieldfl.encryption.encryption import UnionMask
+from shieldfl.encryption.registry import (
+    DEFAULT_KEY_BITS,
+    encryptions,
+    scheme_of,
+)
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, StartingPoint
-from shieldfl.masks import Mask, positions_in_budget, top_k
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.masks import Mask
+from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.methods.encrypted_update import (
     MixedSum,
     MixedTotal,
     MixedUpload,
-    encrypted_positions,
+    added_total,
     in_buffer_range,
-    settled_positions,
+    read_agreed_positions,
+    stated_weight,
     with_buffers_times,
 )
-from shieldfl.methods.encryption_settings import EncryptionSettings, FixedPoint, update_parameters
-from shieldfl.methods.noised_average import DpSgdRounds, KindsOfRounds
-from shieldfl.methods.noised_sums import OF_NOISY_SUMS, NoiseShares, NoisySums
-from shieldfl.privacy.events import EncryptedUpload, Noise, NoiseShareUpload, PrivacyReading
+from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
+from shieldfl.methods.masked_average.agreed_share import SCORES, UPDATE, AgreedShare
+from shieldfl.methods.noised_sums import (
+    OF_NOISY_SUMS,
+    mean_of_shares,
+    opened_shares,
+    plan_noise,
+    share_of,
+    stated_noise,
+)
+from shieldfl.privacy.events import ClearUpload, EncryptedUpload, Noise, NoiseShareUpload, PrivacyReading
 from shieldfl.privacy.noise import MOST_EXPONENT, ClipRule
 from shieldfl.privacy.sum_noise import SumNoise
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
@@ -43,117 +57,55 @@ from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
-UPDATE = Phase("update", answered_by_authority=True)
 Reader = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """What makes a mean update of the opened sums of a total."""
 CLIP_EXPONENT = "clip exponent"
 """The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
 
 
-SCORES = Phase("scores", answered_by_authority=True, opens="scores", once=True)
-SCORE_POINT = FixedPoint(40, 36)
-"""Scores span many orders of magnitude: the widest fixed point that the core has, most of it behind the point."""
-
-
-class AgreedShare:
-    """A share of the parameters of which clients agree by encrypted scores which these are, once for a run.
-
-    Where the share is of all parameters, or none, nothing is agreed on: there are no scores, and no keys for
-    them. Rounds of a kind that does not encrypt do so with buffers alone.
-    """
-
-    def __init__(self, ratio: float, rounds: KindsOfRounds, plan: FederationPlan) -> None:
-        self.ratio, self.rounds, self._plan = ratio, rounds, plan
-        self.count = positions_in_budget(ratio, plan.parameters)
-        self._buffers_alone = encrypted_positions(Mask.empty(plan.parameters), plan.buffers)
-        self.settled = settled_positions(ratio, plan.parameters, plan.buffers)
-        """What rounds that encrypt do where nothing is to be agreed on."""
-
-    def keys(self, encryption: str) -> dict[str, SchemeParameters[Any, Any]]:
-        """Return how scores are encrypted, beside updates by this scheme."""
-        if self.settled is not None:
-            return {}
-        # All under keys of one kind: clients enrol, or they do not.
-        chosen = encryption if scheme_named(encryption).enrols else DEFAULT_PUBLIC_KEY_ENCRYPTION
-        return {"scores": update_parameters(chosen, self._plan.most_participants, SCORE_POINT)}
-
-    def asks(self, round_number: int, model: Message) -> bool:
-        """Say whether a round that starts from this model lacks a mask that it needs."""
-        return self.needs_mask(round_number) and "zone" not in model
-
-    def needs_mask(self, round_number: int) -> bool:
-        """Say whether a round encrypts what only a mask can tell."""
-        return self.rounds.kind(round_number).encrypts and self.settled is None
-
-    def zone(self, round_number: int, agreed: Mask | None) -> Mask | None:
-        """Return a round's positions; None where they are not agreed on yet."""
-        if not self.rounds.kind(round_number).encrypts:
-            return self._buffers_alone
-        return agreed if self.settled is None else self.settled
-
-    def phases(self, model: Message, round_number: int) -> tuple[Phase, ...]:
-        """Return a round's phases: scores first, until a mask comes with its model or what was opened."""
-        if not self.needs_mask(round_number):
-            return (UPDATE,)
-        is_agreed = "zone" in model
-        if newest_answer("update") in model:
-            most = max(model.number(newest_answer("scores")), 1)
-            is_agreed = model.number(newest_answer("update")) >= most
-        return (UPDATE,) if is_agreed else (SCORES, UPDATE)
-
-    def opened(self, context: RoleContext, message: Message, sums: RoundSums, zone: Mask | None) -> Mask:
-        """Return the mask that the scores' mean, which alone is opened, comes to; itself where it is known.
-
-        Scores of a round that was given up were opened: then nothing is opened again.
-        """
-        total = scheme_of(context.keys.parameters["scores"]).Total.from_bytes(message["total"])
-        stated, most = message.number("weight"), context.most_weight
-        if not total.is_of(Mask.full(self._plan.parameters)) or total.round != message.number("round"):
-            raise WireFormatError("the total is of another round, or has not one score for each parameter")
-        if not total.weighted or not total.clients <= stated <= total.clients * most:
-            raise WireFormatError(
-                f"the weights of the scores are missing, or not between 1 and {most} for each client"
-            )
-        sums.check_runs()
-        if zone is not None:
-            return zone
-        with sums.opening(total) as opener:
-            mean = np.maximum(opener.open_mean(total, stated_weight=stated / most), 0.0)
-        return encrypted_positions(top_k(mean, self.count, context.threads), self._plan.buffers)
-
-
 class MaskedAverageAggregator(CollectingAggregator):
-    """Holds the round's public key and its sum.
+    """Holds the round's public key and its sum; adds encrypted scores, where there are any, unread.
 
-    Methods that agree on the zone first add phases: see ``_hear`` and ``_conclude``.
+    Methods that agree on the zone in another way add phases: see ``_begin``, ``_hear`` and ``_conclude``.
     """
 
-    changes: ClassVar = {"zone": Mask | None, "_sum": MixedSum | None}
-    sums: ClassVar[tuple[str, ...]] = ("_sum",)
+    changes: ClassVar = {
+        "zone": Mask | None,
+        "_agreed": Mask | None,
+        "_weight": int,
+        "_scores_added": bytes | None,
+        "_sum": MixedSum | None,
+    }
+    sums: ClassVar[tuple[str, ...]] = ("_sum", "_scores_added")
 
     def __init__(self, method: MaskedAverage, context: RoleContext, weights: tuple[int, ...]) -> None:
         super().__init__(context)
-        self.weights = weights
-        self.zone = self._settled = method.zone
-        self._sends_rest = method.sends_rest
+        self.method, self.weights, self.zone = method, weights, method.zone
+        self._agreed: Mask | None = None
+        """What scores came to, for the whole run."""
+        self._scores: Any = None
+        self._weight = 0
         self._sum: MixedSum | None = None
 
     def check_changed(self) -> None:
-        refuse_unless(
-            self.zone is None or self.context.plan.update_size == self.zone.size or not self._sends_rest
-        )
-        refuse_unless(self._settled is None or self.zone == self._settled)
+        size, method = self.context.plan.update_size, self.method
+        refuse_unless(self.zone is None or size == self.zone.size or not method.sends_rest)
+        refuse_unless(method.zone is None or self.zone == method.zone)
+        refuse_unless(self._agreed is None or self._agreed.size == size)
+        refuse_unless(0 <= self._weight <= sum(self.weights))
 
     def check_sums(self) -> None:
         super().check_sums()
-        if self._phase == "update":
-            refuse_unless(self._sum is not None and self._sum.is_of(self.zone, len(self._seen)))
-        else:
-            refuse_unless(self._sum is None)
+        clients, update = len(self._seen), self._phase == UPDATE.name
+        refuse_unless((self._sum is not None) == update)
+        refuse_unless(self._sum is None or self._sum.is_of(self.zone, clients))
+        refuse_unless(self._scores is None or self._scores.clients == clients)
+
+    _scores_added = added_total("_scores")
 
     def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
-        if phase != "update":
-            self._begin(phase, round_number)
+        if phase != UPDATE.name:
+            self._begin(round_number)
             self._sum = None
             return
         zone = self._zone_from(round_number, answer)
@@ -167,53 +119,93 @@ class MaskedAverageAggregator(CollectingAggregator):
             self.clock,
             self.context.threads,
             weighted=self.context.most_weight > 1,
-            has_rest=self._sends_rest,
+            has_rest=self.method.sends_rest,
         )
-        self.zone = zone
+        self.zone, self._scores = zone, None
+        if self.method.share is not None and self.method.share.needs_mask(round_number):
+            self._agreed = zone
 
     def _zone_from(self, round_number: int, answer: Message | None) -> Mask | None:
-        """Return the round's zone, which an answer to the phase before may bring."""
+        """Return the round's zone, which an answer to the phase before may bring.
+
+        Raises PolicyError for another one than was settled or agreed on.
+        """
+        share = self.method.share
+        zone = self.zone if share is None else self._agreed
         if answer is not None and "zone" in answer:
-            if self._settled is not None:
+            if self.method.zone is not None:
                 raise PolicyError("what is encrypted is settled from the start: no message can change it")
-            return Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
-        return self.zone
+            zone = Mask.from_bytes(answer["zone"], expected_size=self.context.plan.update_size)
+            if self._agreed not in (None, zone):
+                raise PolicyError("another mask was agreed on, and it is for the whole run")
+        return zone if share is None else share.zone(round_number, zone)
 
     def _collect(self, phase: str, client: int, message: Message) -> None:
-        if phase != "update":
-            self._hear(phase, client, message)
+        if phase != UPDATE.name:
+            self._hear(client, message)
             return
         assert self._sum is not None
         assert self.zone is not None
         self._sum.add(client, message, self.zone)
 
     def _result(self, phase: str) -> Message:
-        if phase != "update":
-            return self._conclude(phase)
+        if phase != UPDATE.name:
+            with self.clock.stage("negotiate"):
+                return self._conclude()
         assert self._sum is not None
         with self.clock.stage("aggregate"):
             return Message({"round": Message.from_number(self.round), **self._sum.parts("")})
 
-    def _begin(self, phase: str, round_number: int) -> None:
-        """Forget what an earlier phase of this name collected."""
+    def _begin(self, round_number: int) -> None:
+        """Begin the phase before the update; forget what an earlier one collected."""
+        if self.method.share is None:
+            return
+        key = self._round_key(round_number, "scores")
+        everything = UnionMask(Mask.full(self.context.plan.parameters))
+        self._scores = scheme_of(key).aggregator(
+            key, self.context.threads, round_number, everything, weighted=True, purpose="scores"
+        )
+        self._weight = 0
 
-    def _hear(self, phase: str, client: int, message: Message) -> None:
-        """Take a message of a phase before the update."""
-        raise NotImplementedError
+    def _hear(self, client: int, message: Message) -> None:
+        """Take a message of that phase."""
+        if self._scores is None:
+            return
+        with self.clock.stage("negotiate"):
+            weight = stated_weight(client, message, self.weights)
+            scheme = scheme_of(self.context.keys.parameters["scores"])
+            scheme.add(self._scores, client, message["scores"], weight, None)
+            self._weight += weight
 
-    def _conclude(self, phase: str) -> Message:
-        """Return what such a phase comes to."""
-        raise NotImplementedError
+    def _conclude(self) -> Message:
+        """Return what that phase comes to."""
+        return Message(
+            {
+                "round": Message.from_number(self.round),
+                "weight": Message.from_number(self._weight),
+                "total": self._scores.total().to_bytes(),
+            }
+        )
 
 
 class MaskedAverageClient(TrainingClient):
     """Encrypts its update on the zone and sends the rest in the clear, or not at all.
 
     Where sums have noise, it adds a share of it to what it encrypts, sends nothing else, and keeps its
-    buffers. Methods that agree on the zone first add phases: see ``_speak``, ``_read_zone`` and ``scores``.
+    buffers. Where the clipping norm moves, it takes that with the round's model, and encrypts one value more, plus
+    where its update is within it.
+
+    Where a share of the parameters is agreed on, it sends its scores, encrypted, in the first round that encrypts;
+    after that it encrypts what was agreed on, once for all rounds. Methods that agree on the zone in another way add
+    phases: see ``_speak``, ``_read_zone`` and ``scores``.
     """
 
-    changes: ClassVar = {"zone": Mask | None}
+    changes: ClassVar = {
+        "zone": Mask | None,
+        "_agreed": Mask | None,
+        "_noise": Noise | None,
+        "_clip_exponent": int,
+    }
 
     clear_parts: tuple[str, ...] = ("weight",)
     """Message parts beside the update, of all phases, that tell of the client's data and travel unprotected."""
@@ -221,55 +213,72 @@ class MaskedAverageClient(TrainingClient):
     def __init__(
         self, method: MaskedAverage, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
-        noise = method.noise
-        shared = noise is None
+        shared = method.noise is None
         super().__init__(index, initial, context, shares_buffers=shared, keeps_buffers=not shared)
-        self.noise_shares = None if noise is None else NoiseShares(noise, context)
-        self.weight = weight
-        self.zone = self._settled = method.zone
-        self._sends_rest = method.sends_rest
-        self._sent_buffers = self._buffer_count if noise is None else 0
-        self._noised = Mask.full(self._size) if method.zone is None else method.zone.resized(self._size)
-        """Parameters that have a share of the noise, where there is any."""
+        self.method, self.weight, self.zone = method, weight, method.zone
+        self._agreed: Mask | None = None
+        self._noise: Noise | None = None
+        """Of the update that training gave, by DP-SGD."""
+        self._clip_exponent = 0
+        self._sent_buffers = self._buffer_count if shared else 0
         self._upload: MixedUpload | None = None
-        self._tell_vector: Callable[[NDArray[Any]], None] | None = None
-
-    def tell_vectors(self, told: Callable[[NDArray[Any]], None]) -> None:
-        """Have ``told`` get what is averaged of each update from now on (N,), as an audit does."""
-        self._tell_vector = told
+        self.tell_vector: Callable[[NDArray[Any]], None] | None = None
+        """Gets what is averaged of each update (N,), as an audit does."""
 
     def check_changed(self) -> None:
-        refuse_unless(
-            self.zone is None or self.context.plan.update_size == self.zone.size or not self._sends_rest
-        )
-        refuse_unless(self._settled is None or self.zone == self._settled)
+        size, method = self.context.plan.update_size, self.method
+        refuse_unless(self.zone is None or size == self.zone.size or not method.sends_rest)
+        refuse_unless(method.zone is None or self.zone == method.zone)
+        refuse_unless(self._agreed is None or self._agreed == self._read_zone(self._agreed.to_bytes()))
+        refuse_unless(abs(self._clip_exponent) <= MOST_EXPONENT)
+        if method.dp_sgd is not None:
+            method.dp_sgd.check_noise(self.round, self._noise, trained=self.has_trained)
 
     def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
-        # Looked at before anything changes: a round that is refused must not leave the one that runs without its zone.
+        method, exponent = self.method, 0
+        # Looked at before anything changes: a round that is refused leaves the one that runs its zone and norm.
         zone = self._read_zone(model["zone"]) if "zone" in model else None
+        if method.clip_rule is not None:
+            exponent = int(model.vector(CLIP_EXPONENT, np.int64, 1)[0])
+            if abs(exponent) > MOST_EXPONENT:
+                raise WireFormatError(
+                    "the round's clipping norm is not within 2^-16 and 2^16 of the first: nothing is trained "
+                    "or sent"
+                )
         start = super()._begin_round(round_number, participants, model)
-        if zone is not None:
+        self._clip_exponent = exponent
+        if zone is not None or method.share is not None:
             self.zone = zone
-        return start
+        if method.share is not None:
+            self.scores = self.context.scores if method.share.asks(round_number, model) else None
+            start = replace(start, scores=self.scores)
+        return start if method.dp_sgd is None else method.dp_sgd.begun(round_number, start)
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Keep what is to be charged, too; refuse what was not trained by DP-SGD where that was asked for."""
+        rounds = self.method.dp_sgd
+        noise = None if rounds is None else rounds.noise_of(self.round, update)
+        super()._keep(update)
+        self._noise = noise
 
     def _make(self, phase: str, answer: Message | None) -> Message:
-        if phase != "update":
-            message = self._speak(phase)
+        if phase != UPDATE.name:
+            message = self._speak()
             spoken = tuple(one for one in self.clear_parts if one in message)
             self._state(replace(self.disclosure, parts=self.disclosure.parts + spoken))
             return message
-        zone = self._zone_from(answer)
+        zone, method = self._zone_from(answer), self.method
         if zone is None:
             raise ParameterError("the update needs the zone that the phase before decides")
         with self.clock.stage("merge"):
             vector = self._vector(answer)
-            if self._tell_vector is not None:
-                self._tell_vector(vector)
+            if self.tell_vector is not None:
+                self.tell_vector(vector)
         with self.clock.stage("encrypt"):
             key, context = self._round_key("update"), self.context
             if self._upload is None or self._upload.key != key:
                 self._upload = MixedUpload(
-                    key, self.weight, context.most_weight, context.threads, sends_rest=self._sends_rest
+                    key, self.weight, context.most_weight, context.threads, sends_rest=method.sends_rest
                 )
             union = self._upload.union_of(zone)
             with in_buffer_range(vector, self._sent_buffers, context.buffer_factor) as scaled:
@@ -277,33 +286,65 @@ class MaskedAverageClient(TrainingClient):
         with self.clock.stage("upload"):
             self._disclose(zone)
             self.zone = zone
+            if self._agreed is None and method.share is not None and method.share.needs_mask(self.round):
+                self._agreed = zone  # for the whole run, once an update was encrypted by it
             parts = self._upload.parts(vector, ciphertexts, zone)
             return Message({"round": Message.from_number(self.round), **parts})
 
-    def _speak(self, phase: str) -> Message:
-        """Make the message of a phase before the update."""
-        raise NotImplementedError
+    def _speak(self) -> Message:
+        """Make the message of the phase before the update."""
+        if not self.trained_scores.size:
+            raise ParameterError("no scores were asked for in this round: begin with the update phase")
+        context = self.context
+        with self.clock.stage("negotiate"):
+            # Of equal sign for all, so that a mean cannot cancel.
+            key, scores = self._round_key("scores"), np.abs(self.trained_scores)
+            encryptor = scheme_of(key).encryptor(key, context.threads, "scores")
+            batch = encryptor.encrypt(scores, None, self.weight / context.most_weight, self.round, clip=True)
+            # The mask is a function of these scores, without noise, and goes to everybody.
+            self.record(ClearUpload(self.round, self.index, "mask"))
+            return Message(
+                {
+                    "round": Message.from_number(self.round),
+                    "weight": Message.from_number(self.weight),
+                    "scores": batch.to_bytes(),
+                }
+            )
 
     def _zone_from(self, answer: Message | None) -> Mask | None:
-        """Return the zone, which an answer to the phase before may bring."""
+        """Return the zone, which an answer to the phase before may bring, but not where the model, signed, did."""
+        share, zone = self.method.share, self.zone
         if answer is not None and "zone" in answer:
-            return self._read_zone(answer["zone"])
-        return self.zone
+            if share is not None and self._begun_with and "zone" in self._begun_with[1]:
+                raise PolicyError("the mask came with the round's signed model: no answer brings another one")
+            zone = self._read_zone(answer["zone"])
+        return zone if share is None else share.zone(self.round, zone)
 
     def _read_zone(self, frame: Part) -> Mask:
         """Read a zone that other roles agreed on. Raises PolicyError where it protects less than it has to.
 
-        What is outside of it leaves in the clear, so a client does not take any zone that it is sent.
+        What is outside of it leaves in the clear, so a client does not take any zone that it is sent, and no other one
+        than it has encrypted by before.
         """
-        raise PolicyError("what is encrypted is settled from the start: no message can change it")
+        share = self.method.share
+        if share is None or share.settled is not None:
+            raise PolicyError("what is encrypted is settled from the start: no message can change it")
+        zone = read_agreed_positions(frame, self._size, self._buffer_count, share.count)
+        if self._agreed not in (None, zone):
+            raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
+        return zone if self._agreed is None else self._agreed
 
     def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return what is averaged (N,), by what the phase before decided; with noise, whole numbers."""
-        if not self._shares_noise:
-            return self._difference()
-        vector = np.zeros(self._size + self._buffer_count)
-        share = self._share_of(self._noised.gather(self._difference()))
+        noise, difference = self.method.noise_in(self.round), self._difference()
+        if noise is None:
+            return difference
+        vector = np.zeros(self.method.positions)
+        share, was_clipped = self._share_of(self._noised.gather(difference))
         self._noised.resized(vector.size).scatter(share, vector)
+        if self.method.clip_rule is not None:
+            within = np.array([-1.0 if was_clipped else 1.0], dtype=np.float32)
+            vector[self._size] = share_of(noise, self.context, within, self.round, 1.0, counts=True)[0][0]
         return vector
 
     def _state(self, disclosure: Disclosure) -> None:
@@ -311,54 +352,65 @@ class MaskedAverageClient(TrainingClient):
 
         What is encrypted has noise, where there are shares and something is: it is in the sum that is opened.
         """
-        noised = self.noise_shares is not None and disclosure.encrypted.count > 0
+        noised = self.method.noise is not None and disclosure.encrypted.count > 0
         self.disclosure = replace(disclosure, encrypts_noised=True) if noised else disclosure
 
     def _encrypted_event(self, noise: Noise | None, synthetic: bool) -> EncryptedUpload | NoiseShareUpload:
-        if self.noise_shares is None:
+        if self.method.noise is None:
             return super()._encrypted_event(noise, synthetic)
-        return NoiseShareUpload(self.round, self.index, self.noise_shares.noise.charge)
+        return NoiseShareUpload(self.round, self.index, self.method.noise.charge)
 
     @property
-    def _shares_noise(self) -> bool:
-        return self.noise_shares is not None
-
-    @property
-    def _shares(self) -> NoiseShares:
-        assert self.noise_shares is not None, "asked for only where sums have noise"
-        return self.noise_shares
+    def _noised(self) -> Mask:
+        """Parameters that have a share of the noise, where there is any."""
+        zone = self.method.zone
+        return Mask.full(self._size) if zone is None else zone.resized(self._size)
 
     @property
     def _clip_norm(self) -> float:
         """What is clipped to in the round that runs, where there are shares of noise."""
-        return self._shares.noise.clip_norm
+        assert self.method.noise is not None
+        rule = self.method.clip_rule
+        return self.method.noise.clip_norm if rule is None else rule.norm_at(self._clip_exponent)
 
     @property
     def deviation_of_share(self) -> float:
         """The deviation of what it draws for each value in the round that runs, in the update's unit."""
-        noise = self._shares.noise
+        assert self.method.noise is not None
+        noise = self.method.noise
         return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
 
     def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
         """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
-        sent = np.asarray(vector[: self._size], dtype=np.float64)
-        if not self._shares_noise:
+        sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
+        if noise is None:
             return sent
-        own = np.zeros(self._size)
-        self._noised.scatter(self._values_of(self._noised.gather(sent)), own)
+        own, steps = np.zeros(self._size), noise.steps_per_unit_at(self._clip_norm)
+        share = self._shares_in(sent)
+        self._noised.scatter(mean_of_shares(self.context, share, 1, self.round, steps), own)
         return own
 
-    def _share_of(self, values: FloatVector) -> NDArray[np.float64]:
-        sent, _ = self._shares.of(values, self.round, self._clip_norm)
-        return sent.astype(np.float64)
+    def _shares_in(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._noised.gather(sent)
 
-    def _values_of(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what a sum of this share alone would be read as."""
-        return self._shares.mean(share, 1, self.round, self._shares.noise.steps_per_unit_at(self._clip_norm))
+    def _share_of(self, values: FloatVector) -> tuple[NDArray[np.float64], bool]:
+        assert self.method.noise is not None
+        sent, was_clipped = share_of(self.method.noise, self.context, values, self.round, self._clip_norm)
+        return sent.astype(np.float64), was_clipped
 
     def _disclose(self, zone: Mask) -> None:
-        rest: Literal["clear", "local"] = "clear" if self._sends_rest else "local"
-        self._state(Disclosure.of_zone(zone, self._size, rest=rest, parts=self.clear_parts))
+        rounds = self.method.dp_sgd
+        rest: Literal["clear", "noised", "local"] = "clear" if self._noise is None else "noised"
+        self._state(
+            Disclosure.of_zone(
+                zone,
+                self._size,
+                rest=rest if self.method.sends_rest else "local",
+                parts=self.clear_parts,
+                synthetic=rounds is not None and rounds.kind(self.round).synthetic,
+                noise=self._noise,
+            )
+        )
 
 
 class MaskedAverageRule(OpeningRule):
@@ -440,25 +492,29 @@ class MaskedAverageRule(OpeningRule):
         # What came in the clear is looked at before anything is opened.
         if claim.sums.size:
             self.model.moved_finite(claim.clear_mean(), learning_rate)
-        if method.clip_rule is None:
+        noise = method.noise_in(number)
+        if noise is None:
             mean = opened_mean(method, self.context, claim, sums, message)
         else:
-            mean = self._opened_with_count(method.clip_rule, claim, sums)
+            mean = self._opened_shares(noise, claim, sums)
         self.model = self.model.moved_finite(mean, learning_rate)
         self._is_replaced = False
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
 
-    def _opened_with_count(self, rule: ClipRule, claim: MixedTotal, sums: RoundSums) -> NDArray[np.float64]:
-        """Return the mean update (P,), and move the norm, which follows from opened sums alone."""
-        assert self._method.noise is not None
-        shares, norm = NoiseShares(self._method.noise, self.context), rule.norm_at(self._clip_exponent)
+    def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> NDArray[np.float64]:
+        """Return the mean update (P,), and move the norm, where it moves: it follows from opened sums alone."""
+        rule, norm = self._method.clip_rule, noise.clip_norm
+        if rule is not None:
+            norm = rule.norm_at(self._clip_exponent)
         claim.check_weights(1)
         with sums.opening(claim.total) as opener:
-            mean, share_within = shares.opened_mean(claim, opener.open(claim.total), norm)
-        self._clip_exponent = rule.moved(self._clip_exponent, share_within)
-        led_to = rule.norm_at(self._clip_exponent)
-        text = f"the clipping norm that the sum of round {claim.total.round} leads to is {led_to:.4g}"
-        sums.note(text, "clipping norm")
+            opened = opener.open(claim.total)
+        mean, share_within = opened_shares(noise, self.context, claim, opened, norm)
+        if rule is not None:
+            self._clip_exponent = rule.moved(self._clip_exponent, share_within)
+            led_to = rule.norm_at(self._clip_exponent)
+            text = f"the clipping norm that the sum of round {claim.total.round} leads to is {led_to:.4g}"
+            sums.note(text, "clipping norm")
         return mean
 
 
@@ -470,25 +526,25 @@ class MaskedAverage(Method):
     name, plan : as for :class:`Method`; buffers are averaged, always encrypted.
     settings : of the method.
     zone : the N positions that are encrypted; None where the clients agree on them.
-    encryption : how updates are encrypted; None for what the settings say.
+    fixed_point : how values are quantised; None for what the settings say.
     count : how many positions are encrypted, where no zone says it and it is known.
     sends_rest : whether values outside of the zone are sent, in the clear.
     share : what clients agree on, in the place of ``zone`` and ``count``; None where that is nothing.
-    noisy : the noise of sums, in the place of ``settings`` and ``encryption``; then nothing leaves a client
-        but what has a share of it, its buffers stay with it, and all clients count alike. None for sums
-        without noise.
+
+    Where settings ask for noise on sums, nothing leaves a client but what has a share of it, its buffers stay
+    with it, and all clients count alike. Raises ParameterError as :func:`plan_noise` does.
     """
 
     phases: tuple[Phase, ...] = (UPDATE,)
     clients_can_open = True
     schemes: ClassVar[tuple[str, ...]] = encryptions()
-    client_kind: type[Any] = MaskedAverageClient
-    aggregator_kind: type[Any] = MaskedAverageAggregator
+    client_kind: Callable[..., MaskedAverageClient] = MaskedAverageClient
+    aggregator_kind: Callable[..., MaskedAverageAggregator] = MaskedAverageAggregator
     noise: SumNoise | None = None
     """The plan of it; None where sums have none."""
     noisy_reading: ClassVar[PrivacyReading] = OF_NOISY_SUMS
     """How its figures are to be read where settings ask for noise on sums."""
-    dp_sgd: DpSgdRounds | None = None
+    dp_sgd: KindsOfRounds | None = None
     """What rounds ask of training where some are of DP-SGD, or on synthetic data; None where none is."""
     clip_rule: ClipRule | None = None
     """How the norm moves that updates are clipped to; None where it does not."""
@@ -500,60 +556,75 @@ class MaskedAverage(Method):
         plan: FederationPlan,
         zone: Mask | None,
         *,
-        encryption: EncryptionSettings | None = None,
+        fixed_point: FixedPoint | None = None,
         count: int | None = None,
         sends_rest: bool = True,
         share: AgreedShare | None = None,
-        noisy: NoisySums | None = None,
     ) -> None:
-        self._noisy, self.privacy_reading = noisy, self.reading_with(settings)
-        if noisy is not None:
-            self.noise, self.delta, self.weighs_all_alike = noisy.noise, noisy.delta, True
-            settings, encryption = noisy.settings, noisy.encryption
-            if zone is not None:
-                # A count is one position more, behind the parameters.
-                counted = plan.parameters + (noisy.noise.count_steps > 0)
-                encrypted = zone.resized(plan.parameters).resized(counted, chosen=True)
-                zone, sends_rest = encrypted.resized(counted + plan.buffers), False
+        self.privacy_reading, self.share = self.reading_with(settings), share
+        if getattr(settings, "asked_noise", None) is not None:
+            settings, fixed_point, zone, sends_rest = self._noised(settings, plan, zone, sends_rest)
         super().__init__(name, settings, plan)
-        self.zone = zone
-        self.share = share
-        self.sends_rest = sends_rest
-        self._settings = settings
-        chosen: EncryptionSettings = settings if encryption is None else encryption
-        if chosen.encryption not in self.schemes:
-            raise ParameterError(
-                f"{name} encrypts by {' or '.join(self.schemes)}, not by {chosen.encryption}"
-            )
+        self.zone, self.sends_rest, self._settings = zone, sends_rest, settings
+        scheme = getattr(settings, "encryption", self.schemes[0])
+        if scheme not in self.schemes:
+            raise ParameterError(f"{name} encrypts by {' or '.join(self.schemes)}, not by {scheme}")
         if share is not None:
             count = share.count + plan.buffers
+        bits: FixedPoint = settings if fixed_point is None else fixed_point
         parameters = update_parameters(
-            chosen.encryption,
+            scheme,
             plan.most_participants,
-            chosen,
+            bits,
             count=count if zone is None else zone.count,
             most_count=self.positions,
             most_weight=self.most_weight,
             mean_weight=1.0 if self.weighs_all_alike else plan.mean_weight,
-            key_bits=chosen.key_bits,
+            key_bits=getattr(settings, "key_bits", DEFAULT_KEY_BITS),
             sum_bits=None if self.noise is None else self.noise.sum_bits,
         )
         self.purposes = {"update": parameters}
         if share is not None:
-            self.purposes |= share.keys(chosen.encryption)
+            self.purposes |= share.keys(scheme)
             if share.settled is not None:
                 self.phases, self.scores = (UPDATE,), None
-        self.buffer_factor = chosen.buffer_factor
+        self.buffer_factor = bits.buffer_factor
+
+    def _noised(
+        self, settings: Any, plan: FederationPlan, zone: Mask | None, sends_rest: bool
+    ) -> tuple[Any, FixedPoint, Mask | None, bool]:
+        """Plan noise on sums; return settings with its multiplier, and how and where whole numbers are encrypted."""
+        self._target, self.weighs_all_alike = settings.asked_noise.target_epsilon, True
+        self._noised_rounds = plan.rounds
+        if self.share is not None:
+            kinds = self.share.rounds.counts(plan.rounds)
+            self._noised_rounds = sum(count for kind, count in kinds.items() if kind.encrypts)
+        if math.isnan(self.delta):
+            self.delta = settings.delta
+        self.noise, settings = plan_noise(
+            settings,
+            plan,
+            dimension=plan.parameters if zone is None else zone.resized(plan.parameters).count,
+            delta=self.delta,
+            rounds=self._noised_rounds,
+            unit="client" if self.dp_sgd is None else "sample",
+        )
+        if zone is not None:
+            # A count is one position more, behind the parameters.
+            counted = plan.parameters + (self.noise.count_steps > 0)
+            encrypted = zone.resized(plan.parameters).resized(counted, chosen=True)
+            zone, sends_rest = encrypted.resized(counted + plan.buffers), False
+        return settings, FixedPoint(self.noise.value_bits, 0, 0), zone, sends_rest
+
+    def noise_in(self, round_number: int) -> SumNoise | None:
+        """Return the noise of a round's sum; None where it has none."""
+        noised = self.share is None or self.share.rounds.kind(round_number).encrypts
+        return self.noise if noised else None
 
     @classmethod
     def reading_with(cls, settings: Any) -> PrivacyReading:
         asked = getattr(settings, "asked_noise", None)
         return cls.privacy_reading if asked is None else cls.noisy_reading
-
-    @property
-    def update_parameters(self) -> SchemeParameters[Any, Any]:
-        """How updates are encrypted."""
-        return self.purposes["update"]
 
     @property
     def derived(self) -> dict[str, Any]:
@@ -576,23 +647,18 @@ class MaskedAverage(Method):
         )
 
     def reader(self, context: RoleContext, claim: MixedTotal, message: Message) -> Reader | None:
-        """Return what makes the mean update, (N,) or with noise (P,), of a total's sums; None for the weighted mean."""
-        if (noise := self.noise) is None:
-            return None
-        claim.check_weights(1)
-        return lambda sums: NoiseShares(noise, context).opened_mean(claim, sums, noise.clip_norm)[0]
+        """Return what makes the mean update (N,) of a total's sums; None for the weighted mean."""
+        return None
 
     def _client(
         self, context: RoleContext, index: int, weight: int, initial: GlobalModel, shared_secret: bytes | None
     ) -> MaskedAverageClient:
-        client: MaskedAverageClient = self.client_kind(self, context, index, weight, initial)
-        return client
+        return self.client_kind(self, context, index, weight, initial)
 
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> MaskedAverageAggregator:
-        aggregator: MaskedAverageAggregator = self.aggregator_kind(self, context, weights)
-        return aggregator
+        return self.aggregator_kind(self, context, weights)
 
     def _opening_rule(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None
@@ -604,15 +670,18 @@ class MaskedAverage(Method):
         stated = {name: value for name, value in asdict(self._settings).items() if name not in unused}
         beside = {
             "weights": stated_weights(weights),
-            "bytes_per_encrypted_value": self.update_parameters.bytes_per_value,
+            "bytes_per_encrypted_value": self.purposes["update"].bytes_per_value,
         }
-        return stated | beside | ({} if self._noisy is None else self._noisy.stated())
+        if self.noise is None:
+            return stated | beside
+        target = {self._settings.target_setting: self._target}
+        return stated | beside | target | stated_noise(self.noise, self._noised_rounds, self.delta)
 
 
 def opened_mean(
     method: MaskedAverage, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
 ) -> NDArray[np.float64]:
-    """Open a total, whose message comes along, and return the mean update: (N,), or with noise (P,)."""
+    """Open a total without noise, whose message comes along, and return the mean update (N,)."""
     read = method.reader(context, claim, message)
     stated = claim.stated_weight(context.most_weight) if read is None else None
     with sums.opening(claim.total) as opener:

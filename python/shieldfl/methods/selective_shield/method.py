@@ -1,7 +1,6 @@
 """SelectiveShield (Li, Yan, Liu): encrypted, personalised and noised zones, two servers.
 
-The steps of the roles are in the modules beside this one; here they are set up. docs/methods/selective-shield.md
-says what it protects, what leaks and how the paper was read.
+docs/methods/selective-shield.md says what it protects, what leaks and how the paper was read.
 """
 
 from __future__ import annotations
@@ -9,27 +8,480 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, ClassVar
 
-from shieldfl.encryption.registry import weighing_encryptions
-from shieldfl.errors import ParameterError
-from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
-from shieldfl.methods.selective_shield.roles import (
-    SelectiveShieldAggregator,
-    SelectiveShieldClient,
-    SelectiveShieldRule,
+import numpy as np
+from numpy.typing import NDArray
+
+import shieldfl._core as _core
+from shieldfl.authority.message import Message, Part
+from shieldfl.encryption.encryption import SchemeTotal, UnionMask
+from shieldfl.encryption.registry import scheme_of, weighing_encryptions
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.masks import Mask, Votes, Zones, split_zones
+from shieldfl.methods.encrypted_update import (
+    added_total,
+    are_summable,
+    clear_sums_part,
+    encrypted_positions,
+    in_buffer_range,
+    read_clear_sums,
 )
+from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.selective_shield.settings import SelectiveShieldSettings
 from shieldfl.privacy.accountant import noise_multiplier_for
-from shieldfl.privacy.events import Noise, PrivacyReading
-from shieldfl.privacy.noise import float32_grid
+from shieldfl.privacy.events import ClearUpload, Noise, PrivacyReading
+from shieldfl.privacy.noise import AdaptiveClip, clip_and_noise, discrete_gaussian_noise, float32_grid
 from shieldfl.rounds.account import Account
-from shieldfl.rounds.global_model import GlobalModel
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
+from shieldfl.rounds.global_model import GlobalModel, joined
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod
+from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.plan import FederationPlan, Phase
 from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.settings import TrainingSettings
+from shieldfl.stateful import refuse_unless
+
+
+class SelectiveShieldClient(TrainingClient):
+    """One client, whose number picks its threshold; its buffers are the initial model's at the start."""
+
+    changes: ClassVar = {
+        "_clip": AdaptiveClip | None,
+        "_personalised": Mask,
+        "_participants": int,
+        "_mask": Mask,
+        "_zones": Zones,
+    }
+
+    merges_update = True
+
+    def __init__(
+        self, index: int, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext
+    ) -> None:
+        super().__init__(index, initial, context, shares_buffers=settings.buffers == "encrypted")
+        self._settings = settings
+        self._threshold = settings.threshold_of(index)
+        self._votes_in_clear = "votes" not in context.keys.parameters
+        self._clip = AdaptiveClip(settings.clip_norm) if settings.adaptive_clip else None
+        self._mask = self._personalised = nothing = Mask.empty(self._size)
+        self._zones = Zones(nothing, nothing, nothing)
+        self._participants = 1
+
+    def check_changed(self) -> None:
+        zones = (self._zones.encrypted, self._zones.noise, self._zones.personalised)
+        refuse_unless({one.size for one in (self._personalised, self._mask, *zones)} == {self._size})
+        refuse_unless(1 <= self._participants <= self.context.plan.most_participants)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        start = super()._begin_round(round_number, participants, model)
+        # The server says how many take part, and noise never shrinks with what somebody else says.
+        self._participants = max(1, participants)
+        return start
+
+    def _keep(self, update: LocalUpdate) -> None:
+        """Choose the sensitive positions (eq. 14)."""
+        with self.clock.stage("score"):
+            if self._threshold < 0.0:
+                self._mask = Mask.full(self._size)
+            else:
+                # Strictly above (SelectiveShield, eq. 14).
+                self._mask = Mask.from_bool(update.checked_scores() > np.float32(self._threshold))
+            self.update = GlobalModel(update.parameters, update.buffers)
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Send the mask, or votes for it; then, knowing the encrypted zone, the protected update."""
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                parts = self._vote_parts()
+        elif answer is None:
+            raise ParameterError("the update needs the answer to the negotiation")
+        else:
+            parts = self._update_parts(answer)
+        return Message({"round": Message.from_number(self.round), **parts})
+
+    def _vote_parts(self) -> dict[str, bytes]:
+        if self._votes_in_clear:
+            self.disclosure = replace(self.disclosure, parts=("mask",))
+            return {"mask": self._mask.to_bytes()}
+        if self._chooses_by_data:
+            # The zone is a function of all votes, without noise, and goes to everybody.
+            self.record(ClearUpload(self.round, self.index, "encrypted zone"))
+        votes = self._mask.to_bool().astype(np.float32)
+        batch = self._encryptor("votes").encrypt(votes, round=self.round)
+        return {"votes": batch.to_bytes()}
+
+    def _encryptor(self, purpose: str) -> Any:
+        key = self._round_key(purpose)
+        encryptor = scheme_of(key).encryptor(key, self.context.threads, purpose)
+        encryptor.speaks_of_settings = True
+        return encryptor
+
+    @property
+    def _chooses_by_data(self) -> bool:
+        """Whether the mask follows from the data: a threshold below 0 takes everything, one of 1 nothing."""
+        return 0.0 <= self._threshold < 1.0
+
+    def _tells(self, part: str) -> bool:
+        # Under a threshold that decides alone, what is left of positions follows from the zone, which others chose.
+        return super()._tells(part) and (part not in ("mask", "positions") or self._chooses_by_data)
+
+    def _update_parts(self, answer: Message) -> dict[str, bytes]:
+        with self.clock.stage("negotiate"):
+            encrypted = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            self._zones = split_zones(self._mask, encrypted)
+            self.disclosure = self._disclose()
+        with self.clock.stage("encrypt"):
+            # To the global model (eq. 11), not to the point that training started from: what a position gathered while
+            # it was personalised is sent once it is not any more, instead of never.
+            delta = self._difference()
+            buffers = delta.size - self._size
+            mask = encrypted_positions(encrypted, buffers)
+            with in_buffer_range(delta, buffers, self.context.buffer_factor) as scaled:
+                batch = self._encryptor("update").encrypt(scaled, mask, round=self.round)
+            parts = {"ciphertexts": batch.to_bytes(), "values": self._noised_values().tobytes()}
+            if not self._votes_in_clear and not self._settings.hide_personalised:
+                # The aggregator has not seen the mask, so it must be told where the values belong.
+                parts["positions"] = self._zones.noise.to_bytes()
+        return parts
+
+    def _noised_values(self) -> FloatVector:
+        """Clip to C and add N(0, (C sigma)^2 K) (eqs. 20 and 21); hidden positions get the noise alone."""
+        zones = self._zones
+        after, before = (zones.noise.gather(one.parameters) for one in (self.update, self.start))
+        with np.errstate(over="ignore"):  # what is too large is refused where it is clipped or added
+            values: FloatVector = after - before
+        if self._settings.hide_personalised:
+            dense = np.zeros(self._size, dtype=np.float32)
+            zones.noise.scatter(values, dense)
+            values = (zones.noise | zones.personalised).gather(dense)
+        sigma = self._settings.noise_multiplier
+        if sigma == 0.0:
+            return values
+        norm = self._settings.clip_norm if self._clip is None else self._clip.norm()
+        deviation = norm * sigma * float(np.sqrt(self._participants))
+        # The zeros of hidden positions add nothing to the norm.
+        if self._settings.has_discrete_noise:
+            grid = float32_grid(deviation)
+            exact, original_norm, _ = discrete_gaussian_noise(
+                values, norm, deviation, grid, threads=self.context.threads
+            )
+            # Exact up to 2^24 steps of the grid, rounded to coarser multiples of the step beyond. That
+            # sees nothing but the private result, so it costs no privacy.
+            noised = exact.astype(np.float32)
+        else:
+            noised, original_norm, _ = clip_and_noise(values, norm, deviation, threads=self.context.threads)
+        if self._clip is not None:
+            self._clip.observe(original_norm)
+        return noised
+
+    def _disclose(self) -> Disclosure:
+        # Where personalised positions are hidden, what is sent for them is noise and nothing else.
+        uploaded = self._zones.noise
+        nothing = Mask.empty(self._size)
+        multiplier = self._settings.noise_multiplier
+        noisy = multiplier > 0.0
+        parts = () if self._settings.hide_personalised else ("positions",)
+        return Disclosure(
+            self._zones.encrypted,
+            uploaded if noisy else nothing,
+            nothing if noisy else uploaded,
+            parts=("mask",) if self._votes_in_clear else parts,
+            buffers="encrypted" if self._shares_buffers else "local",
+            # A deviation that follows the data is covered by no proof.
+            noise=Noise(multiplier, "client") if noisy and self._clip is None else None,
+        )
+
+    def _end_round(self, answer: Message) -> None:
+        """Remember which positions are the client's own until it takes part again."""
+        self._personalised = self._zones.personalised
+
+    def _merged_model(self, current: GlobalModel) -> StartingPoint:
+        """Own values on the personalised positions, global ones elsewhere (eq. 27)."""
+        parameters = current.parameters.copy()
+        self._personalised.scatter(self._personalised.gather(self.update.parameters), parameters)
+        return StartingPoint(parameters, current.buffers if self._shares_buffers else self.update.buffers)
+
+
+class SelectiveShieldAggregator(CollectingAggregator):
+    """Holds the round's public keys and sums; in a clear negotiation also the clients' masks."""
+
+    changes: ClassVar = {
+        "_masks": dict[int, Mask | None],
+        "_negotiated": int | None,
+        "_encrypted_zone": Mask,
+        "_sums": NDArray[np.float64],
+        "_vote_counts": NDArray[np.uint32],
+        "_added": bytes | None,
+    }
+    sums = ("_vote_counts", "_added")
+
+    def __init__(self, context: RoleContext, buffers: int, settings: SelectiveShieldSettings) -> None:
+        super().__init__(context)
+        self._size = context.plan.parameters
+        self._buffers = buffers
+        self._settings = settings
+        self._votes_in_clear = "votes" not in context.keys.parameters
+        self._masks: dict[int, Mask | None] = {}
+        """Of all who have voted; None of each where votes are encrypted."""
+        self._negotiated: int | None = None
+        """The round of these."""
+        self._encrypted_zone = Mask.empty(self._size)
+        self._ciphertexts: Any = None
+        self._votes = Votes(self._size)
+        self._sums: NDArray[np.float64] = np.zeros(0)
+
+    def check_changed(self) -> None:
+        masks, size = self._masks.values(), self._size if self._votes_in_clear else None
+        refuse_unless(self._masks.keys() <= set(range(self._clients)))
+        refuse_unless(all((None if one is None else one.size) == size for one in masks))
+        refuse_unless(self._encrypted_zone.size == self._size)
+        refuse_unless(0 <= (self._negotiated or 0) <= self.round)
+        refuse_unless(self._sums.size in (0, self._summed) and bool(np.isfinite(self._sums).all()))
+
+    def check_sums(self) -> None:
+        super().check_sums()
+        seen, updates = self._seen, self._phase == "update"
+        refuse_unless(seen <= self._masks.keys() if updates else seen == self._masks.keys())
+        refuse_unless(self._sums.size == (self._summed if updates else 0))
+        refuse_unless(self._ciphertexts is None or self._ciphertexts.clients == len(seen))
+
+    @property
+    def _summed(self) -> int:
+        """How many sums of noised values there are, one by position.
+
+        Where personalised positions are hidden, one by rank among those that are not encrypted.
+        """
+        return self._size - (self._encrypted_zone.count if self._settings.hide_personalised else 0)
+
+    @property
+    def _vote_counts(self) -> NDArray[np.uint32]:
+        return self._votes.counts(self.context.threads)
+
+    @_vote_counts.setter
+    def _vote_counts(self, counts: NDArray[np.uint32]) -> None:
+        refuse_unless(counts.size == self._size and int(counts.max(initial=0)) <= len(self._seen))
+        # As many masks as came, that were chosen as often.
+        for least in range(1, len(self._seen) + 1):
+            self._votes.add(Mask.from_bool(counts >= least), self.context.threads)
+
+    _added = added_total("_ciphertexts")
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start from zero; what the negotiation told is kept for the update phase of the round."""
+        if phase == "negotiate":
+            everything = Mask.full(self._size)
+            self._ciphertexts = (
+                None if self._votes_in_clear else self._sum_under("votes", round_number, everything)
+            )
+            self._masks, self._negotiated = {}, round_number
+        elif answer is None:
+            raise ParameterError("the update phase needs the answer to the negotiation")
+        elif self._negotiated != round_number:
+            raise PolicyError(
+                f"nobody has negotiated what is encrypted in the update phase of round {round_number}"
+            )
+        else:
+            zone = Mask.from_bytes(answer["encrypted zone"], expected_size=self._size)
+            positions = encrypted_positions(zone, self._buffers)
+            self._ciphertexts = self._sum_under("update", round_number, positions)
+            self._encrypted_zone = zone
+        self._votes = Votes(self._size)
+        self._sums = np.zeros(self._summed if phase == "update" else 0)
+
+    def _sum_under(self, purpose: str, round_number: int, positions: Mask) -> Any:
+        key = self._round_key(round_number, purpose)
+        return scheme_of(key).aggregator(
+            key, self.context.threads, round_number, UnionMask(positions), weighted=False, purpose=purpose
+        )
+
+    def _add_ciphertexts(self, client: int, frame: Part) -> None:  # all purposes are encrypted by one scheme
+        scheme_of(self.context.parameters).add(self._ciphertexts, client, frame, 1, None)
+
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                mask = None
+                if self._ciphertexts is not None:
+                    self._add_ciphertexts(client, message["votes"])
+                else:
+                    mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+                    self._votes.add(mask, self.context.threads)
+                self._masks[client] = mask
+        elif client in self._masks:
+            self._receive_update(client, message)
+        else:
+            raise PolicyError(f"client {client} sent an update without having negotiated in this round")
+
+    def _receive_update(self, client: int, message: Message) -> None:
+        with self.clock.stage("upload"):
+            positions = self._positions_of(client, message)
+            count = self._summed if positions is None else positions.count
+            values = message.vector("values", np.float32, count)
+            if not are_summable(values, self._clients):
+                raise WireFormatError(
+                    "a client's noised values hold NaN, infinity, or numbers that no sum of all clients' has room for: "
+                    "they were not added"
+                )
+        with self.clock.stage("aggregate"):
+            # Everything that can be refused has been looked at before the ciphertexts are added.
+            self._add_ciphertexts(client, message["ciphertexts"])
+            if positions is None:
+                self._sums += values
+            else:
+                positions.scatter_add(values.astype(np.float64), self._sums, self.context.threads)
+                self._votes.add(positions, self.context.threads)
+
+    def _positions_of(self, client: int, message: Message) -> Mask | None:
+        """Return where the client's noised values belong; None where that is hidden."""
+        if self._settings.hide_personalised:
+            return None
+        if (mask := self._masks[client]) is not None:
+            return split_zones(mask, self._encrypted_zone).noise
+        positions = Mask.from_bytes(message["positions"], expected_size=self._size)
+        if (positions & self._encrypted_zone).count:
+            raise WireFormatError("a client sent values for encrypted positions: they were not added")
+        return positions
+
+    def _result(self, phase: str) -> Message:
+        if phase == "negotiate":
+            with self.clock.stage("negotiate"):
+                if self._ciphertexts is not None:
+                    return Message({"total": self._ciphertexts.total().to_bytes()})
+                zone = self._votes.consensus(self._settings.consensus, self.context.threads)
+                return Message({"encrypted zone": zone.to_bytes()})
+        with self.clock.stage("aggregate"):
+            parts = {"total": self._ciphertexts.total().to_bytes(), "sums": clear_sums_part(self._sums)}
+            if self._votes_in_clear:
+                parts["encrypted zone"] = self._encrypted_zone.to_bytes()
+            if not self._settings.hide_personalised:
+                counts = self._votes.counts(self.context.threads)
+                # As narrow as the most clients of a round let them be: who opens gets one for each position.
+                parts["contributors"] = counts.astype(
+                    np.min_scalar_type(self.context.plan.most_participants)
+                ).tobytes()
+            return Message(parts)
+
+
+class SelectiveShieldRule(OpeningRule):
+    """Tallies of votes say what is encrypted; divided sums move the global model (section 4.5, step 2)."""
+
+    changes: ClassVar = {
+        "_model": GlobalModel,
+        "_tallies": NDArray[np.float64],
+        "_voters": int,
+        "_voted_round": int,
+        "_encrypted_zone": Mask,
+    }
+
+    def __init__(self, initial: GlobalModel, settings: SelectiveShieldSettings, context: RoleContext) -> None:
+        super().__init__(context)
+        self._model = self._initial = initial
+        self._settings = settings
+        self._votes_in_clear = not context.encrypts("votes")
+        self._tallies: NDArray[np.float64] = np.zeros(0)
+        self._voters = 0
+        self._voted_round = 0
+        self._encrypted_zone = Mask.empty(initial.parameters.size)
+
+    def check_changed(self) -> None:
+        size, plan = self._initial.parameters.size, self.context.plan
+        refuse_unless(self._encrypted_zone.size == size)
+        refuse_unless(0 <= self._voters <= plan.most_participants and 0 <= self._voted_round <= plan.rounds)
+        refuse_unless(self._tallies.size in (0, size))
+        refuse_unless(bool(((self._tallies >= 0.0) & (self._tallies <= self._voters)).all()))
+
+    def first_model(self) -> Message:
+        return self._initial.to_message()
+
+    def keeps(self, model: Message) -> bool:
+        return model == self._model.to_message()
+
+    def purposes(self, round_number: int, model: Message) -> tuple[str, ...]:
+        return tuple(self.context.keys.parameters)
+
+    def _total(self, phase: str, message: Message) -> SchemeTotal:
+        purpose = "votes" if phase == "negotiate" else "update"
+        scheme = scheme_of(self.context.keys.parameters[purpose])
+        total: SchemeTotal = scheme.Total.from_bytes(message["total"])
+        return total
+
+    def round_of(self, phase: str, message: Message) -> int:
+        return self._total(phase, message).round
+
+    def answer(self, phase: str, message: Message, sums: RoundSums) -> Message:
+        total = self._total(phase, message)
+        if phase == "negotiate":
+            return self._open_votes(total, sums)
+        return self._open_update(total, message, sums)
+
+    def _open_votes(self, total: SchemeTotal, sums: RoundSums) -> Message:
+        if not total.is_of(Mask.full(self._model.parameters.size)):
+            raise WireFormatError("the total does not have one tally for each parameter")
+        with sums.opening(total) as opener:
+            tallies = opener.open(total)
+        if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
+            raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
+        self._tallies = tallies
+        self._voters = total.clients
+        self._voted_round = total.round
+        needed = _core.votes_needed(self._settings.consensus, self._voters)
+        self._encrypted_zone = Mask.from_bool(self._tallies >= needed)
+        return Message({"encrypted zone": self._encrypted_zone.to_bytes()})
+
+    def _open_update(self, total: SchemeTotal, message: Message, opened_sums: RoundSums) -> Message:
+        size, buffers = self._model.parameters.size, self._model.buffers.size
+        if not self._votes_in_clear and total.round != self._voted_round:
+            raise PolicyError(f"the encrypted zone of round {total.round} has not been negotiated")
+        zone = self._encrypted_zone
+        if self._votes_in_clear:
+            zone = Mask.from_bytes(message["encrypted zone"], expected_size=size)
+        if not total.is_of(encrypted_positions(zone, buffers)):
+            raise WireFormatError("the total's values do not belong to the positions of the encrypted zone")
+        # Everything that the aggregator says is looked at before a total is opened.
+        sums, contributors = self._noise_zone(message, zone, total.clients)
+        if contributors.max(initial=0.0) > total.clients:
+            raise WireFormatError("a position has more contributors than there are clients")
+        divisors = np.full(size, float(total.clients))
+        if self._settings.divisor == "contributors":
+            # Nobody contributed: the sum is zero (or hidden clients' noise), and the old value stays.
+            divisors = np.where(contributors > 0.0, contributors, np.inf)
+        mean = joined(sums / divisors, np.zeros(buffers))
+        zone.scatter(np.zeros(zone.count), mean[:size])
+        self._model.moved_finite(mean, self.context.plan.server_learning_rate)
+        with opened_sums.opening(total) as opener:
+            opened = opener.open(total) / total.clients
+        zone.scatter(opened[: zone.count], mean[:size])
+        mean[size:] = opened[zone.count :] / self.context.buffer_factor
+        self._model = self._model.moved_finite(mean, self.context.plan.server_learning_rate)
+        self._encrypted_zone = zone
+        if self._settings.hide_personalised and total.clients != self._voters:
+            opened_sums.note(
+                "clients dropped out after voting: the number of contributors was scaled, not counted"
+            )
+        return self._model.to_message()
+
+    def _noise_zone(
+        self, message: Message, zone: Mask, clients: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return sums and number of contributors by position, float64 (P,) each."""
+        size = self._model.parameters.size
+        if not self._settings.hide_personalised:
+            of_clients = np.min_scalar_type(self.context.plan.most_participants).type
+            counts = message.vector("contributors", of_clients, size)
+            return read_clear_sums(message, "sums", size), counts.astype(np.float64)
+        rest = ~zone
+        sums = np.zeros(size)
+        rest.scatter(read_clear_sums(message, "sums", rest.count), sums)
+        contributors = self._voters - self._tallies
+        if clients != self._voters:
+            # Which of the voters are missing is hidden as well, so their votes cannot be taken back.
+            contributors = contributors * (clients / self._voters)
+        return sums, contributors
 
 
 class SelectiveShield(Method):

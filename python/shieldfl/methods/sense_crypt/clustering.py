@@ -1,19 +1,14 @@
-"""Which client is in which cluster: decided once for those that are there, by the nearest centre for later ones."""
+"""Clusters of clients by their sensitivities, and the noise that these are uploaded with."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from numpy.typing import NDArray
 
-from shieldfl.errors import RangeError
 from shieldfl.privacy.noise import clip_and_noise
-from shieldfl.stateful import refuse_unless
 
 FloatVector = npt.NDArray[np.float32]
 FloatMatrix = npt.NDArray[np.float64]
@@ -28,23 +23,6 @@ _MOST_ITERATIONS = 2000
 _VALUES_AT_A_TIME = 2**23
 # Far above what the rounding of a Gram matrix leaves of a distance that is zero.
 _RELATIVE_ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Clustering:
-    """Which clients belong together."""
-
-    labels: IntVector
-    """Cluster of each client (K,), from 0 in order of first appearance."""
-    centres: IntVector
-    """The client that stands for each cluster (C,)."""
-    silhouette: float
-    """Mean silhouette of what affinity propagation found, before anything was rejected or merged, in [-1, 1];
-    NaN where undefined: one cluster, none but single clients, or noise that hides the distances."""
-    converged: bool
-    """Whether affinity propagation settled."""
-    notes: tuple[str, ...]
-    """What was done to its result, and why."""
 
 
 def noised_sensitivity(
@@ -68,7 +46,7 @@ def noised_sensitivity(
 
 def cluster_clients(
     vectors: FloatVector, least_members: int = 1, least_silhouette: float = 0.25, noise_deviation: float = 0.0
-) -> Clustering:
+) -> tuple[IntVector, IntVector, float, tuple[str, ...]]:
     """Cluster clients by affinity propagation on negative squared distances (SenseCrypt, section 3.1).
 
     The number of clusters is not given, and several are found even where clients are all alike. So the result counts
@@ -82,6 +60,10 @@ def cluster_clients(
     ``least_silhouette`` all clients stay in one cluster; -1 takes whatever was found. ``noise_deviation``,
     sigma G, of the noise on each value adds 2P times its square to every squared distance, which would hide
     any silhouette and is subtracted for it.
+
+    Returns the cluster of each client (K,), from 0 in order of first appearance; the client that stands for each
+    cluster (C,); the mean silhouette of what was found, before anything was rejected or merged, NaN where undefined:
+    one cluster, none but single clients, or noise that hides the distances; and what was done to it, and why.
     """
     distances = _squared_distances(vectors)
     if not distances.any():
@@ -89,7 +71,7 @@ def cluster_clients(
     exemplars = _exemplars(distances)
     if exemplars is None:
         note = "affinity propagation did not converge: all clients stay in one cluster"
-        return _one_cluster(distances, math.nan, (note,), converged=False)
+        return _one_cluster(distances, math.nan, (note,))
     silhouette = _silhouette(distances, exemplars, vectors.shape[1], noise_deviation)
     found = np.unique(exemplars).size
     # Not >=, which NaN would fail the other way round.
@@ -101,7 +83,7 @@ def cluster_clients(
     _, first, numbers = np.unique(exemplars, return_index=True, return_inverse=True)
     order = np.argsort(first)
     labels = np.argsort(order)[numbers.reshape(-1)].astype(np.int64)
-    return Clustering(labels, exemplars[first[order]], silhouette, True, notes)
+    return labels, exemplars[first[order]], silhouette, notes
 
 
 def _squared_distances(vectors: FloatVector) -> FloatMatrix:
@@ -180,111 +162,7 @@ def _merge_small(distances: FloatMatrix, exemplars: IntVector, least_members: in
 
 
 def _one_cluster(
-    distances: FloatMatrix, silhouette: float, notes: tuple[str, ...], converged: bool = True
-) -> Clustering:
+    distances: FloatMatrix, silhouette: float, notes: tuple[str, ...]
+) -> tuple[IntVector, IntVector, float, tuple[str, ...]]:
     centre = np.argmin(distances.sum(axis=0), keepdims=True).astype(np.int64)
-    return Clustering(np.zeros(len(distances), dtype=np.int64), centre, silhouette, converged, notes)
-
-
-class ClusterRegistry:
-    """What the aggregator knows of the clients: what they reported, and their clusters (SenseCrypt, section 3.1).
-
-    ``by_sensitivity`` says whether there are clusters; where not, all clients are in one. The rest is as for
-    :func:`cluster_clients`.
-    """
-
-    changes: ClassVar = {
-        "clusters": NDArray[np.int64],
-        "capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
-        "_waiting": dict[int, NDArray[np.float32] | None],
-        "_centres": np.ndarray[tuple[int, int], np.dtype[np.float32]] | None,
-    }
-
-    def __init__(
-        self,
-        clients: int,
-        by_sensitivity: bool,
-        least_members: int,
-        least_silhouette: float,
-        noise_deviation: float,
-    ) -> None:
-        self.by_sensitivity = by_sensitivity
-        self._clustered_by = least_members, least_silhouette, noise_deviation
-        self._clients = clients
-        self.clusters: NDArray[np.int64] = np.full(clients, -1)
-        """Of every client, (K,); -1 for one that has not been seen."""
-        self.capabilities: NDArray[np.float64] = np.zeros((clients, 2))
-        """Bandwidths and computing speeds that clients reported, (K, 2)."""
-        # What clients that are not assigned yet have reported: None where they are not clustered by it.
-        self._waiting: dict[int, NDArray[np.float32] | None] = {}
-        self._centres: NDArray[np.float32] | None = None
-
-    def check_changed(self) -> None:
-        clients = self._clients
-        refuse_unless(self._centres is None or len(self._centres) <= clients)
-        refuse_unless(self.clusters.size == clients and self.capabilities.shape == (clients, 2))
-        refuse_unless(bool(((self.clusters >= -1) & (self.clusters < clients)).all()))
-        refuse_unless(bool(np.isfinite(self.capabilities).all() and (self.capabilities >= 0.0).all()))
-        refuse_unless(self._waiting.keys() <= set(range(clients)))
-        vectors = [one for one in self._waiting.values() if one is not None]
-        centres = [] if self._centres is None else list(self._centres)
-        refuse_unless(len({one.size for one in (*vectors, *centres)}) <= 1)
-        refuse_unless(all(bool(np.isfinite(one).all()) for one in (*vectors, *centres)))
-        refuse_unless(all((one is not None) == self.by_sensitivity for one in self._waiting.values()))
-
-    def is_of(self, size: int) -> bool:
-        """Say whether the sensitivities and centres that it has are of ``size`` parameters."""
-        vectors = [one for one in self._waiting.values() if one is not None]
-        return all(one.shape[-1] == size for one in (*vectors, self._centres) if one is not None)
-
-    def knows(self, client: int) -> bool:
-        return bool(self.clusters[client] >= 0)
-
-    def cluster_of(self, client: int) -> int:
-        """Return the client's cluster, from 0; -1 for a client that is in none."""
-        return int(self.clusters[client])
-
-    def introduce(
-        self, client: int, sensitivity: NDArray[np.float32] | None, bandwidth: float, compute_speed: float
-    ) -> None:
-        """Take what a client reports of itself.
-
-        Raises RangeError for NaN or infinity in the vector, and for a bandwidth or speed that is not
-        positive.
-        """
-        reported = np.array([bandwidth, compute_speed])
-        if not (np.isfinite(reported).all() and (reported > 0.0).all()):
-            raise RangeError(f"client {client} reports a bandwidth or speed that is not positive and finite")
-        if sensitivity is not None and not np.isfinite(sensitivity).all():
-            raise RangeError(f"client {client} sent a sensitivity that is NaN or infinite")
-        self.capabilities[client] = reported
-        if not self.knows(client):
-            self._waiting[client] = sensitivity
-
-    def assign(self) -> tuple[str, ...]:
-        """Put every client that was introduced into a cluster.
-
-        Return what a reader of the results must know: what was found, and what fell back.
-        """
-        waiting, self._waiting = sorted(self._waiting.items()), {}
-        clients = [client for client, _ in waiting]
-        if not self.by_sensitivity:
-            self.clusters[clients] = 0
-            return ()
-        if not clients:
-            return ()
-        vectors = np.stack([vector for _, vector in waiting if vector is not None])
-        if self._centres is not None:
-            for client, vector in zip(clients, vectors, strict=True):
-                away = np.subtract(self._centres, vector, dtype=np.float64)
-                self.clusters[client] = np.argmin([float(one @ one) for one in away])  # of equals the first
-            return ()
-        found = cluster_clients(vectors, *self._clustered_by)
-        self.clusters[clients] = found.labels
-        self._centres = vectors[list(found.centres)]
-        sizes = ", ".join(str(size) for size in np.bincount(found.labels))
-        outcome = (
-            f"{len(clients)} clients are in {len(found.centres)} cluster(s) of {sizes}; "
-            f"silhouette {found.silhouette:.3f}"
-        )
-        return *found.notes, outcome
+    return np.zeros(len(distances), dtype=np.int64), centre, silhouette, notes

@@ -1,13 +1,15 @@
 """SenseCrypt: each client encrypts what is sensitive and what it has the time for, in clusters of like data.
 
-The roles are in the module beside this one. docs/methods/sense-crypt.md says what it protects, what leaks and
-how the paper was read.
+docs/methods/sense-crypt.md says what it protects, what leaks and how the paper was read.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import reduce
+from operator import or_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,26 +18,376 @@ from numpy.typing import NDArray
 from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, digest_of_parts, model_signature_name, round_key_parts
 from shieldfl.encryption.registry import encryptions
-from shieldfl.errors import PolicyError, WireFormatError
-from shieldfl.methods.encrypted_update import MixedTotal, with_buffers_times
-from shieldfl.methods.encryption_settings import update_parameters
-from shieldfl.methods.sense_crypt.clustering import ClusterRegistry
-from shieldfl.methods.sense_crypt.roles import (
-    SenseCryptAggregator,
-    SenseCryptClient,
-    cluster_model,
-    cluster_round,
+from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import StartingPoint
+from shieldfl.masks import Mask, Selection, select, sense_crypt_budgets
+from shieldfl.methods.encrypted_update import (
+    MixedSum,
+    MixedTotal,
+    MixedUpload,
+    encrypted_positions,
+    in_buffer_range,
+    with_buffers_times,
 )
+from shieldfl.methods.encryption_settings import update_parameters
+from shieldfl.methods.sense_crypt.clustering import cluster_clients, noised_sensitivity
 from shieldfl.methods.sense_crypt.settings import SenseCryptSettings
 from shieldfl.privacy.accountant import gaussian_noise_multiplier
-from shieldfl.privacy.events import PrivacyReading
+from shieldfl.privacy.events import ClearUpload, Noise, NoisedUpload, PrivacyReading
+from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.named_method import NamedMethod
 from shieldfl.rounds.opening_rule import OpeningRule, RoundSums
 from shieldfl.rounds.plan import FederationPlan, Phase, stated_weights
 from shieldfl.rounds.public_setup import RoleContext
+from shieldfl.rounds.reports import Disclosure, Note
+from shieldfl.rounds.training_client import TrainingClient
 from shieldfl.stateful import refuse_unless
+
+
+def cluster_round(context: RoleContext, round_number: int, cluster: int) -> int:
+    """Return the number under which a cluster's ciphertexts of a round travel.
+
+    Of each number the key authority opens one total, so no two clusters share one; there are at most as many clusters
+    as clients. Where clients enrol it is the round's own, by which their keys go on: whoever is in one cluster's total
+    is answered for in no other.
+    """
+    if context.keys.enrols:
+        return round_number
+    return round_number * context.plan.clients + cluster
+
+
+def cluster_model(message: Message, cluster: int) -> Message:
+    """Return a cluster's part of the models of all: no model for what is no cluster, -1."""
+    suffix = f" {cluster}"
+    own = {name.removesuffix(suffix): part for name, part in message.items() if name.endswith(suffix)}
+    return Message(own if cluster >= 0 else {})
+
+
+class SenseCryptClient(TrainingClient):
+    """One client, whose global model is its cluster's.
+
+    That comes with all buffers, which are encrypted in full. ``noise_multiplier`` is of the sensitivity that
+    it uploads once; 0 for no noise.
+    """
+
+    changes: ClassVar = {
+        "introduced": bool,
+        "selection": Selection | None,
+        "_introduction": bytes | None,
+        "_sensitivity_recorded": bool,
+        "_introduced_in": int | None,
+        "_cluster": int,
+    }
+
+    def __init__(
+        self,
+        index: int,
+        initial: GlobalModel,
+        settings: SenseCryptSettings,
+        noise_multiplier: float,
+        weight: int,
+        context: RoleContext,
+    ) -> None:
+        super().__init__(index, initial, context)
+        self.introduced = False
+        """Whether its sensitivity, or without clustering what it reports of itself, has arrived."""
+        self.selection: Selection | None = None
+        """What it chose in the last round."""
+        self._settings = settings
+        self._noise_multiplier = noise_multiplier
+        self._weight = weight
+        self._upload: MixedUpload | None = None
+        self._clients = context.plan.clients
+        self._introduction: bytes | None = None
+        self._sensitivity_recorded = False
+        self._introduced_in: int | None = None
+        """The last round in which it introduced itself, or said that it is there."""
+        self._cluster = 0
+
+    def check_changed(self) -> None:
+        refuse_unless(self.selection is None or self.selection.mask.size == self._size)
+        refuse_unless(self._introduction is None or len(self._introduction) == 4 * self._size)
+        refuse_unless(0 <= self._cluster < self._clients and 0 <= (self._introduced_in or 0) <= self.round)
+
+    def _begin_round(self, round_number: int, participants: int, model: Message) -> StartingPoint:
+        """Train from the cluster's model, with sensitivities (eq. 2)."""
+        start = super()._begin_round(round_number, participants, model)
+        # What an earlier round left must not be sent in this one.
+        self.selection = None
+        return start
+
+    def _read_model(self, model: Message) -> GlobalModel:
+        """Read the cluster's model; a client that is in none, which is signed too, begins with the initial one."""
+        return super()._read_model(model) if "parameters" in model else self._initial
+
+    def _make(self, phase: str, answer: Message | None) -> Message:
+        """Introduce itself; send its mask; send its update."""
+        if phase == "cluster":
+            return self._introduce()
+        if answer is None:
+            raise ParameterError(f"phase {phase!r} needs the answer to the phase before")
+        if phase == "mask":
+            return self._choose(answer)
+        return self._protect(answer)
+
+    def _introduce(self) -> Message:
+        """Send the sensitivity vector, noised once, until an answer shows that it has arrived (section 3.1)."""
+        parts = {"round": Message.from_number(self.round)}
+        self._introduced_in = self.round
+        if self.introduced:
+            return Message(parts)
+        with self.clock.stage("negotiate"):
+            # So that its budget follows (section 3.2).
+            kinds = self._settings.bandwidths, self._settings.compute_speeds
+            parts["capability"] = np.array([of[self.index % len(of)] for of in kinds]).tobytes()
+            if self._settings.clustering != "none":
+                if self._introduction is None:
+                    self._introduction = noised_sensitivity(
+                        self.trained_scores,
+                        self._settings.clustering_clip_norm,
+                        self._noise_multiplier,
+                        self.context.threads,
+                    ).tobytes()
+                parts["sensitivity"] = self._introduction
+            self._name("capability", *({"sensitivity"} & set(parts)))
+            return Message(parts)
+
+    def _record(self, before: Disclosure, now: Disclosure) -> None:
+        super()._record(before, now)
+        # Once: sent again in a later round, it is the same.
+        if "sensitivity" in now.parts and not self._sensitivity_recorded:
+            self._sensitivity_recorded = True
+            if self._noise_multiplier > 0.0:
+                noise = Noise(self._noise_multiplier, "client")
+                self.record(NoisedUpload(self.round, self.index, noise, "sensitivity"))
+            else:
+                self.record(ClearUpload(self.round, self.index, "sensitivity"))
+
+    def _tells(self, part: str) -> bool:
+        # Its noise is recorded with it. A mask tells even where it chooses all: whether it does follows from scores.
+        return part != "sensitivity" and super()._tells(part)
+
+    def _choose(self, answer: Message) -> Message:
+        if self._introduced_in != self.round:
+            raise ParameterError("the mask phase follows the one in which the client introduces itself")
+        with self.clock.stage("score"):
+            cluster = answer.number("cluster")
+            if cluster >= self._clients:
+                raise WireFormatError("there is no cluster of this number")
+            # A budget follows from what others report, so it does not decide alone how little is protected.
+            budget = max(float(answer.vector("budget", np.float64, 1)[0]), self._settings.least_budget)
+            chosen = select(
+                self.trained_scores,
+                self.update.parameters,
+                self._settings.limits(budget),
+                self.context.threads,
+            )
+            self.selection, self._cluster, self.introduced = chosen, cluster, True
+            if not (chosen.meets_security and chosen.meets_information):
+                text = f"client {self.index}: its budget is too small for eq. 7 or eq. 8, and was kept"
+                self.note(Note(text))
+        with self.clock.stage("negotiate"):
+            self._name("mask")
+            return Message({"round": Message.from_number(self.round), "mask": chosen.mask.to_bytes()})
+
+    def _name(self, *parts: str) -> None:
+        """State that these parts leave in the clear."""
+        self.disclosure = replace(self.disclosure, parts=self.disclosure.parts + parts)
+
+    def _protect(self, answer: Message) -> Message:
+        if self.selection is None:
+            raise ParameterError("the update phase needs the mask that the phase before has chosen")
+        with self.clock.stage("merge"):
+            update = self._difference()
+        mask = encrypted_positions(self.selection.mask, self._buffer_count)
+        number = cluster_round(self.context, self.round, self._cluster)
+        with self.clock.stage("encrypt"):
+            key = self._round_key("update")
+            if self._upload is None or self._upload.key != key:
+                self._upload = MixedUpload(key, self._weight, self.context.most_weight, self.context.threads)
+            upload = self._upload
+            union = upload.read_union(answer, mask.size)
+            buffers, factor = self._buffer_count, self.context.buffer_factor
+            with in_buffer_range(update, buffers, factor) as scaled:
+                ciphertexts, mask = upload.encrypt(scaled, mask, union, number)
+        self.disclosure = Disclosure.of_zone(mask, self._size, parts=(*self.disclosure.parts, "weight"))
+        with self.clock.stage("upload"):
+            parts = upload.parts(update, ciphertexts, mask)
+            return Message({"round": Message.from_number(self.round), **parts})
+
+
+class SenseCryptAggregator(CollectingAggregator):
+    """Holds the round's public key; sees sensitivities (noised, if so set), masks, what is not encrypted.
+
+    Clients that are there are clustered once; later ones join the nearest centre (section 3.1).
+    """
+
+    changes: ClassVar = {
+        "_clusters": NDArray[np.int64],
+        "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
+        "_waiting": dict[int, NDArray[np.float32]],
+        "_centres": list[NDArray[np.float32]],
+        "_masks": dict[int, Mask],
+        "_masks_of": int | None,
+        "_sums": dict[int, MixedSum],
+    }
+    sums = ("_sums",)
+
+    def __init__(
+        self,
+        context: RoleContext,
+        weights: tuple[int, ...],
+        settings: SenseCryptSettings,
+        noise_multiplier: float,
+    ) -> None:
+        super().__init__(context)
+        self._size, self._buffers = context.plan.parameters, context.plan.buffers
+        self._by_sensitivity = settings.clustering != "none"
+        deviation = noise_multiplier * settings.clustering_clip_norm
+        self._clustered_by = context.plan.min_clients, settings.least_silhouette, deviation
+        self._weights = weights
+        self._clusters: NDArray[np.int64] = np.full(self._clients, -1)
+        """Of every client, (K,); -1 for one that has not been seen."""
+        self._capabilities: NDArray[np.float64] = np.zeros((self._clients, 2))
+        """Bandwidths and computing speeds that clients reported, (K, 2)."""
+        self._waiting: dict[int, NDArray[np.float32]] = {}
+        """Sensitivities of clients that are not assigned yet; nothing of each where they do not decide."""
+        self._centres: list[NDArray[np.float32]] = []
+        self._masks: dict[int, Mask] = {}
+        self._masks_of: int | None = None
+        """The round of these masks."""
+        self._sums: dict[int, MixedSum] = {}
+        self._united: dict[int, MixedSum] = {}
+        """Sums of nothing yet, over the unions that the mask phase came to: for the update phase."""
+
+    def check_changed(self) -> None:
+        clients, size = self._clients, self._size if self._by_sensitivity else 0
+        refuse_unless(self._clusters.size == clients and self._capabilities.shape == (clients, 2))
+        refuse_unless(bool(((self._clusters >= -1) & (self._clusters < clients)).all()))
+        refuse_unless(bool(((self._capabilities >= 0.0) & (self._capabilities < np.inf)).all()))
+        refuse_unless(self._waiting.keys() <= set(range(clients)) and len(self._centres) <= clients)
+        for one in (*self._waiting.values(), *self._centres):
+            refuse_unless(one.size == size and bool(np.isfinite(one).all()))
+        refuse_unless(self._masks.keys() <= set(np.flatnonzero(self._clusters >= 0)))
+        refuse_unless(all(mask.size == self._size + self._buffers for mask in self._masks.values()))
+        refuse_unless(0 <= (self._masks_of or 0) <= self.round)
+
+    def take_changed(self, record: Mapping[str, Any]) -> None:
+        self._united = {}
+        super().take_changed(record)
+
+    def check_sums(self) -> None:
+        super().check_sums()
+        if self._phase != "update":
+            refuse_unless(not self._sums)
+            return
+        refuse_unless(self._seen <= self._masks.keys())
+        heard = Counter(int(self._clusters[client]) for client in self._seen)
+        refuse_unless(self._sums.keys() == {int(self._clusters[client]) for client in self._masks})
+        refuse_unless(all(one.is_of(one.union, heard[cluster]) for cluster, one in self._sums.items()))
+
+    def _begin_phase(self, phase: str, round_number: int, answer: Message | None) -> None:
+        """Start to collect; who is in which cluster is kept from round to round, masks for the update phase."""
+        if phase != "update":
+            self._masks, self._masks_of = {}, round_number
+            self._sums, self._united = {}, {}
+            return
+        if self._masks_of != round_number:
+            raise PolicyError(f"nobody has sent a mask for the update phase of round {round_number}")
+        with self.clock.stage("negotiate"):
+            self._sums, self._united = self._united or self._new_sums(round_number), {}
+
+    def _collect(self, phase: str, client: int, message: Message) -> None:
+        if phase == "update":
+            if client not in self._masks:
+                raise PolicyError(f"client {client} sent an update without a mask in this round")
+            self._sums[int(self._clusters[client])].add(client, message, self._masks[client])
+            return
+        with self.clock.stage("negotiate"):
+            if phase == "cluster":
+                self._receive_introduction(client, message)
+                return
+            if self._clusters[client] < 0:
+                raise PolicyError(f"client {client} sent a mask without being in a cluster")
+            mask = Mask.from_bytes(message["mask"], expected_size=self._size)
+            self._masks[client] = encrypted_positions(mask, self._buffers)
+
+    def _receive_introduction(self, client: int, message: Message) -> None:
+        """Take what a client reports of itself. Raises RangeError for what is not finite, and a speed not above 0."""
+        is_known = self._clusters[client] >= 0
+        if is_known and "capability" not in message:
+            return
+        sensitivity: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        if self._by_sensitivity:
+            sensitivity = message.vector("sensitivity", np.float32, self._size)
+        reported = message.vector("capability", np.float64, 2)
+        if not (np.isfinite(reported).all() and (reported > 0.0).all()):
+            raise RangeError(f"client {client} reports a bandwidth or speed that is not positive and finite")
+        if not np.isfinite(sensitivity).all():
+            raise RangeError(f"client {client} sent a sensitivity that is NaN or infinite")
+        self._capabilities[client] = reported
+        if not is_known:
+            self._waiting[client] = sensitivity
+
+    def _result(self, phase: str) -> Message:
+        clusters = {"clusters": self._clusters.tobytes()}
+        if phase == "cluster":
+            with self.clock.stage("negotiate"):
+                return self._assigned()
+        if phase == "mask":
+            with self.clock.stage("negotiate"):
+                self._united = self._new_sums(self.round)
+                unions = [one.union_parts(f" {cluster}") for cluster, one in self._united.items()]
+                return Message(reduce(or_, unions, clusters))
+        with self.clock.stage("aggregate"):
+            totals = [one.parts(f" {cluster}") for cluster, one in self._sums.items()]
+            return Message(reduce(or_, totals, {"round": Message.from_number(self.round), **clusters}))
+
+    def _assigned(self) -> Message:
+        """Put every client that has introduced itself into a cluster; return these, and the clients' budgets."""
+        waiting, self._waiting = self._waiting, {}
+        clients = sorted(waiting)
+        if not self._by_sensitivity:
+            self._clusters[clients] = 0
+        elif self._centres:
+            for client in clients:
+                away = [np.subtract(one, waiting[client], dtype=np.float64) for one in self._centres]
+                self._clusters[client] = np.argmin([float(one @ one) for one in away])  # of equals the first
+        elif clients:
+            vectors = np.stack([waiting[client] for client in clients])
+            labels, centres, silhouette, notes = cluster_clients(vectors, *self._clustered_by)
+            self._clusters[clients] = labels
+            self._centres = [vectors[centre] for centre in centres]
+            sizes = ", ".join(map(str, np.bincount(labels)))
+            found = f"{len(clients)} clients are in {len(centres)} cluster(s) of {sizes}; silhouette {silhouette:.3f}"
+            for text in (*notes, found):
+                self.note(Note(text))
+        known = np.flatnonzero(self._clusters >= 0)
+        budgets = np.zeros(self._clients)
+        bandwidths, speeds = self._capabilities[known].T.copy()
+        budgets[known] = sense_crypt_budgets(bandwidths, speeds, self._clusters[known])
+        return Message({"clusters": self._clusters.tobytes(), "budgets": budgets.tobytes()})
+
+    def _new_sums(self, round_number: int) -> dict[int, MixedSum]:
+        """Return a sum for each cluster that has a mask, of nothing yet."""
+        masks: dict[int, list[Mask]] = defaultdict(list)
+        for client, mask in self._masks.items():
+            masks[int(self._clusters[client])].append(mask)
+        key, context = self._round_key(round_number, "update"), self.context
+        return {
+            cluster: MixedSum(
+                key,
+                masks[cluster],
+                cluster_round(context, round_number, cluster),
+                self._weights,
+                self.clock,
+                context.threads,
+                weighted=context.most_weight > 1,
+            )
+            for cluster in sorted(masks)
+        }
 
 
 class SenseCryptRule(OpeningRule):
@@ -80,40 +432,29 @@ class SenseCryptRule(OpeningRule):
             raise PolicyError(
                 "a client has changed its cluster: totals of changing groups would single clients out"
             )
-        round_number = message.number("round")
-        known = range(int(clusters.max(initial=-1)) + 1)
-        claims = {
-            cluster: MixedTotal.read(
-                message,
-                f" {cluster}",
-                self.context.parameters,
-                self.context.plan.update_size,
-                cluster_round(self.context, round_number, cluster),
-            )
-            for cluster in known
-            if f"total {cluster}" in message
-        }
-        if any(
-            client >= self._clients or clusters[client] != cluster
-            for cluster, claim in claims.items()
-            for client in claim.total.named_clients
-        ):
-            raise PolicyError("the total of a cluster has an update of a client that is not in it")
-        least, learning_rate = sums.min_clients, self.context.plan.server_learning_rate
-        notes = [
-            f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too few to "
-            "open: its model stays"
-            for cluster, claim in claims.items()
-            if claim.total.clients < least
-        ]
-        large = {cluster: one for cluster, one in claims.items() if one.total.clients >= least}
+        round_number, learning_rate = message.number("round"), self.context.plan.server_learning_rate
+        claims, notes = {}, []
         # What came in the clear is looked at, of all clusters, before anything is opened.
-        for cluster, claim in large.items():
+        for cluster in range(int(clusters.max(initial=-1)) + 1):
+            if f"total {cluster}" not in message:
+                continue
+            number, size = cluster_round(self.context, round_number, cluster), self.context.plan.update_size
+            claim = MixedTotal.read(message, f" {cluster}", self.context.parameters, size, number)
+            named = claim.total.named_clients
+            if any(client >= self._clients or clusters[client] != cluster for client in named):
+                raise PolicyError("the total of a cluster has an update of a client that is not in it")
+            if claim.total.clients < sums.min_clients:
+                notes.append(
+                    f"round {round_number}: {claim.total.clients} client(s) of cluster {cluster} sent an update, too "
+                    "few to open: its model stays"
+                )
+                continue
             claim.check_weights(self.context.most_weight)
             if claim.sums.size:
                 self._model_of(cluster).moved_finite(claim.clear_mean(), learning_rate)
+            claims[cluster] = claim
         moved = {}
-        for cluster, claim in large.items():
+        for cluster, claim in claims.items():
             stated = claim.stated_weight(self.context.most_weight)
             with sums.opening(claim.total) as opener:
                 mean = claim.mean_of(opener.open_mean(claim.total, stated_weight=stated))
@@ -202,17 +543,7 @@ class SenseCrypt(Method):
     def _aggregator(
         self, context: RoleContext, weights: tuple[int, ...], initial: GlobalModel | None
     ) -> SenseCryptAggregator:
-        return SenseCryptAggregator(
-            context,
-            weights,
-            ClusterRegistry(
-                self.plan.clients,
-                self._settings.clustering != "none",
-                self.plan.min_clients,
-                self._settings.least_silhouette,
-                self._noise_multiplier * self._settings.clustering_clip_norm,
-            ),
-        )
+        return SenseCryptAggregator(context, weights, self._settings, self._noise_multiplier)
 
     def _opening_rule(
         self, initial: GlobalModel, context: RoleContext, shared_secret: bytes | None

@@ -153,14 +153,14 @@ class RecordedFederation(EmbeddedFederation):
 
     def new_client(self, index: int) -> TrainingClient:
         client = super().new_client(index)
-        if isinstance(client, MaskedAverageClient) and (sharing := client).noise_shares is not None:
+        if isinstance(client, MaskedAverageClient) and (sharing := client).method.noise is not None:
 
             def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:
                 self.record.own_shares[index, sharing.round] = sharing.in_the_mean(vector)
                 self.record.deviations[index, sharing.round] = sharing.deviation_of_share
 
             # What a client encrypts, turned back as its sum will be: what it draws no message tells.
-            sharing.tell_vectors(keep)
+            sharing.tell_vector = keep
         return self._recorded(client, client_name(index), index)
 
     def new_aggregator(self) -> CollectingAggregator:
