@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import hmac
+import importlib
 import os
 import secrets
 import sqlite3
@@ -80,17 +82,19 @@ _ASKED_WITHIN = "the store is asked by what it has called to compute: ask before
 T = TypeVar("T")
 
 
+@functools.cache
+def _msgpack() -> Any:
+    return importlib.import_module("msgspec.msgpack")
+
+
 def encoded(value: Any) -> bytes:
     """Return MessagePack: other bytes for any other value or type."""
-    from msgspec import msgpack
-
-    return msgpack.encode(value)
+    return bytes(_msgpack().encode(value))
 
 
 def decoded(data: bytes, form: type[T]) -> T:
-    from msgspec import msgpack
-
-    return msgpack.decode(data, type=form)
+    value: T = _msgpack().decode(data, type=form)
+    return value
 
 
 def as_number(value: Any, what: str) -> int:
@@ -121,6 +125,7 @@ class StoreKeys(Uncopied):
         )
         self._summing = hashlib.blake2b(key=summing, digest_size=_SUM_BYTES)
         self._newest: tuple[bytes, Any] = b"", None
+        self._invalid: type[Exception] = importlib.import_module("cryptography.exceptions").InvalidTag
         self.proof = self.mac("proof", owner, salt)
 
     def mac(self, what: str, *values: int | bytes) -> bytes:
@@ -133,13 +138,10 @@ class StoreKeys(Uncopied):
 
     def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
         """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
-        from cryptography.exceptions import InvalidTag
-
         try:
             nonce = number.to_bytes(_NONCE_BYTES, "big")
-            content: bytes = self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound)
-            return content
-        except (InvalidTag, TypeError, AttributeError, OverflowError, ValueError):
+            return bytes(self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound))
+        except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
             refuse_altered(f"{what} is not what was written")
 
     def _cipher(self, token: bytes) -> Any:
@@ -217,7 +219,6 @@ class Transaction:
         return Position(self.epoch, self.number)
 
     def write_head(self) -> None:
-        """Write it, once in a transaction."""
         sums = {
             kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self.sums.items()
         }
@@ -233,7 +234,6 @@ class Transaction:
                 self._count(place, bound, sealed, -1)
 
     def get(self, place: Place) -> bytes | None:
-        """Return what was put there last; None for nothing."""
         return next((content for _, _, content in self.find(AT_PLACE, *place)), None)
 
     def number_at(self, place: Place) -> int:
@@ -284,12 +284,12 @@ class Transaction:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
         written = {kind: one for kind, one in self.sums.items() if any(one)}
         self.sums = {}
-        for *bound, sealed in self._execute("SELECT * FROM records"):
-            place, number = Place(*bound[:-1]), bound[-1]
-            self.keys.unseal(number, sealed, encoded(bound), place)
+        for *values, number, sealed in self._execute("SELECT * FROM records"):
+            place, bound = Place(*values), encoded((*values, number))
+            self.keys.unseal(number, sealed, bound, place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
-            self._count(place, encoded(bound), sealed, 1)
+            self._count(place, bound, sealed, 1)
         for kind in sorted(written.keys() | self.sums.keys()):
             (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self.sums))
             if count != right:
