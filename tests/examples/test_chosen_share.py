@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
 import shlex
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import shieldfl
 from documentation_pages import ROOT, doc
 
 FOLDER = ROOT / "examples" / "chosen_share"
@@ -85,22 +80,17 @@ def test_it_runs_beside_published_ones_with_its_own_settings(run, tmp_path):
 
 def test_an_app_of_flower_trains_by_it(run, places, tmp_path, monkeypatch):
     pytest.importorskip("flwr")
-    from flwr.app import Context, RecordDict
-    from flwr.common.config import get_fused_config_from_dir, parse_config_args
+    from flwr.common.config import parse_config_args
 
-    from flower.loopback_grid import LoopbackGrid
+    from flower.app_in_process import AppInProcess
     from shieldfl.methods import discovery
 
     new, _, asked, _ = COMMANDS[1].splitlines()
     command(run, new)
     (changes,) = shlex.split(asked)[3:]
-    app = tmp_path / "own-app"
-    config = get_fused_config_from_dir(app, parse_config_args([changes]))
-    assert config["shieldfl.settings.share"] == 0.5
-    for place in (*places, str(app)):
+    for place in places:
         monkeypatch.syspath_prepend(place)
     discovery._offers.cache_clear()
-    monkeypatch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
     stated = []
     kept = discovery.method_class("chosen-share").__init__
 
@@ -110,40 +100,14 @@ def test_an_app_of_flower_trains_by_it(run, places, tmp_path, monkeypatch):
 
     monkeypatch.setattr(discovery.method_class("chosen-share"), "__init__", told)
     try:
-        server, client = (importlib.import_module(f"own_app.{one}") for one in ("server_app", "client_app"))
-        config |= {"result": str(tmp_path / "result.json")}
-        server.app(
-            LoopbackGrid(lambda: client.app, 3, run_config=config), Context(1, 0, {}, RecordDict(), config)
-        )
+        override = parse_config_args([changes]) | {"result": str(tmp_path / "result.json")}
+        AppInProcess(tmp_path / "own-app", "own_app").run(monkeypatch, 3, **override)
     finally:
         discovery._offers.cache_clear()
-        for name in [one for one in sys.modules if one.partition(".")[0] in ("own_app", "chosen_share")]:
-            del sys.modules[name]
+        sys.modules.pop("chosen_share", None)
     rounds = json.loads((tmp_path / "result.json").read_text())["rounds"]
     assert list(rounds) == ["1", "2"]
     assert set(stated) == {0.5}
-
-
-@pytest.mark.slow
-def test_a_deployment_of_flower_trains_by_it(places, tmp_path):
-    pytest.importorskip("flwr")
-    package = Path(shieldfl.__file__).parents[1]
-    path = [*places, str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(path),
-        "OMP_NUM_THREADS": "1",
-    }
-    *lines, down = COMMANDS[1].splitlines()
-    shell = ["bash", "-euc"]
-    try:
-        for line in lines:
-            done = subprocess.run(
-                [*shell, line], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        subprocess.run([*shell, down], cwd=tmp_path, env=environment, capture_output=True, check=True)
 
 
 @pytest.mark.slow

@@ -44,18 +44,6 @@ def test_a_notebook_is_kept_without_outputs(name):
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
 
 
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_links_of_a_notebook_lead_somewhere(name):
-    notebook = json.loads((FOLDER / name).read_text(encoding="utf-8"))
-    prose = "\n".join(
-        "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"
-    )
-    links = re.findall(r"\]\(([^)\s]+)\)", prose)
-    assert links
-    for link in links:
-        assert (FOLDER / link.partition("#")[0]).is_file(), link
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # of the packages that run notebooks, whose warnings are not ours
 @pytest.mark.parametrize("name", NOTEBOOKS)

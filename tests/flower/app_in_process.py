@@ -25,12 +25,8 @@ class AppInProcess:
     name : of its package.
     """
 
-    grid_class = LoopbackGrid
-
     def __init__(self, folder, name):
         self.folder, self.name = folder, name
-        self.grid = None
-        """What it ran on last."""
 
     @contextmanager
     def modules(self, *names):
@@ -58,9 +54,9 @@ class AppInProcess:
             patch.setattr("shieldfl.flower.mod.is_simulated", lambda: True)
             for kind in (Strategy, ShieldStrategy):
                 patch.setattr(kind, "start", _keeping(kind.start, kept))
-            self.grid = self.grid_class(lambda: client.app, nodes, node_config, config)
+            grid = LoopbackGrid(lambda: client.app, nodes, node_config, config)
             random.seed(3)
-            server.app(self.grid, Context(1, 0, {}, RecordDict(), config))
+            server.app(grid, Context(1, 0, {}, RecordDict(), config))
         return kept[-1]
 
 

@@ -92,15 +92,10 @@ class Deployment:
         """Start a part again."""
         self._script("start", part)
 
-    def processes(self):
-        """Return the number of each part's process, None where it does not run."""
-        told = re.findall(r"^([\w-]+): (\d+)?", self._script("status"), re.MULTILINE)
-        return {part: int(number) if number else None for part, number in told}
-
-    def begin(self, config=""):
+    def begin(self, config="", how="run"):
         """Start a run with changes to the app's settings, ``key=value ...``; :meth:`finished` waits for it."""
         self._result().unlink(missing_ok=True)
-        return self._begun("run", f'result="{self._result()}" {config}')
+        return self._begun(how, f'result="{self._result()}" {config}')
 
     def finished(self, process):
         """Wait for a run that :meth:`begin` has started."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -172,12 +171,3 @@ class DigitsRun:
             ]
             models.append([np.concatenate((one.parameters, one.buffers)) for one in starts])
         return models
-
-
-def vector_of(record):
-    """Return the floats of an app's arrays, parameters and then buffers of BatchNorm, as one vector."""
-    state = record.to_torch_state_dict()
-    is_buffer = {name: "running_" in name for name in state}
-    floats = [name for name in state if state[name].is_floating_point()]
-    order = [name for name in floats if not is_buffer[name]] + [name for name in floats if is_buffer[name]]
-    return torch.cat([state[name].reshape(-1) for name in order]).numpy()

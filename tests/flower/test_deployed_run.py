@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flower.deployment import Deployment, model_in, new_app
-from flower.digits_app import SEED, VARIANTS, DigitsRun
-from shieldfl.flower.node_memory import DiskMemory
+from flower.digits_app import SEED, DigitsRun
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.rounds.global_model import GlobalModel
 
 SETTINGS = {"seed": SEED, "partition-seed": SEED, "fraction-evaluate": 0.0, "shieldfl.min-clients": 2}
 SEEDED = " ".join(f"{key}={value}" for key, value in SETTINGS.items())
-
-# Without noise, which is the operating system's, and under keys that clients enrol for.
-WITH_THREE_NODES = {
-    label: VARIANTS[label]
-    for label in (
-        *("full-he", "fedavg", "selective-shield, clear votes", "selective-shield, encrypted votes"),
-        *("dict-pfl", "alt-fl-pi"),
-    )
-} | {"sense-crypt": ("sense-crypt", {"encryption": "kahe"}, {})}
 
 
 @pytest.fixture(scope="module")
@@ -36,29 +25,6 @@ def two_nodes(tmp_path_factory):
     with Deployment(tmp_path_factory.mktemp("deployed"), clients=2, modules=modules) as one:
         one.up()
         yield one
-
-
-@pytest.fixture(scope="module")
-def open_to_all(tmp_path_factory):
-    """Nodes whose operator has allowed a method that encrypts nothing, too."""
-    methods = ",".join(sorted({method for method, _, _ in WITH_THREE_NODES.values()}))
-    folder = tmp_path_factory.mktemp("deployed")
-    # Whatever protects, what is trained is the same.
-    config = (
-        f'shieldfl-methods="{methods}" shieldfl-repeats=true shieldfl-openers="aggregator,clients,authority"'
-    )
-    with Deployment(folder, node_config=config) as one:
-        one.up()
-        yield one
-
-
-def embedded(app, method, settings, shared_secret=None, **more):
-    """Return the clients' last models in a run of the app's model without Flower."""
-    run = DigitsRun(method, settings=settings, **more)
-    with app.modules("task") as (task,):
-        run.model = task.new_model(SEED)
-    run.initial = GlobalModel(flatten(run.model), flatten_buffers(run.model)).kept()
-    return run.embedded(shared_secret)[-1]
 
 
 def models_in_process(app, folder, monkeypatch, **override):
@@ -75,14 +41,6 @@ def vectors(models):
     return [np.concatenate([array.ravel() for array in one.values()]) for one in models]
 
 
-def shared_secret_in(store):
-    """Return the secret that a node shares with the others, the last that it was given; None for none."""
-    with contextlib.closing(sqlite3.connect(store / "store")) as connection:
-        sessions = [one for (one,) in connection.execute("SELECT session FROM records WHERE name = 'secret'")]
-    found = [DiskMemory(store).read(session)[1]["secret"] for session in sessions]
-    return next((one for one in found if one), None)
-
-
 def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes, tmp_path, monkeypatch):
     done = two_nodes.run(f"{SEEDED} rounds=1")
     assert done.status == "finished:completed", done.output
@@ -95,10 +53,27 @@ def test_nodes_end_with_the_model_of_the_run_in_one_process(two_nodes, tmp_path,
     assert done.result == json.loads(result.read_text())
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'flwr[simulation]'")
+def test_a_simulated_run_comes_to_what_the_one_in_this_process_does(tmp_path, monkeypatch):
+    """The loss of the second round is that of the first one's model."""
+    with Deployment(tmp_path, clients=2) as one:
+        done = one.finished(one.begin(f"{SEEDED} rounds=2", "simulate"))
+    assert done.status == "finished:completed", done.output
+    result = tmp_path / "result.json"
+    one.app.run(monkeypatch, 2, **SETTINGS | {"rounds": 2, "result": str(result)})
+    assert done.result == json.loads(result.read_text())
+    assert set(done.result["rounds"]) == {"1", "2"}
+
+
 def test_the_app_as_it_is_written_ends_with_the_model_of_the_run_without_flower(tmp_path, monkeypatch):
-    """Deployed it is by slow tests alone."""
+    """Deployed it is by tests that kill its parts."""
     app = new_app(tmp_path, clients=2)
-    expected = embedded(app, "full-he", {}, clients=2, rounds=1, by_samples=True)
+    run = DigitsRun("full-he", clients=2, rounds=1, by_samples=True)
+    with app.modules("task") as (task,):
+        run.model = task.new_model(SEED)
+    run.initial = GlobalModel(flatten(run.model), flatten_buffers(run.model)).kept()
+    expected = run.embedded()[-1]
     result = tmp_path / "result.json"
     more = {"fraction-evaluate": 1.0, "result": str(result)}
     got = vectors(models_in_process(app, tmp_path, monkeypatch, **more))
@@ -106,23 +81,3 @@ def test_the_app_as_it_is_written_ends_with_the_model_of_the_run_without_flower(
     for one, own in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, own)
         np.testing.assert_array_equal(one, got[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("label", WITH_THREE_NODES)
-def test_any_method_ends_with_the_models_of_the_run_in_one_process(label, open_to_all):
-    method, settings, more = WITH_THREE_NODES[label]
-    given = " ".join(f"shieldfl.settings.{name}={json.dumps(value)}" for name, value in settings.items())
-    weighting = "samples" if more else "uniform"
-    run = f'{SEEDED} rounds=2 shieldfl.method="{method}" shieldfl.weighting="{weighting}" {given}'
-    done = open_to_all.run(run)
-    assert done.status == "finished:completed", done.output
-    assert set(done.result["rounds"]) == {"1", "2"}
-    if method == "alt-fl-pi":  # which draws the batches of DP-SGD by the operating system
-        got = vectors(open_to_all.models())
-        assert all(np.array_equal(one, got[0]) for one in got)
-        return
-    secret = shared_secret_in(open_to_all.store(0)) if method == "dict-pfl" else None
-    expected = embedded(open_to_all.app, method, settings, secret, **more)
-    for one, own in zip(vectors(open_to_all.models()), expected, strict=True):
-        np.testing.assert_array_equal(one, own)

@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord
 
-from flower.example_app import EXAMPLES, ExampleApp, Runs
-from shieldfl.errors import PolicyError
+from flower.example_app import EXAMPLES, Runs
 
 NAMES = ["numpy_digits", "torch_digits"]
 IN_ANOTHER_ENVIRONMENT = "lora_text"
@@ -63,24 +63,12 @@ def test_a_protected_app_has_the_model_of_the_plain_one(runs):
     plain, protected = runs.results
     models = [*runs.evaluated[20:], protected.arrays]
     assert len(models) == 11
+    written = [one.folder / "model.npz" for one in runs.apps]
+    assert [one.exists() for one in written] == 2 * [runs.apps[0].name == "numpy_digits"]
+    if written[1].exists():
+        arrays = map(Array, np.load(written[1]).values())
+        models.append(ArrayRecord(dict(zip(plain.arrays, arrays, strict=True))))
     for name, own in plain.arrays.items():
         for model in models:
             np.testing.assert_allclose(model[name].numpy(), own.numpy(), atol=3e-6)
         assert np.abs(own.numpy()).max() > 0.05
-
-
-def test_a_server_that_opens_writes_the_plain_model(runs):
-    written = [sorted(app.folder.glob("model.npz")) for app in runs.apps]
-    assert len(written[0]) == len(written[1]) == int(runs.apps[0].name == "numpy_digits")
-    for plain, protected in zip(*written, strict=True):
-        models = np.load(plain), np.load(protected)
-        assert models[0].files == models[1].files
-        for name in models[0].files:
-            np.testing.assert_allclose(models[1][name], models[0][name], atol=3e-6)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_round_of_fewer_than_min_clients_does_not_happen(name, tmp_path, monkeypatch):
-    app = ExampleApp(name, tmp_path, protected=True)
-    with pytest.raises(PolicyError, match="2 nodes are chosen for a round, and min_clients is 3"):
-        app.run(monkeypatch, fraction_train=0.2)

@@ -14,7 +14,6 @@ from flower.digits_app import DigitsRun
 from flower.loopback_grid import FIRST_NODE, LoopbackGrid
 from flower.vector_app import ALL, VectorRun, loses, number_of
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.errors import PolicyError
 from shieldfl.flower.client_session import ClientSession
 from shieldfl.flower.strategy import ShieldStrategy
 from shieldfl.flower.wire import ASK, MESSAGE, message_in, packed
@@ -62,43 +61,22 @@ def _copy(message, node):
     return copied
 
 
-def test_a_message_of_an_earlier_round_that_comes_late_changes_nothing():
-    run, kept, late = VectorRun(), [], []
-
-    def hook(node, message):
-        if number_of(node) != 1 or message.content[ASK]["kind"] != "train":
-            return
-        kept.append(_copy(message, node))
-        if len(kept) == 3 and not late:
-            late.append(True)
-            late.append(run.grid._delivered(kept[0]))
-
-    run.grid.before = hook
-    run.start()
-    assert "is over since round" in late[1].error.reason
-    run.check({1: ALL, 2: ALL, 3: ALL})
-
-
 @pytest.mark.every_run("before-10]", "after--1")
 @pytest.mark.parametrize("position", [10, 1_000, -1])
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_an_altered_message_costs_a_client_the_round_and_nothing_else(where, position):
     run, altered = VectorRun(), []
 
-    def hook(node, message):
-        if not message.has_content() or MESSAGE not in message.content or altered:
-            return
-        if message.content[ASK]["kind"] == "train" and message.metadata.group_id == "round 2":
-            array = message.content[MESSAGE]["message"]
-            data = bytearray(array.data)
-            data[min(position, len(data) - 1)] ^= 1
-            array.data = bytes(data)
-            altered.append(number_of(node))
+    def alter(message):
+        array = message.content[MESSAGE]["message"]
+        data = bytearray(array.data)
+        data[min(position, len(data) - 1)] ^= 1
+        array.data = bytes(data)
+        altered.append(position)
 
-    setattr(run.grid, where, hook)
-    run.start()
-    others = [client for client in ALL if client not in altered]
-    run.check({1: ALL, 2: others, 3: ALL})
+    run.altered(alter, "train", "round 2", replies=where == "after")
+    assert altered == [position]
+    run.check({1: ALL, 2: [0, 2, 3], 3: ALL})
 
 
 def test_a_round_with_too_few_is_given_up_with_reasons_and_the_next_one_trains_anew(caplog):
@@ -246,23 +224,13 @@ def test_a_frame_that_is_altered_in_any_phase_leaves_all_clients_with_one_model(
     assert np.array_equal(models[True], models[False]) == (not altered)
 
 
-def test_a_method_whose_scores_the_app_does_not_bring_says_what_is_missing():
-    run = made("mask-crypt")
-    run.brings_scores = False
-    with pytest.raises(PolicyError, match="not one round ended"):
-        run.start()
-    why = run.strategy.session.clients.failures[0]
-    assert "needs scores of the kind" in why
-    assert "'shieldfl.scores'" in why
-
-
 @pytest.mark.parametrize("opener", [None, "aggregator"])
 def test_a_client_that_was_not_in_a_round_evaluates_its_model(opener, monkeypatch):
     run = DigitsRun("full-he", clients=5, rounds=4, opener=opener)
     evaluated, model_of = {}, ClientSession.model
 
-    def kept(session, message):
-        record = model_of(session, message)
+    def kept(session):
+        record = model_of(session)
         evaluated.setdefault(session.index, []).append(session.layout.model_of(record).parameters)
         return record
 

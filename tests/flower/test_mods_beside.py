@@ -77,16 +77,17 @@ def test_a_round_that_asks_for_more_than_training_is_none_for_a_mod_that_clips(c
     assert "fixedclipping_mod expects exactly one ConfigRecord" in caplog.text
 
 
-@pytest.mark.parametrize("train", [(ShieldMod(),), (mod.message_size_mod, ShieldMod(lambda context: 1))])
-def test_a_shield_on_the_app_and_on_its_functions_is_one_shield(train):
+@pytest.mark.parametrize(
+    ("mods", "train"),
+    [
+        ([ShieldMod()], (ShieldMod(),)),
+        ([], (ShieldMod(),)),
+        ([ShieldMod()], (mod.message_size_mod, ShieldMod())),
+    ],
+)
+def test_shields_on_an_app_and_on_its_functions_are_one_shield(mods, train):
     """The inner one said that the server's strategy is to be wrapped, which it was."""
-    run = functions([ShieldMod()], train, [ShieldMod()])
-    run.start()
-    run.check({1: ALL})
-
-
-def test_a_shield_on_each_function_alone_protects_as_one_on_the_app():
-    run = functions(train=[ShieldMod()], evaluate=[ShieldMod()])
+    run = functions(mods, train, [ShieldMod()])
     run.start()
     run.check({1: ALL})
 

@@ -19,8 +19,8 @@ def evaluated(run, monkeypatch):
     models = []
     model_of = ClientSession.model
 
-    def kept(session, message):
-        record = model_of(session, message)
+    def kept(session):
+        record = model_of(session)
         model = session.layout.model_of(record)
         models.append(np.concatenate((model.parameters, model.buffers)))
         return record

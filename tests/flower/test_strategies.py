@@ -21,7 +21,6 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Krum,
     Result,
-    Strategy,
 )
 
 from flower.vector_app import ALL, ONE, VectorRun, as_arrays
@@ -33,6 +32,7 @@ STEPPING = {
     "FedYogi": lambda: FedYogi(**ONE, eta=0.05, tau=0.1),
     "FedAdagrad": lambda: FedAdagrad(**ONE, eta=0.05, tau=0.1),
     "FedAvgM": lambda: FedAvgM(**ONE, server_learning_rate=0.5, server_momentum=0.9),
+    "FedProx": lambda: FedProx(**ONE, proximal_mu=0.5),
 }
 
 
@@ -87,7 +87,7 @@ def test_a_strategy_of_an_apps_own_says_that_it_takes_a_mean():
         ({"clients": 0}, "clients must be"),
         ({"method": "no-such"}, "no-such"),
         ({"opener": "nobody"}, "opener must be"),
-        ({"unknown": 1}, "there is no setting 'shieldfl.unknown'"),
+        ({"unknown": 1}, "has the unknown key 'unknown'"),
         ({"settings.ratio": 2}, "full-he has no setting 'ratio'"),
         ({"authority": "https://127.0.0.1:1"}, "authority-key"),
         ({"resume": True}, "nothing to go on from"),
@@ -101,7 +101,7 @@ def test_settings_that_are_none_are_refused_with_what_they_may_be(settings, word
 
 
 def test_clients_is_the_one_setting_that_has_to_be_given():
-    with pytest.raises(ParameterError, match=r"lacks shieldfl\.clients"):
+    with pytest.raises(ParameterError, match=r"lacks clients"):
         ShieldStrategy(None, {})
     strategy = ShieldStrategy(None, {"shieldfl.clients": 4, "shieldfl.method": "", "other": 3})
     assert (strategy.settings.clients, strategy.settings.method) == (4, "full-he")
@@ -121,49 +121,34 @@ def wrapped(kind, strategy):
     return kind(strategy, noise_multiplier=1.0, num_sampled_clients=100, **clipping)
 
 
-def _by_method(hook, inner):
-    strategy = FedAvg(**ONE)
-    setattr(strategy, hook, getattr(inner, hook))
-    return strategy
-
-
-@pytest.mark.parametrize(
-    "hide",
-    [
-        lambda inner: _Wrapper(frozenset([inner])),
-        lambda inner: _Wrapper(deque([inner])),
-        lambda inner: _Wrapper(types.SimpleNamespace(inner=inner)),
-        lambda inner: _by_method("aggregate_train", inner),
-        lambda inner: _by_method("configure_train", inner),
-    ],
-)
-def test_a_wrapper_is_found_wherever_a_strategy_holds_it(hide):
-    with pytest.raises(ParameterError, match="'ddp-fedavg'"):
-        ShieldStrategy(hide(wrapped(WRAPPERS[0], FedAvg(**ONE))), VectorRun().config, takes_mean=True)
-
-
 class _Wrapper(FedAvg):
-    """Hands everything on to what it wraps."""
+    """Hands everything on to what it wraps, which it holds somewhere."""
 
-    def __init__(self, strategy):
+    def __init__(self, strategy, parts):
         super().__init__(**ONE)
-        self.parts = {"strategies": [strategy]}
+        self.inner, self.parts = strategy.aggregate_train, parts
 
     def aggregate_train(self, server_round, replies):
-        return self.parts["strategies"][0].aggregate_train(server_round, replies)
+        return self.inner(server_round, replies)
 
 
 @pytest.mark.parametrize(
-    ("inner", "words"),
+    ("kind", "hold", "words"),
     [
-        (wrapped(WRAPPERS[0], FedAvg(**ONE)), "ServerSideFixedClipping"),
-        (Krum(**ONE), "Krum compares single clients' updates"),
-        (_Wrapper(Krum(**ONE)), "Krum compares single clients' updates"),
+        (WRAPPERS[0], lambda inner: {"strategies": [inner]}, "'ddp-fedavg'"),
+        (
+            WRAPPERS[0],
+            lambda inner: types.SimpleNamespace(inner=frozenset([inner])),
+            "ServerSideFixedClipping",
+        ),
+        (Krum, lambda inner: deque([_Wrapper(inner, [])]), "Krum compares single clients' updates"),
+        (Krum, lambda inner: [inner.configure_train], "Krum compares single clients' updates"),
     ],
 )
-def test_what_a_strategy_wraps_is_refused_as_the_strategy_is(inner, words):
+def test_what_a_strategy_holds_is_refused_as_the_strategy_is(kind, hold, words):
+    inner = Krum(**ONE) if kind is Krum else wrapped(kind, FedAvg(**ONE))
     with pytest.raises(ParameterError, match=words):
-        ShieldStrategy(_Wrapper(inner), VectorRun(opener="aggregator").config, takes_mean=True)
+        ShieldStrategy(_Wrapper(FedAvg(**ONE), hold(inner)), VectorRun().config, takes_mean=True)
 
 
 def test_what_is_no_strategy_of_messages_is_refused():
@@ -222,6 +207,17 @@ class _Tracking(FedAvg):
         return arrays
 
 
+class _Beginning(_Tracking):
+    """Begins with another model."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        return FedAvg.configure_train(self, server_round, arrays, config, grid)
+
+    def start(self, grid, initial_arrays, **named):
+        other = ArrayRecord({name: Array(1 + one.numpy()) for name, one in initial_arrays.items()})
+        return super().start(grid, other, **named)
+
+
 class _Decaying(_Tracking):
     """Changes the model between rounds."""
 
@@ -260,17 +256,17 @@ def test_a_start_of_a_strategys_own_does_what_it_does_without_protection(kind):
     assert not {"configure_train", "aggregate_train", "summary"} & set(vars(shielded))
 
 
-def test_a_start_that_changes_the_model_is_refused_where_the_server_sees_none():
-    class Beginning(_Tracking):
-        def configure_train(self, server_round, arrays, config, grid):
-            return FedAvg.configure_train(self, server_round, arrays, config, grid)
-
-        def start(self, grid, initial_arrays, **named):
-            other = ArrayRecord({name: Array(1 + one.numpy()) for name, one in initial_arrays.items()})
-            return super().start(grid, other, **named)
-
-    run = VectorRun(strategy=Beginning(), opener="clients")
-    with pytest.raises(ParameterError, match=r'another model.*the server sees none.*opener = "aggregator"'):
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"opener": "clients"}, r'another model.*the server sees none.*opener = "aggregator"'),
+        ({"opener": "aggregator", "checkpoint": "run"}, r"changes the model.*leave shieldfl\.checkpoint out"),
+    ],
+)
+def test_a_start_that_changes_the_model_is_refused_where_it_cannot_be(settings, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = VectorRun(strategy=_Beginning(), **settings)
+    with pytest.raises(ParameterError, match=words):
         run.start()
 
 
@@ -317,38 +313,10 @@ def test_what_a_strategys_messages_bring_is_not_dropped_without_a_word(change, w
         VectorRun(strategy=Changing(**ONE)).start()
 
 
-def test_a_start_that_changes_the_model_is_refused_with_a_checkpoint(tmp_path):
-    run = VectorRun(strategy=_Decaying(), opener="aggregator", checkpoint=str(tmp_path / "run"))
-    with pytest.raises(ParameterError, match=r"changes the model.*leave shieldfl\.checkpoint out"):
-        run.start()
-
-
-class _FromNothing(Strategy):
-    """A strategy that is none of Flower's, and calls the record of arrays as it likes."""
-
-    def __init__(self):
-        self.count = FedAvg(**ONE, arrayrecord_key="model")
-
-    def configure_train(self, server_round, arrays, config, grid):
-        return self.count.configure_train(server_round, arrays, config, grid)
-
-    def configure_evaluate(self, server_round, arrays, config, grid):
-        return []
-
-    def aggregate_train(self, server_round, replies):
-        return self.count.aggregate_train(server_round, replies)
-
-    def aggregate_evaluate(self, server_round, replies):
-        return None
-
-    def summary(self):
-        pass
-
-
 def test_a_record_of_arrays_is_called_as_the_strategy_calls_it():
-    run = VectorRun(strategy=_FromNothing(), opener="aggregator", arrays_key="model", rounds=1)
-    strategy = ShieldStrategy(run.own, run.config, takes_mean=True)
-    result = strategy.start(run.grid, run.initial(), num_rounds=1, timeout=0.3)
+    own = FedAvg(**ONE, arrayrecord_key="model")
+    run = VectorRun(strategy=own, opener="aggregator", arrays_key="model", rounds=1)
+    result = run.start()
     expected = run.expected({1: [0, 1, 2, 3]})
     np.testing.assert_allclose(result.arrays["bias"].numpy(), expected["bias"], atol=1e-5)
 
@@ -373,19 +341,15 @@ def test_a_sample_of_another_size_than_rounds_have_ends_the_run_before_anybody_t
     assert set(kinds) == {"set-up"}
 
 
-@pytest.mark.parametrize("positional", [True, False])
-def test_a_start_that_hands_on_its_arguments_has_the_rounds_that_it_hands_on(positional):
+def test_a_start_that_hands_on_its_arguments_has_the_rounds_that_it_hands_on():
     class HandsOn(FedAvg):
         def start(self, *arguments, **named):
             return super().start(*arguments, **named)
 
-    run = VectorRun(strategy=HandsOn(**ONE))
-    strategy = ShieldStrategy(run.own, run.config)
-    given = (2, 0.3) if positional else ()
-    named = {} if positional else {"num_rounds": 2, "timeout": 0.3}
-    strategy.start(run.grid, run.initial(), *given, **named)
-    assert strategy.session.method.plan.rounds == 2
-    run.check({1: ALL, 2: ALL})
+    for given, named in (((2, 0.3), {}), ((), {"num_rounds": 2, "timeout": 0.3})):
+        run = VectorRun(strategy=HandsOn(**ONE))
+        ShieldStrategy(run.own, run.config).start(run.grid, run.initial(), *given, **named)
+        run.check({1: ALL, 2: ALL})
 
 
 def test_a_start_of_its_own_number_of_rounds_is_asked_for_it():

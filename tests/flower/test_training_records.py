@@ -50,12 +50,6 @@ def reply_of(start, *, synthetic=False, steps=None, **more):
     return RecordDict(content | more)
 
 
-def test_what_was_trained_is_read_by_the_layout():
-    update = update_of(reply_of(start_of()), start_of(), LAYOUT)
-    np.testing.assert_array_equal(update.parameters, [1, 1, 1, 1, 0, 0])
-    assert update.scores is update.private_steps is None
-
-
 def test_a_round_on_synthetic_data_takes_no_reply_that_does_not_say_so():
     start = start_of(synthetic=True)
     assert asked_training(start, 0)["synthetic"] is True
@@ -223,17 +217,15 @@ def test_every_field_of_a_message_may_be_missing_or_of_another_kind(probed, kind
             probed.delivered(kind, message)
 
 
-def with_layout(probed, layout, apart=None, **plan):
+def with_layout(probed, layout):
     """A set-up's message with this layout, which the set-up has agreed to."""
     message = probed.message("set-up")
     brought = dict(message_in(message.content))
-    if apart is not None:
-        brought["apart"] = msgspec.json.encode(apart)
     kept = Message({name: part for name, part in brought.items() if name.startswith("apart")})
     text = msgspec.json.encode(layout)
     own = hashlib.sha256(b"shieldfl layout 1\0" + text).digest()
     setup = msgspec.json.decode(bytes(brought["setup"]))
-    setup["plan"] |= {"layout_digest": hashlib.sha256(own + kept.to_bytes()).hexdigest()} | plan
+    setup["plan"] |= {"layout_digest": hashlib.sha256(own + kept.to_bytes()).hexdigest()}
     brought["setup"] = msgspec.json.encode(setup, order="sorted")
     message.content[ASK]["layout"] = text.decode()
     message.content[MESSAGE] = packed(Message(brought))
@@ -245,21 +237,15 @@ def check_usable(probed, message):
     reply, context = probed.delivered("set-up", message)
     if reply.has_error():
         return False
-    session = ClientSession.load(SimulatedMemory(context), session_of(message), 1)
+    session_id = PublicSetup.trusted(bytes(message_in(message.content)["setup"])).session
+    session = ClientSession(SimulatedMemory(context), session_id, 1)
     for array in session._arrays(session._initial.starting_point()).values():
         array.numpy()
     return True
 
 
-def session_of(message):
-    return PublicSetup.trusted(bytes(message_in(message.content)["setup"])).session
-
-
-every = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
-"""Of all alterations, which are tried: quick ones are enough to see that a value is looked at at all."""
-
-
-@every
+# Of all alterations each seventh is enough to see that a value is looked at at all.
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_value_of_a_layout_may_be_anything(probed, step):
     layout = msgspec.json.decode(probed.message("set-up").content[ASK]["layout"])
     assert check_usable(probed, with_layout(probed, layout))
@@ -267,16 +253,6 @@ def test_every_value_of_a_layout_may_be_anything(probed, step):
     taken = [check_usable(probed, with_layout(probed, other)) for other in tried]
     assert len(taken) > 200 / step
     assert not all(taken)
-
-
-@every
-def test_every_value_of_what_stays_apart_may_be_anything(probed, step):
-    message = probed.message("set-up")
-    layout = msgspec.json.decode(message.content[ASK]["layout"])
-    apart = msgspec.json.decode(bytes(message_in(message.content)["apart"]))
-    assert [*apart] == ["bn.count"]
-    for other in itertools.islice(altered(apart), 0, None, step // 2 + 1):
-        check_usable(probed, with_layout(probed, layout, other))
 
 
 def with_empty(layout, shape):
@@ -305,39 +281,26 @@ def test_bytes_apart_that_numpy_fails_on_are_refused(kind, shape, head):
 
 def test_layouts_of_other_sizes_and_names_are_refused(probed):
     layout = msgspec.json.decode(probed.message("set-up").content[ASK]["layout"])
-    for change in (
-        lambda one: one["order"].reverse(),  # is the one that is no fault
-        lambda one: one["order"].pop(),
-        lambda one: one["order"].append("weight"),
-        lambda one: one["order"].append("other"),
-        lambda one: one["parameters"].append(one["parameters"][0]),
-        lambda one: one["parameters"].extend(one["buffers"]),
-        lambda one: one["parameters"][0].update(shape=[6, 10**9]),
-        lambda one: one["parameters"][0].update(shape=[-3, -2]),
-        lambda one: one["parameters"][0].update(name="bn.count"),
-        lambda one: with_empty(one, [0, 2**70]),
-        lambda one: with_empty(one, [0, 2**40, 2**40]),
-        lambda one: with_empty(one, [0] * 65),
-        lambda one: one["buffers"].clear(),
+    for number, change in enumerate(
+        (
+            lambda one: one["order"].reverse(),  # is the one that is no fault
+            lambda one: one["order"].pop(),
+            lambda one: one["order"].append("weight"),
+            lambda one: one["order"].append("other"),
+            lambda one: one["parameters"].append(one["parameters"][0]),
+            lambda one: one["parameters"].extend(one["buffers"]),
+            lambda one: one["parameters"][0].update(shape=[6, 10**9]),
+            lambda one: one["parameters"][0].update(shape=[-3, -2]),
+            lambda one: one["parameters"][0].update(name="bn.count"),
+            lambda one: with_empty(one, [0, 2**70]),
+            lambda one: with_empty(one, [0, 2**40, 2**40]),
+            lambda one: with_empty(one, [0] * 65),
+            lambda one: one["buffers"].clear(),
+        )
     ):
         other = copy.deepcopy(layout)
         change(other)
-        is_fault = (
-            sorted(other["order"]) != sorted(layout["order"]) or other["parameters"] != layout["parameters"]
-        )
-        is_fault |= other["buffers"] != layout["buffers"]
-        assert check_usable(probed, with_layout(probed, other)) != is_fault
-
-
-@every
-def test_every_value_of_a_public_set_up_may_be_anything(probed, step):
-    message = probed.message("set-up")
-    setup = msgspec.json.decode(bytes(message_in(message.content)["setup"]))
-    for other in itertools.islice(altered(setup), 0, None, step):
-        message = probed.message("set-up")
-        brought = {**message_in(message.content), "setup": msgspec.json.encode(other, order="sorted")}
-        message.content[MESSAGE] = packed(Message(brought))
-        probed.delivered("set-up", message)
+        assert check_usable(probed, with_layout(probed, other)) == (number == 0)
 
 
 def unsigned(method, **plan):

@@ -39,10 +39,6 @@ def plain(sizes, **settings):
     return run, run.own.start(run.grid, run.initial(), num_rounds=run.rounds, timeout=0.3)
 
 
-def trained_of(run):
-    return sorted(run.trained)
-
-
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_mean_is_that_of_plain_flower_and_nothing_is_trained_twice(sizes, form, caplog):
@@ -56,7 +52,7 @@ def test_the_mean_is_that_of_plain_flower_and_nothing_is_trained_twice(sizes, fo
         assert dict(result.train_metrics_clientapp[number]) == pytest.approx(dict(metrics))
     idle = [one for one in other.trained if SIZES[sizes][one[0]] == 0]
     once = [(0, 1)] if idle and form == "counted" else []
-    assert trained_of(run) == sorted([*(one for one in other.trained if one not in idle), *once])
+    assert sorted(run.trained) == sorted([*(one for one in other.trained if one not in idle), *once])
     counted = [one for one in SIZES[sizes] if one]
     assert f"clients count by their samples, {min(counted)} to {max(counted)}" in caplog.text
     assert run.strategy.session.method.purposes["update"].value_bits == (24 if sizes == "equal" else 25)

@@ -69,7 +69,6 @@ class VectorRun:
         self.evaluated = {}
         """By client, the arrays that it evaluated last."""
         self.train = moves
-        self.brings_scores = True
         self.own = strategy or FedAvg(**ONE)
         config = (
             {"clients": clients, "min-clients": 2, "weighting": "uniform"}
@@ -91,7 +90,7 @@ class VectorRun:
             metrics = MetricRecord({"num-examples": count, "loss": 1.0 / number})
             content = {self.arrays_key: ArrayRecord(as_arrays(moved)), "metrics": metrics}
             asked = message.content.get("shieldfl.learning", {})
-            if self.brings_scores and asked.get("scores"):
+            if asked.get("scores"):
                 scores = {name: np.abs(moves(client, 100, one.shape)) for name, one in arrays.items()}
                 content["shieldfl.scores"] = ArrayRecord(as_arrays(scores))
             return Message(RecordDict(content), reply_to=message)

@@ -140,7 +140,7 @@ class ClientSession:
         """Do what the message asks for; return the reply, or the app's error. ``store`` is the node's folder."""
         match self._kind:
             case "model":
-                reply = app.evaluated(self._own_model())
+                reply = app.handled(self.model())
                 if reply.has_error():
                     return reply.error
                 return self.replied(records=self._leaving(reply.content.metric_records))
@@ -148,7 +148,7 @@ class ClientSession:
                 if store is None:
                     self._take_ends()
                 else:
-                    write_model(Path(store), self._own_model())
+                    write_model(Path(store), self.model())
                 return self.replied()
             case "train" if error := self._train(app):
                 return error
@@ -174,7 +174,7 @@ class ClientSession:
         start = self.steps.begin_round(number, said(self._asked, "participants", Number), model)
         self._round = number
         if not self.steps.has_trained:
-            reply = app.trained(self._arrays(start), asked_training(start, self.index))
+            reply = app.handled(self._arrays(start), asked_training(start, self.index))
             if reply.has_error():
                 return reply.error
             update = update_of(reply.content, start, self.layout)
@@ -246,13 +246,10 @@ class ClientSession:
                 raise WireFormatError("the ends of rounds came with parts that none has")
             self.steps.catch_up(ends)
 
-    def _own_model(self) -> ArrayRecord:
+    def model(self) -> ArrayRecord:
+        """Return the client's own model as the app's arrays, made of the global one, where that travels."""
         self._take_ends()
-        return self.model(self._brought() or Message())
-
-    def model(self, message: Message) -> ArrayRecord:
-        """Return the client's own model as the app's arrays; ``message`` is the global one, where that travels."""
-        return self._arrays(self.steps.merged_model(self.steps.global_model(message)))
+        return self._arrays(self.steps.merged_model(self.steps.global_model(self._brought() or Message())))
 
     def _arrays(self, start: StartingPoint) -> ArrayRecord:
         return self.layout.record_of(start, self.layout.apart_from_message(self._begun))

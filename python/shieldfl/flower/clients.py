@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any
 
-from flwr.app import Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
@@ -43,6 +43,7 @@ from shieldfl.rounds.plan import FederationPlan
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 _TELLS_EVERY_SECONDS = 10.0
 _RANGE_ERROR = "RangeError: "
+_OF_APPS = ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.MOD_FAILED_PRECONDITION
 _MessageOf = Callable[[int], RoleMessage]
 
 
@@ -145,14 +146,14 @@ class GridClients:
         refused, advice = [], ""
         for reply in self._exchanged(dict.fromkeys(self.nodes(clients), content), "set-up"):
             node = reply.metadata.src_node_id
-            if reply.has_error():
-                refused.append(f"node {node}: {reply.error.reason}")
-                advice = advice if _is_shields(reply.error) else f". {NO_SHIELD}"
-                continue
             try:
                 told[node] = _checked_hello(reply)
             except ShieldError as error:
                 refused.append(f"node {node}: {error}")
+                # Of the app, or of another mod that was called in ShieldMod's place.
+                is_named = str(error).partition(":")[0] in vars(errors)
+                if reply.has_error() and reply.error.code in _OF_APPS and not is_named:
+                    advice = f". {NO_SHIELD}"
         numbered = self._numbered(told, clients)
         if len(numbered) < clients:
             for reason in refused:
@@ -222,7 +223,7 @@ class GridClients:
             parts |= self.app_records.get(client, {}).items()
             values |= self.asked
         if kind not in ("set-up", "count"):
-            values = {"events_known": self.told.kept_of(client), **values}
+            values = {"events_known": self.told.kept.get(client, 0), **values}
         if kind in ("train", "model", "finish"):
             values["ended"] = one.ended
             if one.end is not None:
@@ -286,7 +287,7 @@ class GridClients:
         kinds = {index: str(content.config_records[ASK]["kind"]) for index, content in contents.items()}
         for index, one in kinds.items():
             if one in ("train", "phase"):
-                self.told.asked(index, self._round)
+                self.told.silent[index] = self._round
         by_node = {self.by_index[index].node: content for index, content in contents.items()}
         for reply in self._exchanged(by_node, group, kind):
             index = index_of.get(reply.metadata.src_node_id, -1)
@@ -368,13 +369,6 @@ def _digest_of_model(message: RoleMessage) -> bytes:
     return b"" if model is None else digest_of_parts(model)
 
 
-def _is_shields(error: Error) -> bool:
-    """Say whether a reply's error is ShieldMod's or Flower's: else the app or another mod was called in its place."""
-    kind = getattr(errors, (error.reason or "").partition(":")[0], None)
-    is_apps = error.code in (ErrorCode.CLIENT_APP_RAISED_EXCEPTION, ErrorCode.MOD_FAILED_PRECONDITION)
-    return not is_apps or (isinstance(kind, type) and issubclass(kind, errors.ShieldError))
-
-
 def _bytes_of(message: Message) -> int:
     return 0 if message.has_error() else int(recorddict_to_proto(message.content).ByteSize())
 
@@ -394,6 +388,8 @@ def check_sample(nodes: int, plan: FederationPlan) -> None:
 
 
 def _checked_hello(reply: Message) -> dict[str, Any]:
+    if reply.has_error():
+        raise PolicyError(reply.error.reason)
     told = asked_of(reply.content)
     kinds = {"index": int, "partition-id": int, "samples": int, "position": Position, "writes-model": bool}
     found = {name: said(told, name, kind) for name, kind in kinds.items()}

@@ -96,14 +96,14 @@ class ShieldMod:
                 settings.check_planned(model["planned"], simulated=simulated)
                 return RecordDict({ASK: ask("count", samples=app.count(model))})
             case "set-up":
-                brought = message_in(message.content)
+                brought, (counted, model_of_count) = message_in(message.content), app.counted
                 if brought is not None and HELD in brought:
-                    brought = with_held(brought, app.model)
+                    brought = with_held(brought, model_of_count)
                 if brought is None:
                     raise PolicyError("the server's message brings no set-up, or no model with it")
                 setup = settings.checked_setup(brought, simulated=simulated)
                 own = self._own_samples(context)
-                begun = _begun(brought, asked, setup, app.samples if own is None else own)
+                begun = _begun(brought, asked, setup, counted if own is None else own)
                 session = ClientSession(memory, setup.session, settings.threads, begun)
                 return session.replied(settings.signed(setup, session.index, session.steps.enrolment()))
         session = ClientSession(memory, session_id, settings.threads)

@@ -32,18 +32,15 @@ def is_simulated() -> bool:
 
 
 class SimulatedMemory:
-    """The state that Flower keeps for each node of a simulation: it protects nobody."""
+    """The state that Flower keeps for each node of a simulation: it protects nobody, and finds no old copies."""
 
     def __init__(self, context: Context) -> None:
-        if "shieldfl.memory" not in context.state:
-            context.state["shieldfl.memory"] = ConfigRecord({"rows": 0})
-        self._record = context.state.config_records["shieldfl.memory"]
+        self._record: Any = context.state.setdefault("shieldfl.memory", ConfigRecord())
 
     def read(self, session: bytes) -> tuple[Position, dict[str, bytes]]:
         head = f"{session.hex()} "
-        kept: dict[str, Any] = {name: one for name, one in self._record.items() if name.startswith(head)}
-        found = {name.removeprefix(head): one for name, one in kept.items() if isinstance(one, bytes)}
-        return (0, int(str(self._record["rows"]))), found
+        kept = {name: one for name, one in self._record.items() if name.startswith(head)}
+        return (0, 0), {name.removeprefix(head): one for name, one in kept.items() if isinstance(one, bytes)}
 
     def keep(
         self,
@@ -56,12 +53,10 @@ class SimulatedMemory:
     ) -> Position:
         if update is not None:
             at = f"{session.hex()} update {update.hex()}"
-            if self._record.get(at, round_number) != round_number:
+            if self._record.setdefault(at, round_number) != round_number:
                 raise PolicyError(UPDATE_OF_ANOTHER_ROUND)
-            self._record[at] = round_number
         self._record.update({f"{session.hex()} {name}": content for name, content in contents.items()})
-        self._record["rows"] = rows = int(str(self._record["rows"])) + 1
-        return 0, rows
+        return 0, 0
 
     def state_key(self, session: bytes) -> bytes:
         """Return what seals a role's state, 32 bytes: nothing that is secret, in a simulation."""

@@ -28,7 +28,7 @@ from shieldfl.privacy.book import PrivacySpent
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.quantities import epsilon_text
 from shieldfl.rounds.authorities import AuthoritySteps
-from shieldfl.rounds.driver import RoundDriver, RoundTraffic
+from shieldfl.rounds.driver import RoundDriver
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.public_setup import PublicSetup
@@ -223,8 +223,10 @@ class ServerSession:
             words += f"; clients without samples, which count for nothing, are in no round: {who}"
         return words
 
-    def run_round(self, number: int, nodes: Collection[int]) -> RoundTraffic | None:
-        """Run a round with the clients among these nodes; None where it was given up, which is logged with the reason.
+    def run_round(self, number: int, nodes: Collection[int]) -> list[int]:
+        """Run a round with the clients among these nodes; return those that it ended for.
+
+        These are none where it was given up, which is logged with the reason.
 
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
@@ -252,17 +254,17 @@ class ServerSession:
                 self._account.take(self._authority.report())
         if reason:
             log(WARNING, "shieldfl: round %s was given up: %s", number, reason)
-            return None
-        moved, finished = self.clients.bytes_moved(), len(traffic.finished)
-        log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, finished, len(chosen), moved)
-        return traffic
+            return []
+        moved, finished = self.clients.bytes_moved(), traffic.finished
+        log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, len(finished), len(chosen), moved)
+        return finished
 
     def take_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with what an app hands over, where that is another model than the newest one."""
-        newest = self._newest() if self.sees_model else self._planned.initial
+        newest = self._newest() if server_sees_model(self.method) else self._planned.initial
         if self.layout.model_of(arrays).kept().to_message() == newest.to_message():
             return
-        if not self.sees_model:
+        if not server_sees_model(self.method):
             raise ParameterError(
                 "the app begins a round with another model than the run's, and the server sees none: begin the run "
                 'with it, or set shieldfl.opener = "aggregator"'
@@ -278,13 +280,9 @@ class ServerSession:
         self.aggregator.replace_model(self.layout.model_of(arrays))
         self.driver.model = self.aggregator.newest_model()
 
-    @property
-    def sees_model(self) -> bool:
-        return server_sees_model(self.method)
-
     def model(self) -> ArrayRecord | None:
         apart = self.layout.apart_from_message(self._planned.apart)
-        return self.layout.record_of(self._newest(), apart) if self.sees_model else None
+        return self.layout.record_of(self._newest(), apart) if server_sees_model(self.method) else None
 
     def _newest(self) -> GlobalModel:
         plan = self.method.plan

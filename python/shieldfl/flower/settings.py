@@ -19,7 +19,7 @@ from shieldfl.methods.registry import method_of
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.public_setup import PublicSetup
-from shieldfl.settings import Count, Positive, Settings, Text, about, settings_of
+from shieldfl.settings import Count, Positive, S, Settings, Text, about, read_settings
 
 if TYPE_CHECKING:
     from shieldfl.authority_service.authority_client import AuthorityConnection
@@ -106,27 +106,23 @@ class FederationSettings(Settings):
 
         What is empty counts as left out. Raises ParameterError for a setting that there is not, or what it must not be.
         """
-        own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
         head = f"{_PREFIX}settings."
+        own = {key: value for key, value in run_config.items() if key.startswith(_PREFIX) and value != ""}
         of_method = {key.removeprefix(head): own.pop(key) for key in list(own) if key.startswith(head)}
-        values = _read(cls, own, _PREFIX)
-        if "clients" not in values:
-            raise ParameterError(f"the app's configuration lacks {_PREFIX}clients: how many nodes take part")
-        settings = cls(**values)
+        settings = _read(cls, own, _PREFIX)
         named_method(settings.method)
         methods = MethodSettings()
         return settings, methods.changed(settings.method, of_method) if of_method else methods
 
     def authority_connection(self) -> AuthorityConnection | None:
         """Return what reaches the key authority; None where there is none. Raises ParameterError, DataError."""
-        if self.authority is None or self.authority_key is None or self.authority_tls is None:
+        if self.authority is None:
             return None
         # Not where a node reads its settings: that is a process for each message.
         from shieldfl.authority_service.authority_client import AuthorityClient, SeveralAuthorities
         from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 
-        settings = (self.authority, self.authority_key, self.authority_tls)
-        listed = [_listed(setting) for setting in settings]
+        listed = [_listed(one or "") for one in (self.authority, self.authority_key, self.authority_tls)]
         if len({len(each) for each in listed}) > 1:
             raise ParameterError(
                 "of several key authorities each has an address, a key and a folder: give shieldfl.authority, "
@@ -192,8 +188,7 @@ class NodeSettings(Settings):
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> NodeSettings:
-        own = {key: value for key, value in node_config.items() if key.startswith(_NODE_PREFIX)}
-        return cls(**_read(cls, own, _NODE_PREFIX))
+        return _read(cls, node_config, _NODE_PREFIX)
 
     def checked_setup(self, message: Message, *, simulated: bool) -> PublicSetup:
         """Return a public set-up that this node takes part in.
@@ -273,13 +268,6 @@ def _listed(text: str) -> list[str]:
     return [one.strip() for one in text.split(",")]
 
 
-def _read(kind: type[Settings], given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    known = settings_of(kind)
-    values = {}
-    for key, value in given.items():
-        setting = known.get(key.removeprefix(prefix))
-        if setting is None:
-            allowed = ", ".join(f"{prefix}{one}" for one in known)
-            raise ParameterError(f"there is no setting {key!r}: choose from {allowed}")
-        values[setting.name] = setting.read(value, prefix)
-    return values
+def _read(kind: type[S], given: Mapping[str, Any], prefix: str) -> S:
+    own = {key.removeprefix(prefix): value for key, value in given.items() if key.startswith(prefix)}
+    return read_settings(kind, own, f"the configuration {prefix}*")

@@ -123,7 +123,7 @@ class ShieldStrategy(Strategy):
             session.finish()
         if not self._ended_rounds:
             raise PolicyError("not one round ended: the reasons are in the log above")
-        if session.sees_model or not isinstance(result, Result):
+        if server_sees_model(session.method) or not isinstance(result, Result):
             return result
         log(INFO, "shieldfl: the model is with the clients, and the server has none")
         return ResultWithoutModel(result, session.method.opened_by)
@@ -243,10 +243,8 @@ class ShieldStrategy(Strategy):
         if not self._ended_rounds:
             check_sample(len(session.clients.app_records), session.method.plan)
         session.clients.asked["weighted-by"] = self._weighted_by if session.counts_samples else ""
-        traffic = session.run_round(server_round, nodes)
-        if traffic is not None:
-            self._finished = traffic.finished
-            self._ended_rounds += 1
+        self._finished = session.run_round(server_round, nodes)
+        self._ended_rounds += bool(self._finished)
         return []
 
     def aggregate_train(

@@ -75,23 +75,21 @@ class ToldEvents:
     def __init__(self, account: Account, unit: str | None, rounds: int) -> None:
         self._account, self._unit, self._rounds = account, unit, rounds
         self.taken: dict[int, int] = {}
-        self._kept: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
+        """How many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
         self._told: defaultdict[int, list[_Upload]] = defaultdict(list)
-        self._silent: dict[int, int] = {}
-        """By client, the round that it was last asked in and has told nothing since."""
+        self.silent: dict[int, int] = {}
+        """By client, the round that it was last asked in and has told nothing since: it counts as if it had sent what
+        others have."""
 
     def restore(self, kept: Mapping[int, int], clients: Iterable[int], round_number: int) -> None:
         """Go on where the account has so many events of each client, which may have been asked in this round since."""
-        self.taken, self._kept = dict(kept), dict(kept)
+        self.taken, self.kept = dict(kept), dict(kept)
         for one in self._account.book.all:
             if isinstance(one, _Upload):
                 self._told[one.client].append(one)
         if round_number <= self._rounds:
-            self._silent = dict.fromkeys(clients, round_number)
-
-    def asked(self, client: int, round_number: int) -> None:
-        """Note that a client was asked: until it tells, it counts as if it had sent what others have."""
-        self._silent[client] = round_number
+            self.silent = dict.fromkeys(clients, round_number)
 
     def take(self, client: int, told: Mapping[str, Any]) -> None:
         first = said(told, "events-from", Annotated[int, msgspec.Meta(ge=0, lt=2**32)])
@@ -109,7 +107,7 @@ class ToldEvents:
         self._told[client] += new
         self.taken[client] = max(taken, first + len(events))
         if len(events) < _MOST_IN_A_REPLY:
-            self._silent.pop(client, None)
+            self.silent.pop(client, None)
 
     def _check(self, client: int, new: list[_Upload]) -> None:
         every = [*self._told[client], *new]
@@ -125,7 +123,7 @@ class ToldEvents:
             raise WireFormatError("what it says to have left it is nothing that this run's method sends")
 
     def spent(self) -> PrivacySpent:
-        silent = sorted(self._silent.items())
+        silent = sorted(self.silent.items())
         assumed = [one for client, number in silent for one in self._assumed(client, number)]
         return PrivacyBook([*self._account.book.all, *assumed]).spent(self._account.delta)
 
@@ -137,13 +135,9 @@ class ToldEvents:
         alike = {replace(one, client=client, round=round_number) for one in uploads if one.round == newest}
         return sorted(alike, key=repr)
 
-    def kept_of(self, client: int) -> int:
-        """Return how many of a client's events are on the server's disk, or, without a checkpoint, known to it."""
-        return self._kept.get(client, 0)
-
     def keep(self) -> None:
         """Take note that all of :attr:`taken` was written down: clients need not tell it again."""
-        self._kept = dict(self.taken)
+        self.kept = dict(self.taken)
 
 
 def _decoded(data: bytes) -> list[_Upload]:

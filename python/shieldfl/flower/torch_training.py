@@ -24,19 +24,29 @@ def train_as_asked(
     seed: int,
     *,
     samples: int,
-    arrays: str = "arrays",
 ) -> RecordDict:
     """Train from a message's arrays, and return the reply's content: arrays, metrics, and what else the round asks for.
 
     ``trainer`` has this client's samples, and ``model`` the arrays as its ``state_dict``, which is overwritten. The
     run's ``seed``, with round and client, makes training repeatable; ``samples`` is the metric ``num-examples``.
     """
-    model.load_state_dict(message.content.array_records[arrays].to_torch_state_dict())
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     asked: Mapping[str, Any] = message.content.get(TRAINING, {})
-    start = _starting_point(model, asked)
+    noise = None
+    if asked.get("private"):
+        noise = GradientNoise(float(asked["noise-multiplier"]), float(asked["max-grad-norm"]))
+    start = StartingPoint(
+        flatten(model),
+        flatten_buffers(model),
+        scores=str(asked.get("scores", "")) or None,
+        noise=noise,
+        synthetic=bool(asked.get("synthetic", False)),
+        synthetic_share=float(asked.get("synthetic-share", 0.0)),
+        round=int(asked.get("round", 0)),
+    )
     update, loss = trainer.train(start, training_seed(seed, start.round or 0, int(asked.get("client", 0))))
     content: dict[str, Any] = {
-        arrays: ArrayRecord(model.state_dict()),
+        "arrays": ArrayRecord(model.state_dict()),
         "metrics": MetricRecord({"num-examples": samples, "train_loss": float(loss)}),
         TRAINING: done_training(update, synthetic=start.synthetic),
     }
@@ -46,18 +56,3 @@ def train_as_asked(
         scores = {name: Array(update.scores[place].reshape(shape)) for (name, place), shape in parts}
         content[SCORES] = ArrayRecord(scores)
     return RecordDict(content)
-
-
-def _starting_point(model: nn.Module, asked: Mapping[str, Any]) -> StartingPoint:
-    noise = None
-    if asked.get("private"):
-        noise = GradientNoise(float(asked["noise-multiplier"]), float(asked["max-grad-norm"]))
-    return StartingPoint(
-        flatten(model),
-        flatten_buffers(model),
-        scores=str(asked.get("scores", "")) or None,
-        noise=noise,
-        synthetic=bool(asked.get("synthetic", False)),
-        synthetic_share=float(asked.get("synthetic-share", 0.0)),
-        round=int(asked.get("round", 0)),
-    )

@@ -5,7 +5,6 @@ Most methods ask for nothing but the trained arrays, and an app need not know of
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from contextvars import ContextVar
 from logging import WARNING
@@ -13,6 +12,8 @@ from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.supercore import log
 
 from shieldfl.authority.message import Message as RoleMessage
@@ -20,6 +21,7 @@ from shieldfl.errors import DataError, ParameterError, PolicyError
 from shieldfl.flower.record_layout import RecordLayout
 from shieldfl.flower.wire import ASK, COUNTED_METRIC, TRAINING, Number, said
 from shieldfl.learning.local_update import LocalUpdate, PrivateSteps, StartingPoint
+from shieldfl.rounds.global_model import GlobalModel
 
 PROTECTS = ContextVar("protects", default=False)
 """Whether the app is called by a ShieldMod: a function may have another one beside its app's."""
@@ -27,7 +29,6 @@ SCORES = "shieldfl.scores"
 """The name of the record with scores: arrays under the names, and of the shapes, of the model's parameters."""
 
 _KEPT = "shieldfl.counted"
-_REPLY, _STATE = f"{_KEPT} ", f"{_KEPT}, state: "
 
 
 def asked_training(start: StartingPoint, client: int) -> ConfigRecord | MetricRecord:
@@ -61,16 +62,13 @@ class App:
         self._message, self._asked, self._context, self._call_next = message, asked, context, call_next
         self._state = context.state
 
-    def trained(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord) -> Message:
-        """Have the app train; where it did so on just this when its samples were counted, return what came of that."""
-        content = self._content(arrays, training)
-        if self._kept.get("given") != content.object_id:
+    def handled(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None = None) -> Message:
+        """Have the app train, or evaluate; where it trained on just this to be counted, return what came of that."""
+        content, kept = self._content(arrays, training), self._kept
+        if kept.get("given") != content.object_id:
             return self._called(content)
-        self._give_app(self._under(_STATE))
-        return Message(RecordDict(self._under(_REPLY)), reply_to=self._message)
-
-    def evaluated(self, arrays: ArrayRecord) -> Message:
-        return self._called(self._content(arrays, None))
+        self._give_app(kept["state"])
+        return Message(_records_in(kept["reply"]), reply_to=self._message)
 
     def _content(self, arrays: ArrayRecord, training: ConfigRecord | MetricRecord | None) -> RecordDict:
         """Return what an unprotected server would send the app: arrays, and the records of its own beside.
@@ -105,25 +103,21 @@ class App:
         return self._state.config_records.get(_KEPT, ConfigRecord())
 
     @property
-    def samples(self) -> int | None:
-        return self._kept.get("samples")
-
-    @property
-    def model(self) -> RoleMessage | None:
-        found = self._kept.get("model")
-        return None if found is None else RoleMessage.from_bytes(found)
+    def counted(self) -> tuple[int | None, RoleMessage | None]:
+        """How many samples the app was counted to have, and the model that it trained from for that."""
+        model = self._kept.get("model")
+        return self._kept.get("samples"), None if model is None else RoleMessage.from_bytes(model)
 
     def count(self, model: RoleMessage) -> int:
         """Have the app train as its server's first round asks for it; return how many samples that was."""
         layout = RecordLayout.from_json(said(self._asked, "layout", str))
-        numbers = layout.model_in(model)
+        numbers = GlobalModel.from_message(model, *layout.sizes)
         start = StartingPoint(numbers.parameters, numbers.buffers, round=1)
         apart = layout.apart_from_message(model)
-        layout.check(numbers.parameters.size, numbers.buffers.size, apart)
-        content = self._content(
-            layout.record_of(start, apart), asked_training(start, said(self._asked, "index", Number))
-        )
-        given, before = content.object_id, copy.deepcopy(self._of_app)
+        layout.check(*layout.sizes, apart)
+        training = asked_training(start, said(self._asked, "index", Number))
+        content = self._content(layout.record_of(start, apart), training)
+        given, before = content.object_id, self._state_of_app()
         try:
             reply = self._called(content)
             if reply.has_error():
@@ -133,36 +127,34 @@ class App:
             why = "the app's training failed, by which its samples are counted: the node's log says why"
             raise PolicyError(why) from None
         finally:
-            after = self._of_app
+            after = self._state_of_app()
             self._give_app(before)
         samples = _samples_in(reply.content.metric_records)
-        self.forget_training()
         kept: dict[str, Any] = {"samples": samples, "given": given, "model": numbers.to_message().to_bytes()}
-        self._state[_KEPT] = ConfigRecord(kept)
-        for head, records in ((_REPLY, reply.content), (_STATE, after)):
-            for name, record in records.items():
-                self._state[f"{head}{name}"] = record
+        self._state[_KEPT] = ConfigRecord({**kept, "state": after, "reply": _bytes_of(reply.content)})
         return samples
 
-    def _under(self, head: str) -> dict[str, Any]:
-        return {name.removeprefix(head): one for name, one in self._state.items() if name.startswith(head)}
+    def _state_of_app(self) -> bytes:
+        own = {name: one for name, one in self._state.items() if not name.startswith(ASK)}
+        return _bytes_of(RecordDict(own))
 
-    @property
-    def _of_app(self) -> dict[str, Any]:
-        return {name: one for name, one in self._state.items() if not name.startswith(ASK)}
-
-    def _give_app(self, records: Mapping[str, Any]) -> None:
-        for name in self._of_app:
+    def _give_app(self, state: bytes) -> None:
+        for name in [one for one in self._state if not one.startswith(ASK)]:
             del self._state[name]
-        for name, record in records.items():
-            self._state[name] = record
+        self._state.update(_records_in(state))
 
     def forget_training(self) -> None:
         """Let go of all but the count: what comes of that training is on its way, or will not be asked for."""
-        for name in [one for one in self._state if one.startswith((_REPLY, _STATE))]:
-            del self._state[name]
-        if self.samples is not None:
-            self._state[_KEPT] = ConfigRecord({"samples": self.samples})
+        if _KEPT in self._state:
+            self._state[_KEPT] = ConfigRecord({"samples": self._kept["samples"]})
+
+
+def _bytes_of(records: RecordDict) -> bytes:
+    return bytes(recorddict_to_proto(records).SerializeToString())
+
+
+def _records_in(data: bytes) -> RecordDict:
+    return recorddict_from_proto(ProtoRecordDict.FromString(data))
 
 
 def _samples_in(metrics: Mapping[str, MetricRecord]) -> int:
