@@ -70,13 +70,6 @@ def test_figures_are_plain_json(counted):
     assert facts["cells"][0]["figure"] == cell(counted, "fedavg", "aggregator").figure
 
 
-def test_labels_are_counted_of_a_last_layer_that_is_computed_of_factors(small):
-    result = run_audit(replace(small, trials=2, rounds=1), ["dict-pfl"], ["ilrg"], ["other-clients"])
-    found = cell(result, "dict-pfl", "other-clients")
-    assert found.status == "attacked"
-    assert found.low > found.chance
-
-
 @pytest.mark.slow
 def test_every_method_is_attacked_for_every_party(small):
     names = method_names()

@@ -40,7 +40,7 @@ from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker, Processes
 from shieldfl.lab.audit.views.view import model_kind, party_named
 from shieldfl.lab.report.output_files import LineFile, write_whole
-from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_device import torch_threads
 from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_text
@@ -190,27 +190,6 @@ _SETTINGS, _LINES, _RESULT = "settings.json", "attacked.jsonl", "result.json"
 _FORMAT = "shieldfl audit 2"
 # Where and how an audit is run, not what it is: data count by what they are.
 _PLACES = ("data_dir", "folder", "resume", "workers")
-
-
-def audit_identity(
-    config: AuditConfig,
-    methods: Sequence[str],
-    attacks: Sequence[str],
-    parties: Sequence[str],
-    settings: MethodSettings,
-    dataset: Dataset,
-) -> dict[str, Any]:
-    data = (dataset.train_features, dataset.test_features, dataset.train_labels, dataset.test_labels)
-    found = {
-        **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
-        "method": list(methods),
-        "attack": list(attacks),
-        "party": list(parties),
-        **{f"the settings of {name}": plain_settings(settings.of(name)) for name in methods},
-        "the data": digest_of(*data),
-    }
-    read: dict[str, Any] = json.loads(json.dumps(found))  # as it is read again
-    return read
 
 
 class WrittenAudit:
@@ -364,7 +343,17 @@ class _Session:
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._written: WrittenAudit | None = None
         if config.folder is not None:
-            identity = audit_identity(config, self._names, attacks, parties, settings, self._dataset)
+            data = self._dataset
+            tensors = data.train_features, data.test_features, data.train_labels, data.test_labels
+            found = {
+                **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
+                "method": list(self._names),
+                "attack": list(attacks),
+                "party": list(parties),
+                **{f"the settings of {name}": plain_settings(settings.of(name)) for name in self._names},
+                "the data": digest_of(*tensors),
+            }
+            identity = json.loads(json.dumps(found))  # as it is read again
             self._written = WrittenAudit(Path(config.folder), identity, resume=config.resume)
         made = [*(one.name for one in self._on_updates), *(kind.name for kind in self._on_methods)]
         self._asked: Asked = config, tuple(made), tuple(parties), settings

@@ -198,15 +198,12 @@ def test_a_method_with_a_model_of_its_own_is_attacked_itself(audit):
     assert "fedavg" not in first.form
 
 
-def test_clusters_with_models_of_their_own_have_no_one_model_to_ask(audit, monkeypatch):
+def test_several_models_and_too_few_samples_are_refused(audit, digits, monkeypatch):
     monkeypatch.setattr(
         "shieldfl.lab.simulation.method_run.MethodRun.last_models", lambda run: SimpleNamespace(of_all=None)
     )
     with pytest.raises(ParameterError, match="no one model at its end"):
         audit.cells("full-he", lambda *told_of: None)
-
-
-def test_too_few_samples_are_refused(digits):
     few = replace(digits, train_labels=digits.train_labels[:300])
     with pytest.raises(ParameterError, match="takes 400 samples"):
         MembershipAudit(AuditConfig(), MethodSettings(), few, PARTIES)

@@ -335,19 +335,6 @@ def test_values_without_noise_are_exact_in_messages_and_rounded_in_encrypted_sum
     np.testing.assert_allclose(rounded, 2**-20 / np.sqrt(12) * 2 / 3, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mechanism", ["skellam", "discrete-gaussian"])
-def test_the_shares_of_a_sum_s_noise_are_stated_for_the_sum(digits, small, mechanism):
-    settings = {"noise_multiplier": 3.0, "clip_norm": 2.0, "mechanism": mechanism}
-    trial = Trial("ddp-fedavg", MethodSettings().changed("ddp-fedavg", settings), small, digits, 0)
-    charged = trial.method.noise.honest_clients
-    known = first(trial, "client", "sum")
-    stated = 3.0 * 2.0 / np.sqrt(charged * len(known.clients))
-    np.testing.assert_allclose(known.deviation, stated, rtol=0.02)
-    # What the client has drawn itself it has taken out.
-    there = np.std((known.change - mean_change(trial, known)) / known.deviation)
-    assert there == pytest.approx(1.0, abs=0.12)
-
-
 def test_the_shares_of_a_round_s_noise_are_as_large_as_its_clipping_norm_is(digits, small):
     adaptive = {"noise_multiplier": 3.0, "clip_norm": 8.0, "clipping": "adaptive", "clip_learning_rate": 2.0}
     settings = MethodSettings().changed("ddp-fedavg", adaptive | {"clip_count_noise": 1e-3})
@@ -360,13 +347,25 @@ def test_the_shares_of_a_round_s_noise_are_as_large_as_its_clipping_norm_is(digi
     assert there == pytest.approx(1.0, abs=0.12)
 
 
-@pytest.mark.parametrize("method", ["full-he", "dict-pfl", "alt-fl-pi"])
-def test_shares_are_stated_where_settings_ask_for_them_and_in_rounds_that_encrypt(digits, small, method):
-    strong = {"noise_multiplier": 10.0} if method == "alt-fl-pi" else {}
-    asked = {"sum_noise_multiplier": 3.0, "sum_clip_norm": 2.0}
-    trial = Trial(
-        method, MethodSettings().changed(method, asked | strong), replace(small, rounds=2), digits, 0
-    )
+ASKED = {"sum_noise_multiplier": 3.0, "sum_clip_norm": 2.0}
+OWN = {"noise_multiplier": 3.0, "clip_norm": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("ddp-fedavg", OWN | {"mechanism": "skellam"}),
+        ("ddp-fedavg", OWN | {"mechanism": "discrete-gaussian"}),
+        ("full-he", ASKED),
+        ("dict-pfl", ASKED),
+        ("alt-fl-pi", ASKED | {"noise_multiplier": 10.0}),
+    ],
+)
+def test_shares_are_stated_where_settings_ask_for_them_and_in_rounds_that_encrypt(
+    digits, small, method, asked
+):
+    """What the client has drawn itself it has taken out."""
+    trial = Trial(method, MethodSettings().changed(method, asked), replace(small, rounds=2), digits, 0)
     sums = [one for one in trial.changes(party_named("client"), 0) if one.source == "sum"]
     # Every second round of PI encrypts, the others have the noise of training.
     shared = [one for one in sums if method != "alt-fl-pi" or one.round == 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,12 +97,11 @@ class ObservedUpdate:
 
     def tensors(self, vector: FloatVector | Flags) -> Mapping[str, Tensor]:
         """Cut a vector (P,) into the model's tensors, by name."""
-        return dict(self._cut(vector))
-
-    def _cut(self, vector: FloatVector | Flags) -> Iterator[tuple[str, Tensor]]:
         layout = self.layout
-        for (name, where), shape in zip(layout.slices(), layout.shapes, strict=True):
-            yield name, torch.from_numpy(vector[where].copy()).reshape(shape)
+        return {
+            name: torch.from_numpy(vector[where].copy()).reshape(shape)
+            for (name, where), shape in zip(layout.slices(), layout.shapes, strict=True)
+        }
 
     def filled(self, change: FloatVector) -> ObservedUpdate:
         """Return it with guesses where nothing is known; what is known stays."""

@@ -306,7 +306,16 @@ class View:
 
     @cached_property
     def deliveries(self) -> tuple[Delivery, ...]:
-        return tuple(one for one in self._record.deliveries if self._gets(one))
+        # On the way is what clients get, and what the aggregator and the authority get of them.
+        return tuple(
+            one
+            for one in self._record.deliveries
+            if one.receiver in self._roles
+            or (
+                self.party.reads_channel
+                and (one.receiver not in (AGGREGATOR, AUTHORITY) or one.step in ("receive", "enrol"))
+            )
+        )
 
     def of_victim(self) -> Iterator[Delivery]:
         """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
@@ -319,14 +328,6 @@ class View:
             sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
             own = () if client == self.victim else self._record.deliveries
             yield sent, [one for one in own if _is_of(one, client)]
-
-    def _gets(self, delivery: Delivery) -> bool:
-        if delivery.receiver in self._roles:
-            return True
-        if not self.party.reads_channel:
-            return False
-        # What clients get, and what the aggregator and the authority get of them.
-        return delivery.receiver not in (AGGREGATOR, AUTHORITY) or delivery.step in ("receive", "enrol")
 
     def model(self, round_number: int) -> FloatVector | None:
         """Return the global parameters (P,) that a round begins with, where the party has them.
@@ -590,10 +591,6 @@ class Trial:
     @property
     def layout(self) -> ParameterLayout:
         return parameter_layout(self.model)
-
-    @property
-    def all_synthetic(self) -> bool:
-        return all(one.synthetic for one in self.record.disclosures.values())
 
     def truth(self, clients: tuple[int, ...]) -> LabelledSamples:
         chosen = np.concatenate([self._batches[index] for index in clients])
