@@ -25,10 +25,9 @@ from attack_references.label_floors import label_floors
 from attack_references.structural_similarity import ssim
 from breaching_baseline import Breaching
 from paper_attacks.gradient_updates import Batch, as_update, gradient_of
-from shieldfl.lab.audit.attack import UpdateAttack
-from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer
+from shieldfl.lab.audit.attack import UpdateAttack, bootstrap_interval, label_scores, psnr
+from shieldfl.lab.audit.attacks.labels import Ilrg, only_label
 from shieldfl.lab.audit.attacks.searches import Dlg, Idlg, Inverting
-from shieldfl.lab.audit.figures import bootstrap_interval, label_scores, psnr
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.learning.networks import build_model
@@ -133,9 +132,7 @@ def only_label_figures(_images: int) -> Iterator[Figure]:
             observed = observed_gradient(
                 make(image % 20), data.test_features[image : image + 1], label, _UNIT
             )
-            layer = last_layer(observed)
-            assert layer is not None
-            right += layer.only_label(observed) == int(label)
+            right += only_label(observed) == int(label)
         yield Figure(f"idlg on {name}: share of exact labels in 1,000", right / 1000, 1.0)
 
 

@@ -24,8 +24,13 @@ from attack_references.label_views import infer_labels, update_view
 from attack_references.mechanism_canaries import DiracCanaries, audit_sum, audit_uploads
 from attack_references.membership import offline, update_alignment
 from shieldfl.lab.audit.attack import ModelPlantingAttack
-from shieldfl.lab.audit.attacks.label_distribution import mask_view
-from shieldfl.lab.audit.attacks.membership import Rate, Shadows, membership_figures, train_shadows
+from shieldfl.lab.audit.attacks.membership import (
+    Rate,
+    likelihood_ratios,
+    mask_view,
+    membership_figures,
+    train_shadows,
+)
 from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed
 from shieldfl.lab.audit.epsilon import Guesses, bound_from_one_run
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
@@ -101,7 +106,9 @@ def robbing() -> Iterator[Target]:
         (500, 64, "brightness"),
         (100, 20, "random"),
     ):
-        ratios = planted_trials(RobbingTheFed(bins, measured), samples, trials=max(60, 3000 // samples))
+        ratios = planted_trials(
+            RobbingTheFed(bins, measured=measured), samples, trials=max(60, 3000 // samples)
+        )
         name = f"robbing-the-fed, {bins} bins by {measured}, {samples} images"
         yield share_line(name, ratios, (1 - 1 / bins) ** (samples - 1), 3, " by (1 - 1/K)^(n-1)")
     for shrunk in (1 / 32, 1 / 4):
@@ -159,7 +166,7 @@ def hidden_lines(attack: ModelPlantingAttack) -> Iterator[Target]:
 
 
 def rate_text(rate: Rate) -> str:
-    return f"{rate.value:.3f} [{rate.low:.3f}, {rate.high:.3f}]"
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*rate)
 
 
 def membership() -> Iterator[Target]:
@@ -174,15 +181,18 @@ def membership() -> Iterator[Target]:
         train_locally(model, features[chosen], labels[chosen], settings, seed)
         return model
 
-    shadows = train_shadows(train, features, labels, models=66, seed=0)
-    for kind, score in (("online", Shadows.online), ("offline", offline)):
-        scores = [score(shadows.without(i), shadows.scores[i]) for i in range(20)]
-        figures = membership_figures(np.concatenate(scores), shadows.included[:20].ravel())
+    shadows, included = train_shadows(train, features, labels, models=66, seed=0)
+    for kind, score in (("online", likelihood_ratios), ("offline", offline)):
+        scores = [
+            score(np.delete(shadows, i, axis=0), np.delete(included, i, axis=0), shadows[i])
+            for i in range(20)
+        ]
+        area, advantage, at = membership_figures(np.concatenate(scores), included[:20].ravel())
         note = ", ".join(
-            [f"area {rate_text(figures.area)}", f"advantage {rate_text(figures.advantage)}"]
-            + [f"at {share:.1%} {rate_text(rate)}" for share, rate in figures.true_positives_at.items()]
+            [f"area {rate_text(area)}", f"advantage {rate_text(advantage)}"]
+            + [f"at {share:.1%} {rate_text(rate)}" for share, rate in at.items()]
         )
-        least = figures.true_positives_at[0.01].value
+        least = at[0.01][0]
         yield Target(f"LiRA {kind}, TPR at 1 % FPR", 100 * least, 5, None, "%", True, note)
     yield from update_membership(mnist)
 
@@ -199,11 +209,9 @@ def update_membership(mnist: Dataset) -> Iterator[Target]:
             known = generator.random(size) < share
             observed = observed_step(model, features[:32], labels[:32], known=known, noise_deviation=noise)
             scores.append(update_alignment(observed, features, labels))
-        figures = membership_figures(np.concatenate(scores), np.tile(np.arange(64) < 32, 20))
-        note = f"{rate_text(figures.area)}, TPR at 1 % {rate_text(figures.true_positives_at[0.01])}"
-        yield plain(
-            f"update of 32 samples, {share:.0%} known, noise {noise:g}: area", figures.area.value, note
-        )
+        area, _, at = membership_figures(np.concatenate(scores), np.tile(np.arange(64) < 32, 20))
+        note = f"{rate_text(area)}, TPR at 1 % {rate_text(at[0.01])}"
+        yield plain(f"update of 32 samples, {share:.0%} known, noise {noise:g}: area", area[0], note)
 
 
 def epsilon() -> Iterator[Target]:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.piece import Asked, Processes
+from shieldfl.lab.audit.piece import Processes
 from shieldfl.methods.settings import MethodSettings
 
 EXECUTED = "executed"
@@ -32,9 +32,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow  # torch and a data set are read
 def test_processes_of_an_audit(folder):
-    begun = Processes(1, Asked(AuditConfig(), ("ilrg",), ("aggregator",), MethodSettings()))
+    begun = Processes(1, (AuditConfig(), ("ilrg",), ("aggregator",), MethodSettings()))
     try:
-        assert begun.idle[0].there.result()
+        assert begun.idle[0][1].result()
     finally:
         begun.stop()
     assert not (folder / EXECUTED).exists()

@@ -43,6 +43,22 @@ class TiedHead(nn.Module):
         return functional.linear(self.middle(self.embedding(words).mean(dim=1)), self.embedding.weight)
 
 
+class Transposed(nn.Linear):
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return functional.linear(super().forward(values).tanh(), self.weight.t())
+
+
+class SharedLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(6, 6)
+        self.other = self.one
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.other(self.one(values).sin())
+        return outputs
+
+
 def shared_weight() -> nn.Module:
     layers = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
     layers[2].weight = layers[0].weight
@@ -67,6 +83,16 @@ class SelfAttention(nn.MultiheadAttention):
         return super().forward(tokens, tokens, tokens, need_weights=False)[0].flatten(1)
 
 
+class Steps(nn.GRUCell):
+    """A recurrent layer by hand."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        state = values.new_zeros(len(values), 6)
+        for step in values.reshape(-1, 3, 2).unbind(1):
+            state = super().forward(step, state)
+        return state
+
+
 class OtherOrder(nn.Module):
     """Draws in another order for a batch than for its samples one by one."""
 
@@ -87,10 +113,13 @@ class Images(nn.Sequential):
 
 
 MODELS_OF_SIX: dict[str, Callable[[], nn.Module | Callable[[torch.Tensor], torch.Tensor]]] = {
+    "transposed weight": lambda: Transposed(6, 6),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 6)),
+    "one layer under two names": SharedLayer,
     "one weight of two layers": shared_weight,
     "low rank beside what is frozen": LowRank,
     "attention within a sample": lambda: SelfAttention(2, 1, batch_first=True),
+    "recurrent cell": lambda: Steps(2, 6),
     "group norm": lambda: nn.GroupNorm(2, 6),
     "dropout": lambda: nn.Dropout(0.5),
     "dropout by a function": lambda: lambda values: functional.dropout(values, 0.5),

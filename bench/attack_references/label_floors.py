@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shieldfl.lab.audit.figures import Counts, LabelScores, label_scores
+from shieldfl.lab.audit.attack import Counts, LabelScores, label_scores
 
 __all__ = ["label_floors"]
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attacks.label_distribution import (
+from shieldfl.lab.audit.attacks.membership import (
     correlation_with_truth,
     last_weights,
     played_clients,

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from shieldfl.lab.audit.attacks.membership import Shadows
+from shieldfl.lab.audit.attacks.membership import fitted
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.learning.scores import batches_of, evaluation_mode
 from shieldfl.models.sample_gradients import gradients_of_samples
@@ -17,13 +17,13 @@ __all__ = ["offline", "update_alignment"]
 Scores = NDArray[np.float64]
 
 
-def offline(shadows: Shadows, target: Scores) -> Scores:
+def offline(scores: Scores, included: NDArray[np.bool_], target: Scores) -> Scores:
     """Return (m,) how far above the scores of models without the candidate a target's scores (m,) are.
 
     It is the logarithm of the chance that such a model's is higher, negated; models with it are not needed.
     """
-    scores: Scores = -norm.logsf(target, *shadows.fit(~shadows.included))
-    return scores
+    above: Scores = -norm.logsf(target, *fitted(scores, ~included))
+    return above
 
 
 def update_alignment(

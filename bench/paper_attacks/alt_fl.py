@@ -13,10 +13,9 @@ from paper_attacks.agreement import TOLERANCE, agreement
 from paper_attacks.gradient_updates import Batch
 from paper_attacks.success_matrix import Cell, Matrix, cross, full_grid, least
 from paper_attacks.victims import Encrypted, Pool, Victim, random_where_hidden
-from shieldfl.lab.audit.attack import ModelPlantingAttack, UpdateAttack
+from shieldfl.lab.audit.attack import ModelPlantingAttack, UpdateAttack, psnr
 from shieldfl.lab.audit.attacks.planted_layers import CuriousAbandonHonesty, RobbingTheFed
 from shieldfl.lab.audit.attacks.searches import Dlg, Inverting
-from shieldfl.lab.audit.figures import psnr
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.learning.networks import build_model
 

@@ -9,10 +9,9 @@ import numpy as np
 from torch import nn
 
 from attack_references.label_floors import label_floors
+from shieldfl.lab.audit.attack import LabelScores, bootstrap_interval, label_scores
 from shieldfl.lab.audit.attacks.labels import Ilrg, guesses
-from shieldfl.lab.audit.figures import LabelScores, bootstrap_interval, label_scores
-from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import party_named
+from shieldfl.lab.audit.views.view import Trial, party_named
 from shieldfl.learning.networks import build_model
 
 __all__ = ["AS_IN_PAPERS", "Figure", "LabelTries", "first_model", "label_tries"]

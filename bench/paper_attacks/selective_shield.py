@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from paper_attacks.agreement import agreement
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.partition import dirichlet_partition

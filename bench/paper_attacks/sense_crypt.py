@@ -6,7 +6,7 @@ from typing import Any
 
 from paper_attacks.label_tries import AS_IN_PAPERS, Figure, LabelTries, first_model, label_tries
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.methods.settings import MethodSettings
 

@@ -109,7 +109,7 @@ def random_where_hidden(observed: ObservedUpdate, seed: int) -> ObservedUpdate:
 class Pool:
     """Images (n, *sample_shape) among which the nearest to a recovered one is looked for, by correlation.
 
-    It does what :func:`shieldfl.lab.audit.figures.image_outcome` does with that distance, and keeps what is the
+    It does what :func:`shieldfl.lab.audit.attack.image_outcome` does with that distance, and keeps what is the
     same in thousands of tries.
     """
 

@@ -13,7 +13,7 @@ from paper_attacks import selective_shield, sense_crypt
 from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, label_tries
 from papers.kinds import Measured, check_keys
 from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import load_dataset
 
 __all__ = ["FIGURES", "SOURCES", "check", "measure"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.trial import Trial
+from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.methods.settings import MethodSettings
 

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.lab.audit.attack import Outcome, Recovered
-from shieldfl.lab.audit.figures import bootstrap_interval, image_outcome, label_scores, matched, psnr
+from shieldfl.lab.audit.attack import (
+    Outcome,
+    Recovered,
+    bootstrap_interval,
+    image_outcome,
+    label_scores,
+    matched,
+    psnr,
+)
 
 
 def images(count: int, seed: int = 0, shape: tuple[int, ...] = (2, 14, 13)) -> torch.Tensor:

@@ -12,13 +12,12 @@ import torch
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece
-from shieldfl.lab.audit.attack import Outcome, Recovered, UpdateAttack, usable_attacks
+from shieldfl.lab.audit.attack import Recovered, UpdateAttack, usable_attacks
 from shieldfl.lab.audit.attacks.labels import Ilrg
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.piece import Asked, AttackedTrial, Piece, PieceWorker
+from shieldfl.lab.audit.piece import AttackedTrial, Piece, PieceWorker
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
-from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import party_named
+from shieldfl.lab.audit.views.view import Trial, party_named
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.settings import MethodSettings
 
@@ -28,7 +27,7 @@ def worker_of(small: AuditConfig, digits: Dataset) -> Callable[[str], PieceWorke
     """A worker for one attack, for what the aggregator gets."""
 
     def made(attack: str) -> PieceWorker:
-        asked = Asked(replace(small, samples=2, rounds=1), (attack,), ("aggregator",), MethodSettings())
+        asked = replace(small, samples=2, rounds=1), (attack,), ("aggregator",), MethodSettings()
         return PieceWorker(asked, digits)
 
     return made
@@ -80,32 +79,32 @@ def first_on_synthetic(digits, small) -> Trial:
 @pytest.mark.parametrize("party", ["aggregator", "other-clients"])
 def test_rounds_on_synthetic_data_are_not_held_against_the_clients_own(first_on_synthetic, party):
     attacked = AttackedTrial(first_on_synthetic, seed=0)
-    found = list(attacked.outcomes(party_named(party), Ilrg()))
-    forms = {form for form, outcome in found if isinstance(outcome, Outcome)}
-    assert forms
-    assert all("round 2" in form for form in forms)
-    assert any("synthetic data alone" in outcome for _, outcome in found if isinstance(outcome, str))
+    found = attacked.found(party_named(party), Ilrg())
+    assert found.outcomes
+    assert all("round 2" in form for form, _ in found.outcomes)
+    assert "synthetic data alone" in found.reason
 
 
 def test_images_are_searched_for_in_the_first_round_on_the_client_s_own_data(first_on_synthetic):
-    (search,) = usable_attacks(["inverting"]).on_updates
+    (search,), _, _ = usable_attacks(["inverting"])
     search = replace(search, iterations=1)
     attacked = AttackedTrial(first_on_synthetic, seed=0)
-    found = list(attacked.outcomes(party_named("aggregator"), search))
-    assert [form for form, outcome in found if isinstance(outcome, Outcome)] == ["update, round 2"]
+    found = attacked.found(party_named("aggregator"), search)
+    assert [form for form, _ in found.outcomes] == ["update, round 2"]
 
 
 def test_sums_that_share_clients_are_one_try(trial_of):
     attacked = AttackedTrial(trial_of("full-he"), seed=0)
 
     def tries(party: str) -> int:
-        return len([1 for form, _ in attacked.outcomes(party_named(party), Ilrg()) if "round 1" in form])
+        return len(
+            [1 for form, _ in attacked.found(party_named(party), Ilrg()).outcomes if "round 1" in form]
+        )
 
     assert tries("client") == 1  # of clients 0, 2 and 3, and of 1, 2 and 3
     assert tries("other-clients") == 4
-    assert len(
-        list(AttackedTrial(trial_of("fedavg"), 0).outcomes(party_named("aggregator"), Ilrg()))
-    ) == 2 * (4 + 1)
+    plain = AttackedTrial(trial_of("fedavg"), 0).found(party_named("aggregator"), Ilrg())
+    assert len(plain.outcomes) == 2 * (4 + 1)
 
 
 class _Searches(UpdateAttack):
@@ -130,8 +129,7 @@ def test_an_update_that_is_plain_averaging_s_up_to_rounding_is_searched_once_for
 
     def remarks(method: str) -> set[str]:
         attacked = AttackedTrial(trial_of(method), 0, plain, known)
-        found = [one for party in everybody for one in attacked.outcomes(party, search)]
-        return {outcome.remark for _, outcome in found if isinstance(outcome, Outcome)}
+        return {outcome.remark for one in everybody for _, outcome in attacked.found(one, search).outcomes}
 
     assert remarks("fedavg") == {""}
     assert len(search.seen) == 1  # its message, and what the others work out of the sum

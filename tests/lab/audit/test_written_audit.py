@@ -17,7 +17,7 @@ from shieldfl.errors import DataError, ParameterError, PolicyError, ShieldError,
 from shieldfl.lab.audit import session
 from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.piece import Asked, Piece, Processes
+from shieldfl.lab.audit.piece import Piece, Processes
 from shieldfl.lab.audit.session import run_audit
 from shieldfl.methods.settings import MethodSettings
 
@@ -171,11 +171,11 @@ def test_figures_do_not_depend_on_how_many_processes_there_are(small: AuditConfi
 
 
 def test_a_process_that_ends_by_itself_leaves_its_piece_undone(small: AuditConfig):
-    doing = Processes(1, Asked(small, ("ilrg", "lone-total"), PARTIES, MethodSettings()))
+    doing = Processes(1, (small, ("ilrg", "lone-total"), PARTIES, MethodSettings()))
     pids: list[int] = []
     try:
         for piece in (Piece("fedavg", 0, ("ilrg",)), Piece("fedavg", -1, ("lone-total",))):
-            pids.append(doing.idle[0].there.result())
+            pids.append(doing.idle[0][1].result())
             doing.begin(piece)
             os.kill(pids[-1], signal.SIGKILL)
             (ended,) = doing.wait()
@@ -189,7 +189,7 @@ def test_a_process_that_ends_by_itself_leaves_its_piece_undone(small: AuditConfi
 
 
 def test_a_process_that_never_comes_is_an_error_that_says_what_to_do(small: AuditConfig):
-    doing = Processes(1, Asked(small, ("ilrg",), PARTIES, MethodSettings()))
+    doing = Processes(1, (small, ("ilrg",), PARTIES, MethodSettings()))
     try:
         doing.begin(Piece("fedavg", 0, ("ilrg",)))
         for process in multiprocessing.active_children():

@@ -11,16 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import nn
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import bootstrap
+from torch import Tensor, nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.observed_update import ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import Counts, ObservedUpdate
 from shieldfl.lab.audit.views.view import Party
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.settings import MethodSettings
@@ -43,9 +44,9 @@ Verdict = Literal["chance", "some", "all", "too few trials", "not attacked"]
 class Example:
     """Images beside the true ones that they are paired with: float32 (k, *sample_shape) of one range."""
 
-    recovered: torch.Tensor
-    true: torch.Tensor
-    neighbour: torch.Tensor
+    recovered: Tensor
+    true: Tensor
+    neighbour: Tensor
     """Of the public images the nearest to the true one: no success, for who does not know it."""
     value_range: tuple[float, float]
 
@@ -133,24 +134,22 @@ class AuditResult:
     """What a reader must know: methods of which no trial was had, and why."""
 
     def undefended(self, attack: str) -> Cell | None:
-        which = UNDEFENDED, attack, "aggregator", "attacked"
-        return next(
-            (one for one in self.cells if (one.method, one.attack, one.party, one.status) == which), None
-        )
+        for one in self.cells:
+            if (one.method, one.attack, one.party, one.status) == (
+                UNDEFENDED,
+                attack,
+                "aggregator",
+                "attacked",
+            ):
+                return one
+        return None
 
     def verdict(self, cell: Cell) -> Verdict:
         return cell.verdict(self.undefended(cell.attack))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "config": self.config,
-            "environment": self.environment,
-            "dataset": self.dataset,
-            "model": self.model,
-            "seconds": self.seconds,
-            "notes": self.notes,
-            "cells": [cell.to_json() | {"verdict": self.verdict(cell)} for cell in self.cells],
-        }
+        cells = [cell.to_json() | {"verdict": self.verdict(cell)} for cell in self.cells]
+        return {name: one for name, one in vars(self).items() if name != "cells"} | {"cells": cells}
 
 
 class AuditInterrupted(KeyboardInterrupt):
@@ -173,13 +172,17 @@ def in_words(cells: Sequence[Cell]) -> list[str]:
     ]
 
 
+OnFederation = Callable[[str, int], None]
+"""Is told of each federation before it begins: method and number."""
+
+
 @dataclass(frozen=True)
 class Recovered:
     """What an attack believes that a client trained on."""
 
-    label_counts: NDArray[np.int64] | None = None
+    label_counts: Counts | None = None
     """How many samples of each class, (classes,); None where the attack says nothing of labels."""
-    images: torch.Tensor | None = None
+    images: Tensor | None = None
     """Samples, float32 (m, *sample_shape), in any order; m may be 0. None where the attack says nothing of samples."""
     remark: str = ""
     """What a reader of its figure must know, such as why there are no samples."""
@@ -210,18 +213,13 @@ class ModelPlantingAttack(UpdateAttack):
     """An attack of a server that chooses the model which clients train from."""
 
     rows: int = 0
-    """Of the planted layer; 0 where there is no saying."""
+    """Of the planted layer; 0 where there is no saying.
 
-    def with_rows(self, rows: int) -> ModelPlantingAttack:
-        """Return the attack with a layer of so many rows, at least 2: of methods under which each parameter takes long.
-
-        By default it is this attack itself.
-        """
-        return self
+    Under methods under which each parameter takes long there are fewer, at least 2: the attack is a dataclass then."""
 
     @abstractmethod
     def planted(
-        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
+        self, model: nn.Module, sample_shape: tuple[int, ...], public: Tensor, seed: int
     ) -> nn.Module:
         """Return a model with the trap in it, to be sent in the place of ``model``.
 
@@ -262,7 +260,7 @@ class FederationAttack(ABC):
         self._dataset, self._parties = dataset, tuple(parties)
 
     @abstractmethod
-    def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
+    def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         """Attack a method, and return a cell for each party; ``on_federation`` is told of each federation.
 
         Raises ParameterError where the attack does not apply to the method, and what the method refuses.
@@ -277,7 +275,7 @@ BUILT_IN = {
     "inverting": "shieldfl.lab.audit.attacks.searches:Inverting",
     "robbing-the-fed": "shieldfl.lab.audit.attacks.planted_layers:RobbingTheFed",
     "curious-abandon-honesty": "shieldfl.lab.audit.attacks.planted_layers:CuriousAbandonHonesty",
-    "label-distribution": "shieldfl.lab.audit.attacks.label_distribution:LabelDistributionAudit",
+    "label-distribution": "shieldfl.lab.audit.attacks.membership:LabelDistributionAudit",
     "membership": "shieldfl.lab.audit.attacks.membership:MembershipAudit",
     "lone-total": "shieldfl.lab.audit.protocol.lies:LoneTotal",
     "few-total": "shieldfl.lab.audit.protocol.lies:FewTotal",
@@ -286,13 +284,6 @@ BUILT_IN = {
     "invented-clients": "shieldfl.lab.audit.protocol.lies:InventedClients",
     "tampered-ciphertext": "shieldfl.lab.audit.protocol.lies:TamperedCiphertext",
 }
-
-
-class UsableAttacks(NamedTuple):
-    on_updates: tuple[UpdateAttack, ...]
-    on_methods: tuple[type[FederationAttack], ...]
-    left_out: tuple[str, ...]
-    """A line for each that cannot be made: which, and why."""
 
 
 def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[FederationAttack]:
@@ -313,8 +304,13 @@ def _made(name: str, offers: list[EntryPoint]) -> UpdateAttack | type[Federation
     return attack
 
 
-def usable_attacks(names: Iterable[str]) -> UsableAttacks:
-    """Raises ParameterError for none that can be made, an unknown name, and one that is given twice."""
+def usable_attacks(
+    names: Iterable[str],
+) -> tuple[list[UpdateAttack], list[type[FederationAttack]], list[str]]:
+    """Return attacks on updates, attacks on methods, and a line for each that cannot be made: which, and why.
+
+    Raises ParameterError for none that can be made, an unknown name, and one that is given twice.
+    """
     offers: dict[str, list[EntryPoint]] = {}
     for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
         offers.setdefault(one.name, []).append(one)
@@ -331,8 +327,113 @@ def usable_attacks(names: Iterable[str]) -> UsableAttacks:
         raise ParameterError("; ".join(left_out))
     if not made or len({attack.name for attack in made}) < len(made):
         raise ParameterError(f"name one attack or several, each once: {', '.join(offers)}")
-    return UsableAttacks(
-        tuple(one for one in made if isinstance(one, UpdateAttack)),
-        tuple(one for one in made if isinstance(one, type)),
-        tuple(left_out),
+    on_updates = [one for one in made if isinstance(one, UpdateAttack)]
+    return on_updates, [one for one in made if isinstance(one, type)], left_out
+
+
+def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tensor:
+    """Return the peak signal-to-noise ratio of each image (m, ...), dB (m,), by the width of the range."""
+    error = (images - true).double().square().flatten(1).mean(dim=1)
+    return 10 * torch.log10((value_range[1] - value_range[0]) ** 2 / error)
+
+
+def matched(images: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """Pair recovered images (m, ...) with true ones (n, ...) so that the sum of squared distances is least.
+
+    Each is in one pair at most, and there are min(m, n) pairs: positions of the recovered ones in ascending order, and
+    of their true ones.
+    """
+    rows, columns = linear_sum_assignment(_squared_distances(images, true).numpy())
+    return torch.from_numpy(rows), torch.from_numpy(columns)
+
+
+def _squared_distances(images: Tensor, others: Tensor) -> Tensor:
+    return torch.cdist(images.flatten(1).double(), others.flatten(1).double()).square()
+
+
+LabelScores = tuple[float, float]
+
+
+def label_scores(guessed: Counts, true: Counts) -> LabelScores:
+    """Compare counts of labels (classes,) with the client's: shares of the classes, in [0, 1], that are right.
+
+    First LeAcc, whether a class is there, mean of 1[(k^ > 0) = (k > 0)], then LnAcc, how many samples are of it, mean
+    of 1[k^ = k] (SenseCrypt, section 5).
+    """
+    return float(np.mean((guessed > 0) == (true > 0))), float(np.mean(guessed == true))
+
+
+_RESAMPLES = 9999
+
+
+def bootstrap_interval(
+    values: Sequence[float], seed: int, statistic: Callable[..., Any] = np.mean
+) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of 95 % confidence, which has no ends for one value."""
+    if len(values) == 1:
+        return -math.inf, math.inf
+    found = bootstrap(
+        (np.asarray(values, dtype=np.float64),),
+        statistic,
+        n_resamples=_RESAMPLES,
+        batch=1000,
+        confidence_level=0.95,
+        # The others divide by the spread, which is zero where all values are the same.
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+FIGURES = {"labels": "LnAcc", "images": "IIP"}
+"""By what an attack recovers: the figure that it is judged by."""
+
+_SHOWN = 8
+_POOL = 100
+"""Images among which the nearest to a recovered one is looked for, the client's among them."""
+
+
+def label_outcome(recovered: Recovered, labels: Tensor, classes: int) -> Outcome:
+    """Judge counts of labels by LnAcc, beside the best one number that can be said of every class.
+
+    That number is the best in hindsight: nobody who says the same of all classes does better without the update.
+    """
+    true: Counts = np.bincount(labels.numpy(), minlength=classes).astype(np.int64)
+    counts = np.zeros_like(true) if recovered.label_counts is None else recovered.label_counts
+    existence, number = label_scores(counts, true)
+    constant = max(float(np.mean(true == number)) for number in np.unique(true))
+    return Outcome(number, constant, {"LeAcc": existence}, remark=recovered.remark)
+
+
+def image_outcome(
+    recovered: Recovered,
+    features: Tensor,
+    public: Tensor,
+    value_range: tuple[float, float],
+    seed: int,
+) -> Outcome:
+    """Judge images by IIP: the share of them whose nearest in a pool is one of the client's; 0 where there are none.
+
+    The pool has the client's samples and public ones, 100 together or twice the client's, in a random order. Beside it:
+    the median PSNR in dB of the images that are paired with the client's so that distances are least.
+    """
+    count = len(features)
+    pool = torch.cat([features, public[: max(_POOL - count, count)]])
+    order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(pool))
+    images = recovered.images
+    if images is None or not len(images):
+        return Outcome(0.0, count / len(pool), {"images": 0.0}, remark=recovered.remark)
+    found = torch.isin(_squared_distances(images, pool[order]).argmin(dim=1), places[:count])
+    rows, columns = matched(images, features)
+    decibels = psnr(images[rows], features[columns], value_range)
+    true = features[columns][:_SHOWN]
+    nearest = _squared_distances(true, public).argmin(dim=1)
+    return Outcome(
+        int(found.sum()) / len(images),
+        count / len(pool),
+        {"images": float(len(images)), "PSNR": float(decibels.clamp(max=100.0).median())},
+        Example(images[rows][:_SHOWN], true, public[nearest], value_range),
+        recovered.remark,
     )

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import binom
-from torch import nn
+from torch import Tensor, nn
 
 from shieldfl.errors import DisprovedError, ParameterError, PolicyError, ShieldError
-from shieldfl.lab.audit.attack import AuditInterrupted
+from shieldfl.lab.audit.attack import AuditInterrupted, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig, EpsilonConfig
+from shieldfl.lab.audit.views.observed_update import Flags, Floats
 from shieldfl.lab.audit.views.view import KnownChange, RecordedFederation, View, party_named
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_device import torch_threads
@@ -34,7 +34,6 @@ from shieldfl.methods.discovery import checked_methods, method_class
 from shieldfl.methods.registry import make_method
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.torch_bridge import flatten, flatten_buffers
-from shieldfl.privacy.book import PrivacySpent
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
@@ -113,12 +112,10 @@ SHARES = (0.02, 0.1, 0.5, 1.0)
 """Of the canaries to guess: few where a mechanism shows little, all where it shows all."""
 
 
-def count_guesses(
-    evidence: NDArray[np.float64], included: NDArray[np.bool_], shares: Sequence[float] = SHARES
-) -> list[Guesses]:
+def count_guesses(evidence: Floats, included: Flags, shares: Sequence[float] = SHARES) -> list[Guesses]:
     """Guess a share of the canaries, for each of several shares, and count what was right.
 
-    Evidence (m,) is positive where presence is likelier than absence; it is guessed by its sign where it is
+    Floats (m,) is positive where presence is likelier than absence; it is guessed by its sign where it is
     strongest. Shares, in (0, 1], are settled before the run.
 
     Source: Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", algorithm 1.
@@ -138,9 +135,6 @@ _WITNESSES = 2000
 _MOST_SAMPLES = 1000
 """Canaries of a federation in which they are samples: the model has a parameter for each."""
 
-BoolVector = NDArray[np.bool_]
-Evidence = NDArray[np.float64]
-
 
 def clipped_to(settings: Mapping[str, Any]) -> float | None:
     """Return the norm that a method with these settings clips to, in DP-SGD that of gradients; None for none."""
@@ -148,7 +142,7 @@ def clipped_to(settings: Mapping[str, Any]) -> float | None:
     return next((float(settings[name]) for name in names if name in settings), None)
 
 
-def _squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * (outputs - targets).square().mean()
 
 
@@ -164,19 +158,16 @@ class _CanaryClient(LocalTrainer):
         return start.trained(start.parameters + self._change, start.buffers, scores), 0.0
 
 
-@dataclass(frozen=True)
-class _Samples:
-    features: torch.Tensor
-    targets: torch.Tensor
+_Samples = tuple[Tensor, Tensor]
+"""Features and targets."""
 
-    def trainer(
-        self, model: nn.Module, batches: int, step: float, synthetic: _Samples | None
-    ) -> LocalTrainer:
-        size = math.ceil(len(self.features) / batches)
-        settings = TrainingSettings(local_epochs=1, batch_size=size, learning_rate=step * size, momentum=0.0)
-        public = None if synthetic is None else (synthetic.features, synthetic.targets)
-        objective = Objective(loss=_squared_error)
-        return LocalTrainer(model, self.features, self.targets, settings, public, objective)
+
+def _trainer(
+    model: nn.Module, own: _Samples, batches: int, step: float, synthetic: _Samples | None
+) -> LocalTrainer:
+    size = math.ceil(len(own[0]) / batches)
+    settings = TrainingSettings(local_epochs=1, batch_size=size, learning_rate=step * size, momentum=0.0)
+    return LocalTrainer(model, *own, settings, synthetic, Objective(loss=_squared_error))
 
 
 class CanaryFederation:
@@ -211,7 +202,7 @@ class CanaryFederation:
         self._has_witness = unit == "sample"
         owners = audit.clients - self._has_witness
         count = min(wanted, _MOST_SAMPLES if self._has_witness else owners)
-        self.included: BoolVector = coins.random(count) < 0.5
+        self.included: Flags = coins.random(count) < 0.5
         # One after another to each client; those of a client of its own are one each.
         self._owners = np.arange(count) % owners
         parameters = max(count, audit.clients)
@@ -226,15 +217,16 @@ class CanaryFederation:
         model = nn.Linear(parameters, 1, bias=False)
         nn.init.zeros_(model.weight)
         initial, trainers = GlobalModel(flatten(model), flatten_buffers(model)), list(self._trainers(model))
-        self._federation = RecordedFederation(
+        federation = RecordedFederation(
             self.method, initial, trainers, audit.seed + number, threads=audit.threads or 1
         )
         for round_number in range(1, audit.rounds + 1):
             try:
-                drawn = self._federation.draw(config.sample_rate, audit.min_clients)
+                drawn = federation.draw(config.sample_rate, audit.min_clients)
             except PolicyError:  # a target epsilon is reached: its claim is for the rounds before
                 break
-            self._federation.run_round(round_number, drawn, audit.min_clients)
+            federation.run_round(round_number, drawn, audit.min_clients)
+        self.account, self._record = federation.account, federation.record
 
     def _planned(self, name: str, settings: MethodSettings, parameters: int, samples: int) -> Method:
         audit = self._audit
@@ -263,23 +255,19 @@ class CanaryFederation:
             own = torch.from_numpy(canaries[self._owners == client])
             # A client that no canary is left for has one sample without any effect.
             own = own if len(own) else torch.zeros(1, model.in_features)
-            data = _Samples(own, torch.full((len(own), 1), target))
-            yield data.trainer(model, steps, _MOVED / target, synthetic)
+            data = own, torch.full((len(own), 1), target)
+            yield _trainer(model, data, steps, _MOVED / target, synthetic)
         shown = self._witness(model.in_features, max(1, _WITNESSES // len(canaries)))
-        yield shown.trainer(model, steps, _MOVED / target, synthetic)
+        yield _trainer(model, shown, steps, _MOVED / target, synthetic)
 
     def _witness(self, parameters: int, of_each: int) -> _Samples:
         """Return samples whose gradient is twice the clipping norm where a sum has moved the model by a canary."""
         moved = _MOVED / self._audit.clients
         one = torch.eye(len(self.included), parameters) * math.sqrt(2.0 * self._norm / moved)
         features = one.repeat(of_each, 1)
-        return _Samples(features, torch.zeros(len(features), 1))
+        return features, torch.zeros(len(features), 1)
 
-    @property
-    def spent(self) -> PrivacySpent:
-        return self._federation.account.spent()
-
-    def evidence(self) -> list[Evidence]:
+    def evidence(self) -> list[Floats]:
         """Return, (m,) each, what the aggregator can tell of every canary's presence from messages.
 
         The first is of the canary's own client; where canaries are samples, the second is of the witness. Where these
@@ -290,38 +278,37 @@ class CanaryFederation:
             return [self._of_owners(), self._of_witness()]
         return [self._of_sums() if self.method.hides_all else self._of_owners()]
 
-    def _of_owners(self) -> Evidence:
+    def _of_owners(self) -> Floats:
         # What an included canary adds to one message, after clipping.
         added = _MOVED / _TARGET if self._has_witness else self._norm
-        evidence: Evidence = np.zeros(len(self.included))
+        evidence: Floats = np.zeros(len(self.included))
         for client in range(self._audit.clients - self._has_witness):
             positions = np.flatnonzero(self._owners == client)
             for seen in self._messages_of(client):
-                if self._federation.record.disclosures[client, seen.round].synthetic:
+                if self._record.disclosures[client, seen.round].synthetic:
                     continue  # what its own data are makes no difference
                 there = seen.change[positions].astype(np.float64) / added
                 evidence[positions] += np.where(seen.known[positions], there - 0.5, 0.0)
         return evidence
 
-    def _of_sums(self) -> Evidence:
-        evidence: Evidence = np.zeros(len(self.included))
+    def _of_sums(self) -> Floats:
+        evidence: Floats = np.zeros(len(self.included))
         for canary in range(len(self.included)):
-            view = View(self._federation.record, self.method, party_named("client"), canary)
-            for seen in view.changes():
+            for seen in View(self._record, self.method, party_named("client"), canary).changes():
                 # A mean of the others, of whom this one alone moves its position.
                 there = float(seen.change[canary]) * len(seen.clients) / self._norm
                 evidence[canary] += there - 0.5 if seen.known[canary] else 0.0
         return evidence
 
-    def _of_witness(self) -> Evidence:
-        total: Evidence = np.zeros(len(self.included))
+    def _of_witness(self) -> Floats:
+        total: Floats = np.zeros(len(self.included))
         for seen in self._messages_of(self._audit.clients - 1):
             total -= seen.change[: total.size]
         # Half of the canaries are in, so that the middle lies between those that are and those that are not.
         return np.asarray(total - np.median(total))
 
     def _messages_of(self, client: int) -> Iterator[KnownChange]:
-        view = View(self._federation.record, self.method, party_named("aggregator"), client)
+        view = View(self._record, self.method, party_named("aggregator"), client)
         return takewhile(lambda known: known.source == "message", view.changes())
 
 
@@ -361,13 +348,7 @@ class EpsilonResult:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "federation": self.federation,
-            "measurement": self.measurement,
-            "environment": self.environment,
-            "seconds": self.seconds,
-            "claims": [claim.to_json() for claim in self.claims],
-        }
+        return vars(self) | {"claims": [claim.to_json() for claim in self.claims]}
 
 
 def check_claims(result: EpsilonResult) -> None:
@@ -387,7 +368,7 @@ def measure_epsilons(
     config: EpsilonConfig,
     methods: Sequence[str],
     settings: MethodSettings | None = None,
-    on_federation: Callable[[str, int], None] = lambda method, number: None,
+    on_federation: OnFederation = lambda method, number: None,
 ) -> EpsilonResult:
     """Run each method on canaries and bound its epsilon from below, beside what its own account claims.
 
@@ -409,8 +390,10 @@ def measure_epsilons(
     try:
         with torch_threads(audit.threads or 1):
             for name in names:
+                entry, given = settings.of(name), settings
+                if entry is not None and "delta" in settings_of(type(entry)) and entry.delta is None:
+                    given = settings.changed(name, {"delta": _DELTA})
                 try:
-                    given = _with_delta(name, settings)
                     claim = _measured(name, given, audit, config, on_federation, ends)
                 except ShieldError as error:
                     claim = ClaimedEpsilon(name, "not measured", f"the federation stopped: {error}")
@@ -426,18 +409,12 @@ def measure_epsilons(
     return result
 
 
-def _with_delta(name: str, settings: MethodSettings) -> MethodSettings:
-    entry = settings.of(name)
-    has_none = entry is not None and "delta" in settings_of(type(entry)) and entry.delta is None
-    return settings.changed(name, {"delta": _DELTA}) if has_none else settings
-
-
 def _measured(
     name: str,
     settings: MethodSettings,
     audit: AuditConfig,
     config: EpsilonConfig,
-    on_federation: Callable[[str, int], None],
+    on_federation: OnFederation,
     ends: float,
 ) -> ClaimedEpsilon:
     reading = method_class(name).reading_with(settings.of(name))
@@ -447,16 +424,19 @@ def _measured(
     if clipped_to(plain_settings(settings.of(name))) is None:
         # Before anything runs: keys alone may take a minute.
         return replace(claim, reason="it states no norm that updates are clipped to, so that no canary fits")
-    included: list[NDArray[np.bool_]] = []
-    evidence: list[list[NDArray[np.float64]]] = []
+    included: list[Flags] = []
+    evidence: list[list[Floats]] = []
     claimed, delta, left = 0.0, _DELTA, config.canaries
     while left > 0 and time.monotonic() < ends:
         on_federation(name, len(included))
         federation = CanaryFederation(name, settings, audit, config, left, len(included))
         left -= len(federation.included)
-        spent = federation.spent
+        spent = federation.account.spent()
         claim = replace(claim, adversary=federation.method.adversary)
-        if (reason := _nothing_claimed(spent)) is not None:
+        if not math.isfinite(spent.epsilon):
+            reason = "there is no epsilon: nothing that had noise has left a client"
+            if spent.reason is not None:
+                reason = f"epsilon is infinite: {spent.reason.removeprefix('ε is ∞ because ')}"
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
         if not any(map(np.any, found)):
@@ -478,11 +458,3 @@ def _measured(
     bound = bound_from_one_run(len(together), guesses, delta=delta, unit=unit, claimed=claimed)
     claim = replace(claim, canaries=len(together), federations=len(included), bound=bound)
     return replace(claim, status="measured", guesses=tuple(guesses))
-
-
-def _nothing_claimed(spent: PrivacySpent) -> str | None:
-    if math.isfinite(spent.epsilon):
-        return None
-    if spent.reason is None:
-        return "there is no epsilon: nothing that had noise has left a client"
-    return f"epsilon is infinite: {spent.reason.removeprefix('ε is ∞ because ')}"

@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -21,6 +21,7 @@ from hashlib import sha256
 from multiprocessing import get_context
 from threading import Thread
 from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -31,16 +32,17 @@ from shieldfl.lab.audit.attack import (
     Cell,
     FederationAttack,
     ModelPlantingAttack,
+    OnFederation,
     Outcome,
     UpdateAttack,
+    image_outcome,
+    label_outcome,
     usable_attacks,
 )
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.figures import image_outcome, label_outcome
 from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
-from shieldfl.lab.audit.views.trial import Trial, model_kind
-from shieldfl.lab.audit.views.view import KnownChange, Party, party_named
+from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind, party_named
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.training_processes import end_with_parent
 from shieldfl.learning.networks import build_model
@@ -62,12 +64,8 @@ _AS_PLAIN = f"attacked as {UNDEFENDED}'s update, which it is up to rounding"
 _SYNTHETIC = "what this party has of a client's update is of rounds on synthetic data alone"
 
 
-@dataclass(frozen=True)
-class Asked:
-    config: AuditConfig
-    attacks: tuple[str, ...]
-    parties: tuple[str, ...]
-    settings: MethodSettings
+Asked = tuple[AuditConfig, Sequence[str], Sequence[str], MethodSettings]
+"""An audit's configuration, the names of attacks and of parties, and the methods' settings."""
 
 
 @dataclass(frozen=True)
@@ -138,59 +136,72 @@ class AttackedTrial:
         self._plain = plain
         self._known = {} if known is None else known
 
-    def found(self, party: Party, attack: UpdateAttack, ends: float, how: str = "") -> Found:
-        changes = (one for victim in self._victims(attack) for one in self._trial.changes(party, victim))
-        found = Found(received=next(changes, None) is not None)
-        for form, outcome in self.outcomes(party, attack, ends):
-            if isinstance(outcome, str):
-                found.reason = found.reason or outcome
-            else:
-                found.outcomes.append((f"{form}, {how}" if how else form, outcome))
+    def found(self, party: Party, attack: UpdateAttack, ends: float = math.inf, how: str = "") -> Found:
+        """Return what an attack came to on each update that a party has, by form; or why it does not apply.
+
+        It ends early, before an attack that has not been done yet, once the clock is past ``ends``.
+        """
+        found = Found()
+        for known, changes in self._changes(party, attack, found):
+            for form, observed, remark in self._forms(known, changes, attack):
+                key = _digest(attack, observed, known.clients)
+                if key not in self._known:
+                    if time.monotonic() > ends:
+                        return found
+                    self._known[key] = self._attacked(attack, observed, known)
+                outcome = self._known[key]
+                if isinstance(outcome, str):
+                    found.reason = found.reason or outcome
+                else:
+                    outcome = replace(outcome, remark=outcome.remark or remark)
+                    found.outcomes.append((f"{form}, {how}" if how else form, outcome))
         return found
 
-    def _victims(self, attack: UpdateAttack) -> range:
-        return range(self._trial.config.clients if attack.recovers == "labels" else 1)
+    def _changes(
+        self, party: Party, attack: UpdateAttack, found: Found
+    ) -> Iterator[tuple[KnownChange, list[KnownChange]]]:
+        """Yield what is attacked, with all that the party has of that victim.
 
-    def outcomes(
-        self, party: Party, attack: UpdateAttack, ends: float = math.inf
-    ) -> Iterator[tuple[str, Outcome | str]]:
-        """Yield what an attack came to on each update that a party has, by form; or why it does not apply.
-
-        Of sums of one round that share clients the first alone is a try: others would say the same again. It ends
-        early, before an attack that has not been done yet, once the clock is past ``ends``.
+        Of sums of one round that share clients the first alone is a try: others would say the same again.
         """
         counted: dict[str, set[int]] = {}
-        for victim in self._victims(attack):
+        for victim in range(self._trial.config.clients if attack.recovers == "labels" else 1):
             changes = list(self._trial.changes(party, victim))
             sources: set[str] = set()
             for known in changes:
+                found.received = True
                 if known.synthetic:
-                    yield "", _SYNTHETIC
+                    found.reason = found.reason or _SYNTHETIC
                     continue
                 if attack.recovers == "images":
                     if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
-                        yield "", _SEVERAL
+                        found.reason = found.reason or _SEVERAL
                         continue
                     if known.source in sources:
                         continue
                     sources.add(known.source)
                 already = counted.setdefault(_place(known), set())
-                if not already.isdisjoint(known.clients):
-                    continue
-                already.update(known.clients)
-                plain = self._without_rounding(known) if attack.recovers == "images" else None
-                forms = self._forms(known, changes, attack) if plain is None else [plain[:2]]
-                for form, observed in forms:
-                    key = _digest(attack, observed, known.clients)
-                    if key not in self._known and time.monotonic() > ends:
-                        return
-                    outcome = self._outcome(key, attack, observed, known)
-                    if isinstance(outcome, Outcome) and plain is not None:
-                        outcome = replace(outcome, remark=outcome.remark or plain[2])
-                    yield form, outcome
+                if already.isdisjoint(known.clients):
+                    already.update(known.clients)
+                    yield known, changes
+
+    def _forms(
+        self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
+    ) -> Iterator[tuple[str, ObservedUpdate, str]]:
+        """Yield what is attacked, with its form and a remark.
+
+        Where images are searched for in one client's whole update, that is the same update without rounding.
+        """
+        observed, place, dataset = self._trial.as_update(known), _place(known), self._trial.dataset
+        if attack.recovers == "images":
+            # Positions that are not known are left out by such attacks themselves.
+            yield self._without_rounding(known) or (place, observed, "")
+            return
+        public = dataset.test_features, dataset.test_labels
+        for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
+            yield f"{place}, {how}", guess, ""
 
     def _without_rounding(self, known: KnownChange) -> tuple[str, ObservedUpdate, str] | None:
-        """Return what is attacked in the place of one client's update, with its form and a remark; None for itself."""
         if len(known.clients) > 1 or known.start is None or not known.known.all():
             return None
         own = (self._trial, "")
@@ -204,35 +215,17 @@ class AttackedTrial:
                     return _place(known), trial.as_update(other), remark
         return None
 
-    def _forms(
-        self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
-    ) -> Iterator[tuple[str, ObservedUpdate]]:
-        observed = self._trial.as_update(known)
-        if attack.recovers == "images":
-            # Positions that are not known are left out by such attacks themselves.
-            yield _place(known), observed
-            return
-        dataset = self._trial.dataset
-        public = dataset.test_features, dataset.test_labels
-        for how, guess in guesses(observed, exposed_elsewhere(known, changes), public, self._seed):
-            yield f"{_place(known)}, {how}", guess
-
-    def _outcome(
-        self, key: bytes, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange
-    ) -> Outcome | str:
-        if key not in self._known:
-            try:
-                self._known[key] = attack.inapplicable(observed) or self._attacked(attack, observed, known)
-            except ShieldError as error:
-                self._known[key] = str(error)
-        return self._known[key]
-
-    def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome:
-        recovered = attack.recover(observed, self._seed)
+    def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome | str:
         (features, labels), dataset = self._trial.truth(known.clients), self._trial.dataset
-        if attack.recovers == "labels":
-            return label_outcome(recovered, labels, dataset.classes)
-        return image_outcome(recovered, features, dataset.test_features, observed.value_range, self._seed)
+        try:
+            if (reason := attack.inapplicable(observed)) is not None:
+                return reason
+            recovered = attack.recover(observed, self._seed)
+            if attack.recovers == "labels":
+                return label_outcome(recovered, labels, dataset.classes)
+            return image_outcome(recovered, features, dataset.test_features, observed.value_range, self._seed)
+        except ShieldError as error:
+            return str(error)
 
 
 def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
@@ -272,7 +265,7 @@ def planted_trial(
         planting = attack if rounds == 1 else attack.lasting()
         model = planting.planted(plain, dataset.feature_shape, dataset.test_features, run.seed)
         trial = Trial(name, settings, replace(config, rounds=rounds), dataset, number, model)
-        if not trial.all_synthetic:
+        if not all(one.synthetic for one in trial.record.disclosures.values()):
             break
     return trial
 
@@ -284,14 +277,15 @@ class PieceWorker:
         self,
         asked: Asked,
         dataset: Dataset,
-        on_federation: Callable[[str, int], None] = lambda method, number: None,
+        on_federation: OnFederation = lambda method, number: None,
     ) -> None:
-        self._asked, self._dataset, self._on_federation = asked, dataset, on_federation
-        usable = usable_attacks(asked.attacks)
-        self._on_updates = {attack.name: attack for attack in usable.on_updates}
-        self._kinds = {kind.name: kind for kind in usable.on_methods}
+        self._config, attacks, parties, self._settings = asked
+        self._dataset, self._on_federation = dataset, on_federation
+        on_updates, on_methods, _ = usable_attacks(attacks)
+        self._on_updates = {attack.name: attack for attack in on_updates}
+        self._kinds = {kind.name: kind for kind in on_methods}
         self._on_methods: dict[str, FederationAttack] = {}
-        self._parties = tuple(party_named(name) for name in asked.parties)
+        self._parties = tuple(party_named(name) for name in parties)
         self._plain: dict[int, Trial | None] = {}
         """Of the last number whose images were searched for: what defends nothing, None where it is refused."""
         self._known: dict[bytes, Outcome | str] = {}
@@ -304,10 +298,10 @@ class PieceWorker:
         attacks = [self._on_updates[name] for name in piece.attacks]
         ended = [Attacked(piece.method, one.name, piece.trial) for one in attacks]
         planting = attacks[0] if isinstance(attacks[0], ModelPlantingAttack) else None
-        how = self._asked.settings, self._asked.config, self._dataset, piece.trial
+        how = self._settings, self._config, self._dataset, piece.trial
         try:
             if planting is not None:
-                planting = planting.with_rows(piece.rows) if piece.rows is not None else planting
+                planting = planting if piece.rows is None else replace(cast(Any, planting), rows=piece.rows)
                 attacks = [planting]
                 trial = planted_trial(planting, piece.method, *how)
             else:
@@ -320,7 +314,7 @@ class PieceWorker:
         made = 0.0 if planting is not None else time.monotonic() - began
         searches = planting is None and any(one.recovers == "images" for one in attacks)
         shared = (self._plain_of(piece, trial), self._known) if searches else ()
-        attacked = AttackedTrial(trial, self._asked.config.seed + piece.trial, *shared)
+        attacked = AttackedTrial(trial, self._config.seed + piece.trial, *shared)
         with_rows = f"with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
         for one, attack in zip(ended, attacks, strict=True):
             ends = began + made + piece.seconds.get(attack.name, math.inf)
@@ -338,24 +332,24 @@ class PieceWorker:
     def _plain_of(self, piece: Piece, trial: Trial) -> Trial | None:
         number = piece.trial
         if number not in self._plain:
-            how = self._asked.settings, self._asked.config, self._dataset, number
+            how = self._settings, self._config, self._dataset, number
             self._plain, self._known = {number: None}, {}
             with suppress(ShieldError):
                 self._plain[number] = trial if piece.method == UNDEFENDED else Trial(UNDEFENDED, *how)
         return self._plain[number]
 
     def _own_federations(self, method: str, name: str) -> Attacked:
-        asked, began = self._asked, time.monotonic()
+        began = time.monotonic()
         ended = Attacked(method, name, OWN_FEDERATIONS)
         try:
             if name not in self._on_methods:
-                self._on_methods[name] = self._kinds[name](
-                    asked.config, asked.settings, self._dataset, self._parties
-                )
+                how = self._config, self._settings, self._dataset, self._parties
+                self._on_methods[name] = self._kinds[name](*how)
             ended.cells = self._on_methods[name].cells(method, self._on_federation)
         except ShieldError as error:
-            why = str(error)
-            ended.cells = [Cell(method, name, party, "does not apply", why) for party in asked.parties]
+            ended.cells = [
+                Cell(method, name, party.name, "does not apply", str(error)) for party in self._parties
+            ]
         ended.seconds = time.monotonic() - began
         return ended
 
@@ -363,19 +357,22 @@ class PieceWorker:
 _ENDED = "the process that attacked it ended by itself: is there enough memory?"
 
 
-class _Process:
-    """A pool of its own, so that the others go on where it ends."""
+_Process = tuple[ProcessPoolExecutor, Future[int]]
+"""A pool of its own, so that the others go on where it ends, and what says whether it is there."""
 
-    def __init__(self) -> None:
-        with _no_script():
-            # No copies of this one, whose libraries have threads.
-            self.pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
-            self.there = self.pool.submit(os.getpid)
 
-    def stop(self) -> None:
-        for process in list((self.pool._processes or {}).values()):
-            process.kill()
-        self.pool.shutdown()
+def _begun() -> _Process:
+    with _no_script():
+        # No copies of this one, whose libraries have threads.
+        pool = ProcessPoolExecutor(1, get_context("spawn"), _begin)
+        return pool, pool.submit(os.getpid)
+
+
+def _stop(process: _Process) -> None:
+    pool, _ = process
+    for one in list((pool._processes or {}).values()):
+        one.kill()
+    pool.shutdown()
 
 
 class Processes:
@@ -386,15 +383,15 @@ class Processes:
     """
 
     def __init__(self, count: int, asked: Asked) -> None:
-        self._asked = asked
+        self._parties = asked[2]
         # Plain pickles: torch would have tensors passed on by open files.
         self._frame = pickle.dumps(asked)
-        self.idle = [_Process() for _ in range(count)]
+        self.idle = [_begun() for _ in range(count)]
         self.running: dict[Future[bytes], tuple[_Process, Piece]] = {}
 
     def begin(self, piece: Piece) -> None:
         process = self.idle.pop()
-        self.running[process.pool.submit(_do, self._frame, piece)] = process, piece
+        self.running[process[0].submit(_do, self._frame, piece)] = process, piece
 
     def wait(self) -> list[Attacked]:
         """Wait until a piece has ended. Raises ParameterError where processes cannot be begun."""
@@ -404,28 +401,26 @@ class Processes:
             try:
                 ended += pickle.loads(future.result())  # of a process of our own making
             except BrokenProcessPool:
-                if process.there.exception() is not None:
+                if process[1].exception() is not None:
                     raise ParameterError(
                         "another process could not be begun here: do all in one, by workers = 1 (--workers 1)"
                     ) from None
-                ended += _undone(piece, self._asked.parties)
-                process.stop()
-                process = _Process()
+                for name in piece.attacks:
+                    undone = Attacked(piece.method, name, piece.trial)
+                    if piece.trial == OWN_FEDERATIONS:
+                        cell = Cell(piece.method, name, "", "not attacked", _ENDED)
+                        undone.cells = [replace(cell, party=party) for party in self._parties]
+                    else:
+                        undone.left_out = _ENDED
+                    ended.append(undone)
+                _stop(process)
+                process = _begun()
             self.idle.append(process)
         return ended
 
     def stop(self) -> None:
         for process in (*self.idle, *(process for process, _ in self.running.values())):
-            process.stop()
-
-
-def _undone(piece: Piece, parties: tuple[str, ...]) -> Iterator[Attacked]:
-    for attack in piece.attacks:
-        if piece.trial == OWN_FEDERATIONS:
-            cells = [Cell(piece.method, attack, party, "not attacked", _ENDED) for party in parties]
-            yield Attacked(piece.method, attack, piece.trial, cells=cells)
-        else:
-            yield Attacked(piece.method, attack, piece.trial, left_out=_ENDED)
+            _stop(process)
 
 
 @contextmanager
@@ -455,8 +450,9 @@ def _begin() -> None:
 @functools.cache
 def _worker(frame: bytes) -> PieceWorker:
     asked: Asked = pickle.loads(frame)
-    torch.set_num_threads(asked.config.threads or 1)
-    return PieceWorker(asked, load_dataset(asked.config.dataset, asked.config.data_dir))
+    config = asked[0]
+    torch.set_num_threads(config.threads or 1)
+    return PieceWorker(asked, load_dataset(config.dataset, config.data_dir))
 
 
 def _do(frame: bytes, piece: Piece) -> bytes:

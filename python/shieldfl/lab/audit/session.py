@@ -8,7 +8,7 @@ import math
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -22,23 +22,25 @@ from shieldfl.build_info import machine_facts
 from shieldfl.errors import DataError, ParameterError, PolicyError, WireFormatError
 from shieldfl.lab.audit.attack import (
     FEWEST_TRIES,
+    FIGURES,
     UNDEFENDED,
     AuditInterrupted,
     AuditResult,
     Cell,
+    FederationAttack,
     ModelPlantingAttack,
+    OnFederation,
     Outcome,
     UpdateAttack,
+    bootstrap_interval,
     in_words,
     usable_attacks,
 )
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.figures import FIGURES, bootstrap_interval
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Asked, Attacked, Found, Piece, PieceWorker, Processes
-from shieldfl.lab.audit.views.trial import model_kind
-from shieldfl.lab.audit.views.view import party_named
+from shieldfl.lab.audit.views.view import model_kind, party_named
 from shieldfl.lab.report.output_files import LineFile, write_whole
-from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.data import load_dataset
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.lab.simulation.training_device import torch_threads
 from shieldfl.lab.simulation.written_run import commit_facts, digest_of, json_text
@@ -126,13 +128,16 @@ class Schedule:
                 Piece(method, number, left)
                 for number, attacks in tries
                 for method in self._by_turns(max(number, 0))
-                if (left := tuple(one for one in attacks if self._is_left(method, one, number)))
+                if (
+                    left := tuple(
+                        one
+                        for one in attacks
+                        if (method, one, number) not in self._begun and (method, one) not in self._left_out
+                    )
+                )
             ]
             # Every cell once, then slow methods last.
             yield sorted(pieces, key=lambda one: numbers.start > 0 and one.method in slow)
-
-    def _is_left(self, method: str, attack: str, number: int) -> bool:
-        return (method, attack, number) not in self._begun and (method, attack) not in self._left_out
 
     def _waits(self, piece: Piece) -> bool:
         return piece.attacks[0] in self.planting and piece.method in self._running
@@ -187,27 +192,6 @@ _FORMAT = "shieldfl audit 2"
 _PLACES = ("data_dir", "folder", "resume", "workers")
 
 
-def audit_identity(
-    config: AuditConfig,
-    methods: Sequence[str],
-    attacks: Sequence[str],
-    parties: Sequence[str],
-    settings: MethodSettings,
-    dataset: Dataset,
-) -> dict[str, Any]:
-    data = (dataset.train_features, dataset.test_features, dataset.train_labels, dataset.test_labels)
-    found = {
-        **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
-        "method": list(methods),
-        "attack": list(attacks),
-        "party": list(parties),
-        **{f"the settings of {name}": plain_settings(settings.of(name)) for name in methods},
-        "the data": digest_of(*data),
-    }
-    read: dict[str, Any] = json.loads(json.dumps(found))  # as it is read again
-    return read
-
-
 class WrittenAudit:
     """Raises PolicyError for another audit's folder, DataError for no access, WireFormatError for damage."""
 
@@ -224,7 +208,13 @@ class WrittenAudit:
                 "another folder"
             )
         with self._on_disk():
-            self._begin(settings, identity, resume)
+            if resume:
+                self._check(settings, identity)
+                self.ended = [self._read(*line) for line in enumerate(self._lines.whole_lines(), start=1)]
+                return
+            folder.mkdir(parents=True, exist_ok=True)
+            facts = {"environment": describe_environment(), "machine": machine_facts(), **commit_facts()}
+            write_whole(settings, json_text({"format": _FORMAT, "audit": dict(identity), **facts}))
 
     @contextmanager
     def _on_disk(self) -> Iterator[None]:
@@ -234,15 +224,6 @@ class WrittenAudit:
             raise DataError(
                 f"the audit's folder {self._folder} cannot be read or written: free some space, or name another"
             ) from error
-
-    def _begin(self, settings: Path, identity: Mapping[str, Any], resume: bool) -> None:
-        if resume:
-            self._check(settings, identity)
-            self.ended = [self._read(*line) for line in enumerate(self._lines.whole_lines(), start=1)]
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        facts = {"environment": describe_environment(), "machine": machine_facts(), **commit_facts()}
-        write_whole(settings, json_text({"format": _FORMAT, "audit": dict(identity), **facts}))
 
     def _check(self, path: Path, identity: Mapping[str, Any]) -> None:
         try:
@@ -311,7 +292,7 @@ def run_audit(
     attacks: Sequence[str],
     parties: Sequence[str],
     settings: MethodSettings | None = None,
-    on_trial: Callable[[str, int], None] = lambda method, trial: None,
+    on_trial: OnFederation = lambda method, trial: None,
 ) -> AuditResult:
     """Attack what each party gets under each method, and return what the attacks got beside chance.
 
@@ -344,7 +325,7 @@ class _Session:
         attacks: Sequence[str],
         parties: Sequence[str],
         settings: MethodSettings,
-        on_trial: Callable[[str, int], None],
+        on_trial: OnFederation,
     ) -> None:
         self._began = time.monotonic()
         self._config, self._on_trial = config, on_trial
@@ -362,10 +343,20 @@ class _Session:
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._written: WrittenAudit | None = None
         if config.folder is not None:
-            identity = audit_identity(config, self._names, attacks, parties, settings, self._dataset)
+            data = self._dataset
+            tensors = data.train_features, data.test_features, data.train_labels, data.test_labels
+            found = {
+                **{name: one for name, one in plain_settings(config).items() if name not in _PLACES},
+                "method": list(self._names),
+                "attack": list(attacks),
+                "party": list(parties),
+                **{f"the settings of {name}": plain_settings(settings.of(name)) for name in self._names},
+                "the data": digest_of(*tensors),
+            }
+            identity = json.loads(json.dumps(found))  # as it is read again
             self._written = WrittenAudit(Path(config.folder), identity, resume=config.resume)
         made = [*(one.name for one in self._on_updates), *(kind.name for kind in self._on_methods)]
-        self._asked = Asked(config, tuple(made), tuple(parties), settings)
+        self._asked: Asked = config, tuple(made), tuple(parties), settings
         affinity = getattr(os, "sched_getaffinity", None)
         cores = len(affinity(0)) if affinity else os.cpu_count() or 1
         self._workers = min(config.workers or min(cores, _MOST_WORKERS), len(self._names) * len(made))
@@ -430,17 +421,10 @@ class _Session:
     def finished(self) -> AuditResult:
         result = self.result
         result.notes += self._notes_of_left_out()
-        for attack in self._on_updates:
+        every: list[UpdateAttack | type[FederationAttack]] = [*self._on_updates, *self._on_methods]
+        for attack in every:
             for name in self._names:
                 result.cells += self._cells(name, attack)
-        for kind in self._on_methods:
-            for name in self._names:
-                ended = self._ended[name, kind.name].get(OWN_FEDERATIONS)
-                cells = {} if ended is None else {cell.party: cell for cell in ended.cells}
-                result.cells += [
-                    cells.get(party.name) or self._not_reached(name, kind.name, party.name)
-                    for party in self._parties
-                ]
         told = {kind.name for kind in self._on_methods if kind.is_told}
         result.notes += in_words([cell for cell in result.cells if cell.attack in told])
         result.seconds = self._earlier + time.monotonic() - self._began
@@ -448,14 +432,15 @@ class _Session:
             self._written.finish(result)
         return result
 
-    def _cells(self, method: str, attack: UpdateAttack) -> list[Cell]:
+    def _cells(self, method: str, attack: UpdateAttack | type[FederationAttack]) -> Iterator[Cell]:
         ended = [one for _, one in sorted(self._ended[method, attack.name].items())]  # whichever ended first
-        return [
-            _cell(method, attack, party.name, found, self._config.seed)
-            if (found := [one.found[party.name] for one in ended if party.name in one.found])
-            else self._not_reached(method, attack.name, party.name)
-            for party in self._parties
-        ]
+        made = {cell.party: cell for one in ended for cell in one.cells}
+        for party in self._parties:
+            found = [one.found[party.name] for one in ended if party.name in one.found]
+            if isinstance(attack, UpdateAttack) and found:
+                yield _cell(method, attack, party.name, found, self._config.seed)
+            else:
+                yield made.get(party.name) or self._not_reached(method, attack.name, party.name)
 
     def _left_out(self, method: str, attack: str) -> Attacked | None:
         failed = [one for one in self._ended[method, attack].values() if one.left_out is not None]

@@ -236,8 +236,8 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
     rows: list[list[str | Text]] = [[method, *map(seen, table.of_method(method))] for method in table.methods]
     blocks: list[object] = []
     with suppress(ParameterError):  # of one that is not installed any more
-        usable = usable_attacks([attack])
-        source = usable.on_updates[0].source if usable.on_updates else usable.on_methods[0].source
+        on_updates, on_methods, _ = usable_attacks([attack])
+        source = on_updates[0].source if on_updates else on_methods[0].source
         blocks += [f"Source: {source}."] if source else []
     if measured in MEANINGS:
         blocks.append(MEANINGS[measured])

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from shieldfl.lab.audit.attacks import label_distribution
-from shieldfl.lab.audit.attacks.label_distribution import LabelDistributionAudit, clear_facts, mask_view
+from shieldfl.lab.audit.attacks import membership
+from shieldfl.lab.audit.attacks.membership import LabelDistributionAudit, clear_facts, mask_view
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.trial import Trial
-from shieldfl.lab.audit.views.view import View, party_named
+from shieldfl.lab.audit.views.view import Trial, View, party_named
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.methods.settings import MethodSettings
 
@@ -113,15 +112,15 @@ def test_federations_that_are_attacked_end_early_as_the_attackers_own_do(digits,
     """Here the attacker's own clients differ in size, and those that are attacked do not."""
     told: list[int] = []
     monkeypatch.setattr(
-        label_distribution,
+        membership,
         "Trial",
         lambda name, settings, config, dataset, number, batches: SimpleNamespace(
             record=number, method=None, layout=None
         ),
     )
-    monkeypatch.setattr(label_distribution, "View", lambda *facts: facts)
+    monkeypatch.setattr(membership, "View", lambda *facts: facts)
     monkeypatch.setattr(
-        label_distribution,
+        membership,
         "clear_facts",
         lambda view, layout, classes: {"size": float(view[3]) if view[0] < 7 else 1.0},
     )

@@ -11,7 +11,6 @@ pytest.importorskip("torch")
 
 from lab.audit.report.made_up_audits import audit_of_one_try, audit_of_sixteen, small_audit
 from lab.report.headless_browser import (
-    LEAST_LETTERS,
     SHOWN_DRAWINGS,
     WIDTHS,
     Browser,
@@ -48,31 +47,6 @@ def shown(request: pytest.FixtureRequest, browser: Browser, pages: dict[str, Pat
 
 def test_the_page_never_overflows(shown: Browser) -> None:
     assert_nothing_overflows(shown)
-
-
-def test_each_chart_is_whole_with_letters_of_a_readable_size_and_none_on_another(shown: Browser) -> None:
-    drawings = measure(
-        shown,
-        f"""return {SHOWN_DRAWINGS}.map(svg => {{
-        const box = svg.getBoundingClientRect(), scale = box.width / svg.viewBox.baseVal.width;
-        const texts = [...svg.querySelectorAll("text")].map(one => [one, one.getBoundingClientRect()]);
-        return {{
-          inside: box.left >= 0 && box.right <= innerWidth,
-          letters: Math.min(...texts.map(([one, _]) => parseFloat(getComputedStyle(one).fontSize) * scale)),
-          beyond: texts.filter(([_, own]) => own.left < box.left - 1 || own.right > box.right + 1
-            || own.top < box.top - 1 || own.bottom > box.bottom + 1).map(([one, _]) => one.textContent),
-          pairs: texts.flatMap(([one, a], i) => texts.slice(i + 1)
-            .filter(([_, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
-              && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 0.4 * Math.min(a.height, b.height))
-            .map(([other, _]) => one.textContent + " / " + other.textContent)),
-        }};
-        }});""",
-    )
-    assert drawings
-    for drawing in drawings:
-        assert drawing["inside"], drawing
-        assert drawing["letters"] >= LEAST_LETTERS, drawing
-        assert (drawing["beyond"], drawing["pairs"]) == ([], [])
 
 
 @pytest.mark.parametrize("width", WIDTHS)

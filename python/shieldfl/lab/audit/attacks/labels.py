@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, lsqr
 from scipy.special import softmax
-from torch import nn
+from torch import Tensor, nn
 
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
-from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector, ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange
 from shieldfl.learning.sgd import train_locally
 from shieldfl.models.torch_bridge import flatten
@@ -30,91 +28,37 @@ _PROBES = 4
 
 @dataclass(frozen=True)
 class LastLayer:
-    weight: str
-    bias: str | None
-    """None where it has none."""
+    """A Linear whose outputs are the logits.
 
-    def weight_gradient(self, observed: ObservedUpdate) -> NDArray[np.float64]:
-        return observed.tensors(observed.gradient)[self.weight].double().numpy()
-
-    def only_label(self, observed: ObservedUpdate) -> int:
-        """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient.
-
-        A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class
-        alone where these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
-        """
-        return int(self.weight_gradient(observed).sum(axis=1).argmin())
-
-
-def last_layer(observed: ObservedUpdate) -> LastLayer | None:
-    """Find the Linear that returns the logits; None for none, or one of a weight or bias that is computed."""
-    name = logits_layer(observed)
-    if name is None:
-        return None
-    layer = observed.model.get_submodule(name)
-    prefix = f"{name}." if name else ""
-    bias = None if layer.bias is None else f"{prefix}bias"
-    parameters = {one for one, _ in observed.model.named_parameters()}
-    is_own = parameters >= {f"{prefix}weight"} | ({bias} if bias else set())
-    return LastLayer(f"{prefix}weight", bias) if is_own else None
-
-
-def logits_layer(observed: ObservedUpdate) -> str | None:
-    """Return the name of the Linear whose outputs, one for each class, the model returns on noise; None for others.
-
-    What comes after it, other than a change of shape, would make the equations of the attacks false.
-    """
-    model = deepcopy(observed.model).eval()
-    made: dict[str, torch.Tensor] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and module.out_features == observed.classes:
-            module.register_forward_hook(
-                lambda _module, _inputs, output, name=name: made.__setitem__(name, output)
-            )
-    noise = torch.randn(_PROBES, *observed.sample_shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        outputs = model(noise)
-    for name, logits in made.items():
-        if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
-            return name
-    return None
-
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class ComputedLayer:
-    """A Linear whose outputs are the logits, with a bias of its own and a weight that others make.
-
-    Where W follows from parameters t, such as W0 + D T with a small table T, an update shows J^T G of the weight's
-    gradient G alone, J being what W changes by with t: fewer numbers than G has, unless there are as many directions as
-    classes. This is an addition of this project.
+    Its weight may be computed of others. Where W follows from parameters t, such as W0 + D T with a small table T, an
+    update shows J^T G of the weight's gradient G alone, J being what W changes by with t: fewer numbers than G has,
+    unless there are as many directions as classes. This is an addition of this project.
     """
 
     name: str
+    bias: str | None
+    """None where it has none."""
     of: tuple[str, ...]
-    """Names of the parameters that the weight follows from."""
-
-    @property
-    def bias(self) -> str:
-        return f"{self.name}.bias" if self.name else "bias"
+    """Names of the parameters that the weight follows from, or the one that is the weight."""
+    computed: bool
 
     def weight_gradient(self, observed: ObservedUpdate) -> Floats:
-        """Return the mean gradient of the weight (classes, d) that fits best what is shown of it.
+        """Return the mean gradient of the weight (classes, d), or what fits best what is shown of a computed one.
 
-        First one h for all classes, as if a batch's features were all the same: each class's row is its bias gradient
-        times h. Then the least change by which the parameters' gradients are those that are observed, and the classes'
-        rows sum to zero, as those of softmax and cross-entropy do. With as many directions as classes it is the
-        gradient itself.
+        Of that first one h for all classes, as if a batch's features were all the same: each class's row is its bias
+        gradient times h. Then the least change by which the parameters' gradients are those that are observed, and the
+        classes' rows sum to zero, as those of softmax and cross-entropy do. With as many directions as classes it is
+        the gradient itself.
         """
-        module = deepcopy(observed.model).double()
         gradients = observed.tensors(observed.gradient)
+        if not self.computed:
+            return gradients[self.of[0]].double().numpy()
+        assert self.bias is not None
+        module = deepcopy(observed.model).double()
         shown = np.concatenate([gradients[name].double().numpy().ravel() for name in self.of])
         biases = gradients[self.bias].double().numpy()
-        layer = module.get_submodule(self.name)
-        assert isinstance(layer, nn.Linear)
-        weight = layer.weight
+        weight = module.get_submodule(self.name).weight
+        assert isinstance(weight, Tensor)
         parameters = dict(module.named_parameters())
         told, back = _told_of(weight, [parameters[name] for name in self.of])
         features = weight.shape[1]
@@ -138,8 +82,62 @@ class ComputedLayer:
         return first + change.reshape(first.shape)
 
 
+def only_label(observed: ObservedUpdate) -> int:
+    """Return the label of a client's only sample: argmin_i sum_j of the weight's gradient of a layer of its own.
+
+    A sample's gradient in row i is (p_i - y_i) times the features below, and negative for its own class alone where
+    these are positive, as behind ReLU or a sigmoid (iDLG, section 3.2).
+    """
+    layer = last_layer(observed)
+    assert layer is not None
+    return int(layer.weight_gradient(observed).sum(axis=1).argmin())
+
+
+def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer | None:
+    """Find the Linear that returns the logits; None for none, or, but where asked for, of a weight that is computed.
+
+    One of a computed weight has a bias.
+    """
+    name = logits_layer(observed)
+    if name is None:
+        return None
+    layer, prefix = observed.model.get_submodule(name), f"{name}." if name else ""
+    parameters = dict(observed.model.named_parameters())
+    weight, bias = layer.weight, None if layer.bias is None else f"{prefix}bias"
+    if bias is not None and bias not in parameters:
+        return None
+    if f"{prefix}weight" in parameters:
+        return LastLayer(name, bias, (f"{prefix}weight",), computed=False)
+    if not computed or bias is None or not isinstance(weight, Tensor) or not weight.requires_grad:
+        return None
+    gradients = torch.autograd.grad(weight.sum(), list(parameters.values()), allow_unused=True)
+    of = tuple(one for one, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
+    return LastLayer(name, bias, of, computed=True)
+
+
+def logits_layer(observed: ObservedUpdate) -> str | None:
+    """Return the name of the Linear whose outputs, one for each class, the model returns on noise; None for others.
+
+    What comes after it, other than a change of shape, would make the equations of the attacks false.
+    """
+    model = deepcopy(observed.model).eval()
+    made: dict[str, Tensor] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module.out_features == observed.classes:
+            module.register_forward_hook(
+                lambda _module, _inputs, output, name=name: made.__setitem__(name, output)
+            )
+    noise = torch.randn(_PROBES, *observed.sample_shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        outputs = model(noise)
+    for name, logits in made.items():
+        if logits.numel() == outputs.numel() and torch.equal(logits.ravel(), outputs.ravel()):
+            return name
+    return None
+
+
 def _told_of(
-    weight: torch.Tensor, parameters: list[nn.Parameter]
+    weight: Tensor, parameters: list[nn.Parameter]
 ) -> tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]:
     """Return what a gradient (classes, d) shows, parameters' gradients and sums (d,), and its transpose."""
     # Differentiated by its own factor, a gradient gives the product with J itself.
@@ -160,20 +158,6 @@ def _told_of(
     return told, back
 
 
-def computed_last_layer(observed: ObservedUpdate) -> ComputedLayer | None:
-    name = logits_layer(observed)
-    parameters = dict(observed.model.named_parameters())
-    prefix = f"{name}." if name else ""
-    if name is None or f"{prefix}weight" in parameters or f"{prefix}bias" not in parameters:
-        return None
-    weight = observed.model.get_submodule(name).weight
-    if not isinstance(weight, torch.Tensor) or not weight.requires_grad:
-        return None
-    gradients = torch.autograd.grad(weight.sum(), list(parameters.values()), allow_unused=True)
-    of = tuple(one for one, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
-    return ComputedLayer(name, of)
-
-
 _CLEAR = 2.0
 """Deviations of the noise that a bias gradient has to be above for a weight gradient to be divided by it."""
 
@@ -191,10 +175,11 @@ class Ilrg(UpdateAttack):
     taken.
     """
 
-    name: ClassVar[str] = "ilrg"
-    recovers: ClassVar[Literal["labels", "images"]] = "labels"
-    source: ClassVar[str] = (
-        "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, ICLR 2023, section 3"
+    name = "ilrg"
+    recovers = "labels"
+    source = (
+        "Ma et al., Instance-wise Batch Label Restoration via Gradients in Federated Learning, "
+        "ICLR 2023, section 3"
     )
     longest: float | None = 2.0
     """An h_i of more than so many median lengths gives way to the mean of the others. An addition of ours:
@@ -202,7 +187,7 @@ class Ilrg(UpdateAttack):
     class's features, and one such class spoils all counts. None for the paper's equations."""
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        layer = last_layer(observed) or computed_last_layer(observed)
+        layer = last_layer(observed, computed=True)
         if layer is None or layer.bias is None:
             return (
                 f"the model's outputs are not those of a Linear with a bias and {observed.classes} outputs, "
@@ -211,14 +196,12 @@ class Ilrg(UpdateAttack):
         return None
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        name = logits_layer(observed)
-        assert name is not None
-        module = observed.model.get_submodule(name)
-        assert isinstance(module, nn.Linear)
-        weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
-        layer = last_layer(observed) or computed_last_layer(observed)
+        layer = last_layer(observed, computed=True)
         assert layer is not None
         assert layer.bias is not None
+        module = observed.model.get_submodule(layer.name)
+        assert isinstance(module, nn.Linear)
+        weight, bias = (one.detach().double().numpy() for one in (module.weight, module.bias))
         bias_gradient = observed.tensors(observed.gradient)[layer.bias].double().numpy()
         noise = observed.tensors(observed.gradient_deviation)[layer.bias].double().numpy()
         telling = np.abs(bias_gradient) > _CLEAR * noise
@@ -229,9 +212,7 @@ class Ilrg(UpdateAttack):
         values = np.concatenate([[samples], samples * bias_gradient])
         return Recovered(label_counts=whole_counts(np.linalg.pinv(coefficients) @ values, samples))
 
-    def _class_features(
-        self, weight_gradient: Floats, bias_gradient: Floats, telling: NDArray[np.bool_]
-    ) -> Floats:
+    def _class_features(self, weight_gradient: Floats, bias_gradient: Floats, telling: Flags) -> Floats:
         """Return h_i for each class, (C, d); where ``telling`` (C,) is false, the mean of the others'."""
         with np.errstate(over="ignore"):
             features: Floats = np.nan_to_num(
@@ -251,26 +232,21 @@ class Ilrg(UpdateAttack):
         return features
 
 
-def whole_counts(counts: Floats, total: int) -> NDArray[np.int64]:
+def whole_counts(counts: Floats, total: int) -> Counts:
     """Round counts (C,) to whole numbers from 0 on whose sum is the total, by largest remainders."""
     shares = np.clip(counts, 0.0, None)
     if shares.sum() == 0.0:
         shares = np.ones_like(shares)
     exact = shares * (total / shares.sum())
-    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
+    whole: Counts = np.floor(exact).astype(np.int64)
     # Of equal remainders the first class is rounded up, on every machine.
     rounded_up = np.argsort(whole - exact, kind="stable")[: total - int(whole.sum())]
     whole[rounded_up] += 1
     return whole
 
 
-def with_last_exposed(observed: ObservedUpdate, exposed: FloatVector) -> ObservedUpdate:
-    """Fill in a change of an earlier round (P,), scaled to this one's steps; NaN where there was none."""
-    return observed.filled(np.where(np.isnan(exposed), observed.change, exposed).astype(np.float32))
-
-
 def with_own_expectation(
-    observed: ObservedUpdate, features: torch.Tensor, labels: torch.Tensor, trials: int, seed: int
+    observed: ObservedUpdate, features: Tensor, labels: Tensor, trials: int, seed: int
 ) -> ObservedUpdate:
     """Fill in the mean of what training as the client does changes on drawn samples of the attacker's own."""
     generator = torch.Generator().manual_seed(seed)
@@ -303,7 +279,7 @@ def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
     decayed = _decayed(observed)
     parameters = dict(observed.model.named_parameters())
     for name, where in observed.layout.slices():
-        if name not in (layer.weight, layer.bias):
+        if name not in (*layer.of, layer.bias):
             continue
         # Views of one tensor, classes by columns: what is written to them is written to the vectors.
         values = change[where].reshape(observed.classes, -1)
@@ -315,10 +291,10 @@ def by_class_sums(observed: ObservedUpdate) -> ObservedUpdate:
 
 
 def _complete(
-    values: NDArray[np.float64],
-    known: NDArray[np.bool_],
-    totals: NDArray[np.float64],
-    noise: NDArray[np.float64],
+    values: Floats,
+    known: Flags,
+    totals: Floats,
+    noise: Floats,
 ) -> None:
     """Move the hidden entries of each column, in place, so that it sums to its total, as far as noise lets that tell.
 
@@ -365,7 +341,7 @@ def exposed_elsewhere(known: KnownChange, others: Sequence[KnownChange]) -> Floa
 def guesses(
     observed: ObservedUpdate,
     exposed: FloatVector | None,
-    public: tuple[torch.Tensor, torch.Tensor],
+    public: tuple[Tensor, Tensor],
     seed: int,
 ) -> Iterator[tuple[str, ObservedUpdate]]:
     """Yield an update with its hidden positions filled in each way that the attacker can, by name."""
@@ -379,4 +355,4 @@ def guesses(
         expected = with_own_expectation(observed, *public, trials=_EXPECTED_OVER, seed=seed)
         yield "own expectation and class sums", by_class_sums(expected)
     if exposed is not None:
-        yield "other rounds and class sums", by_class_sums(with_last_exposed(zeros, exposed))
+        yield "other rounds and class sums", by_class_sums(observed.filled(np.nan_to_num(exposed)))

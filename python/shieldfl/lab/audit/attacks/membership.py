@@ -1,32 +1,49 @@
-"""Was this sample trained on? LiRA: asked of the model that a federation ends with, beside shadow models."""
+"""Attacks that run federations of their own: on members, by LiRA, and on labels, by what is clear beside updates.
+
+LiRA asks the model that a federation ends with, beside shadow models, whether it was trained on a sample. For labels
+the attacker plays clients with data of its own, of known label distributions, records what it would see of each, and
+fits a ridge regression from that to the distribution. What it then predicts of others is compared with the guess that
+needs no view: the mean of the distributions that it played. Source of that method: Ateniese et al. 2015, "Hacking smart
+machines with smarter ones", section 3; the views are ours.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.stats import binomtest, norm, rankdata
+from scipy.stats import binomtest, bootstrap, norm, rankdata
+from sklearn.linear_model import RidgeCV
 from sklearn.metrics import roc_curve
-from torch import nn
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
 
-from shieldfl.errors import ParameterError
-from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack
+from shieldfl.authority.message import Part
+from shieldfl.errors import ParameterError, WireFormatError
+from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.trial import model_kind, recorded_run
-from shieldfl.lab.audit.views.view import Party, View
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats
+from shieldfl.lab.audit.views.view import (
+    PARTS_OF_VALUES,
+    Delivery,
+    Party,
+    Trial,
+    View,
+    model_kind,
+    recorded_run,
+)
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import outputs_of
+from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.parameter_layout import ParameterLayout
 
-Scores = NDArray[np.float64]
-
-TrainShadow = Callable[[torch.Tensor, int], nn.Module]
+TrainShadow = Callable[[Tensor, int], nn.Module]
 """Takes the positions of candidates to train on, int64 (k,), and a seed; returns a model trained as the target was."""
 
 _FEWEST_FOR_OWN_DEVIATION = 32
@@ -35,7 +52,7 @@ _LEAST_DEVIATION = 1e-6
 _CONFIDENCE = 0.95
 
 
-def confidence_scores(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> Scores:
+def confidence_scores(model: nn.Module, features: Tensor, labels: Tensor) -> Floats:
     """Return log(p / (1 - p)) of the probability p that a classifier gives to each sample's label, (N,).
 
     Source: Carlini et al. 2022, section IV-A. It is worked out from logits in float64, so that no p rounds to 1.
@@ -43,54 +60,48 @@ def confidence_scores(model: nn.Module, features: torch.Tensor, labels: torch.Te
     logits = outputs_of(model, features).double()
     own = logits.gather(1, labels.cpu()[:, None])
     others = logits.scatter(1, labels.cpu()[:, None], -torch.inf).logsumexp(dim=1, keepdim=True)
-    scores: Scores = (own - others)[:, 0].numpy()
+    scores: Floats = (own - others)[:, 0].numpy()
     return scores
 
 
-@dataclass(frozen=True)
-class Shadows:
-    """What models say of candidates of which they were trained on some.
+def likelihood_ratios(scores: Floats, included: Flags, target: Floats) -> Floats:
+    """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not.
+
+    ``scores`` are of shadow models on each candidate, (models, m), and ``included`` says which candidates each was
+    trained on: every candidate is in 2 models or more, and out for as many.
 
     Source: Carlini, Chien, Nasr, Song, Terzis, Tramèr 2022, "Membership inference attacks from first principles",
-    algorithm 1 and section VI-A for a deviation that samples share where there are few models. Every candidate is in 2
-    models or more, and out for as many.
+    algorithm 1 and section VI-A for a deviation that samples share where there are few models.
     """
+    inside, outside = (norm.logpdf(target, *fitted(scores, one)) for one in (included, ~included))
+    ratios: Floats = inside - outside
+    return ratios
 
-    scores: Scores
-    """Of each model on each candidate, (models, m)."""
-    included: NDArray[np.bool_]
-    """Which candidates each model was trained on, (models, m)."""
 
-    def online(self, target: Scores) -> Scores:
-        """Return log-likelihood ratios (m,) of a target's scores (m,): trained on the candidate, against not."""
-        ratios: Scores = norm.logpdf(target, *self.fit(self.included)) - norm.logpdf(
-            target, *self.fit(~self.included)
-        )
-        return ratios
-
-    def fit(self, chosen: NDArray[np.bool_]) -> tuple[Scores, Scores]:
-        counts = chosen.sum(axis=0)
-        means = np.where(chosen, self.scores, 0.0).sum(axis=0) / counts
-        squares = np.where(chosen, (self.scores - means) ** 2, 0.0)
-        if counts.min() < _FEWEST_FOR_OWN_DEVIATION:
-            variances = np.full(means.shape, squares.sum() / max(1, (counts - 1).sum()))
-        else:
-            variances = squares.sum(axis=0) / (counts - 1)
-        return means, np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
-
-    def without(self, model: int) -> Shadows:
-        return Shadows(np.delete(self.scores, model, axis=0), np.delete(self.included, model, axis=0))
+def fitted(scores: Floats, chosen: Flags) -> tuple[Floats, Floats]:
+    """Return the mean and the deviation (m,) of the chosen of each candidate's scores (models, m)."""
+    counts = chosen.sum(axis=0)
+    means = np.where(chosen, scores, 0.0).sum(axis=0) / counts
+    squares = np.where(chosen, (scores - means) ** 2, 0.0)
+    if counts.min() < _FEWEST_FOR_OWN_DEVIATION:
+        variances = np.full(means.shape, squares.sum() / max(1, (counts - 1).sum()))
+    else:
+        variances = squares.sum(axis=0) / (counts - 1)
+    return means, np.maximum(np.sqrt(variances), _LEAST_DEVIATION)
 
 
 def train_shadows(
     train: TrainShadow,
-    features: torch.Tensor,
-    labels: torch.Tensor,
+    features: Tensor,
+    labels: Tensor,
     models: int,
     seed: int,
     on_trained: Callable[[int], None] = lambda model: None,
-) -> Shadows:
-    """Train an even number of models, 4 or more, model i with ``seed + i``; each candidate is in half."""
+) -> tuple[Floats, Flags]:
+    """Train an even number of models, 4 or more, model i with ``seed + i``; each candidate is in half.
+
+    Returns their scores, and which candidates each was trained on, (models, m).
+    """
     ranks = np.random.default_rng(seed).random((models, len(features))).argsort(axis=0)
     included = ranks < models // 2
     scores = np.empty(included.shape)
@@ -98,66 +109,47 @@ def train_shadows(
         model = train(torch.from_numpy(np.flatnonzero(chosen)), seed + number)
         scores[number] = confidence_scores(model, features, labels)
         on_trained(number)
-    return Shadows(scores, included)
+    return scores, included
 
 
-@dataclass(frozen=True)
-class Rate:
-    value: float
-    low: float
-    high: float
+Rate = tuple[float, float, float]
+"""A share, and its interval."""
 
 
-@dataclass(frozen=True)
-class MembershipFigures:
-    """What a membership attack achieved on samples of which it is known whether they were members.
+def membership_figures(scores: Floats, members: Flags) -> tuple[Rate, Rate, dict[float, Rate]]:
+    """Measure scores (n,), higher for likelier members, beside the truth (n,), of 2 members and 2 others or more.
+
+    First the area under the curve of true over false positives, 0.5 by chance: Mann and Whitney's statistic, with an
+    interval by DeLong's variance (1988). Then the advantage, the largest difference of the two shares: 0 is chance, but
+    it is a maximum, above 0 by chance too; its interval, by Dvoretzky, Kiefer, Wolfowitz and Massart, holds for all
+    thresholds at once. Then true positives by share of false ones, which is what chance achieves, with Clopper and
+    Pearson's interval at the threshold as it was found; a share for which there are too few others is left out.
 
     Intervals take samples as independent; samples that one target scored are nearly so, the same samples scored by
     several targets less.
     """
-
-    members: int
-    others: int
-    area: Rate
-    """Under the curve of true over false positives: 0.5 is chance. Interval by DeLong's variance (1988)."""
-    true_positives_at: dict[float, Rate]
-    """At a share of false positives, which is what chance achieves: interval by Clopper and Pearson, at the threshold
-    as it was found. Shares for which there are too few others to find one are left out."""
-    advantage: Rate
-    """The largest difference of the two shares: 0 is chance, but what is found is a maximum, above 0 by chance too. The
-    interval, by Dvoretzky, Kiefer, Wolfowitz and Massart, holds for all thresholds at once."""
-
-
-def membership_figures(scores: NDArray[np.float64], members: NDArray[np.bool_]) -> MembershipFigures:
-    """Measure scores (n,), higher for likelier members, beside the truth (n,), of 2 members and 2 others or more."""
     inside, outside = int(members.sum()), int((~members).sum())
+    ranks = rankdata(scores)
+    # The variance is that of each sample's share of the other kind that it beats.
+    beaten = (ranks[members] - rankdata(scores[members])) / outside
+    beating = 1 - (ranks[~members] - rankdata(scores[~members])) / inside
+    area = float(beaten.mean())
+    deviation = math.sqrt(beaten.var(ddof=1) / inside + beating.var(ddof=1) / outside)
+    around = float(norm.ppf((1 + _CONFIDENCE) / 2)) * deviation
     false_rates, true_rates, _ = roc_curve(members, scores, drop_intermediate=False)
-    at = {
-        share: _share(round(float(true_rates[false_rates <= share].max()) * inside), inside)
-        for share in (0.01, 0.001)
-        if share * outside >= 1
-    }
     difference = float((true_rates - false_rates).max())
     off = sum(math.sqrt(math.log(4 / (1 - _CONFIDENCE)) / (2 * count)) for count in (inside, outside))
-    advantage = Rate(difference, max(0.0, difference - off), min(1.0, difference + off))
-    return MembershipFigures(inside, outside, _area(scores, members), at, advantage)
-
-
-def _share(count: int, total: int) -> Rate:
-    interval = binomtest(count, total).proportion_ci(_CONFIDENCE, method="exact")
-    return Rate(count / total, float(interval.low), float(interval.high))
-
-
-def _area(scores: NDArray[np.float64], members: NDArray[np.bool_]) -> Rate:
-    """Return Mann and Whitney's statistic; its variance is that of each sample's share of the other kind it beats."""
-    ranks = rankdata(scores)
-    inside, outside = scores[members], scores[~members]
-    beaten = (ranks[members] - rankdata(inside)) / len(outside)
-    beating = 1 - (ranks[~members] - rankdata(outside)) / len(inside)
-    area = float(beaten.mean())
-    deviation = math.sqrt(beaten.var(ddof=1) / len(inside) + beating.var(ddof=1) / len(outside))
-    off = float(norm.ppf((1 + _CONFIDENCE) / 2)) * deviation
-    return Rate(area, max(0.0, area - off), min(1.0, area + off))
+    at: dict[float, Rate] = {}
+    for share in (0.01, 0.001):
+        if share * outside >= 1:
+            found = round(float(true_rates[false_rates <= share].max()) * inside)
+            interval = binomtest(found, inside).proportion_ci(_CONFIDENCE, method="exact")
+            at[share] = found / inside, float(interval.low), float(interval.high)
+    return (
+        (area, max(0.0, area - around), min(1.0, area + around)),
+        (difference, max(0.0, difference - off), min(1.0, difference + off)),
+        at,
+    )
 
 
 _FALSE_POSITIVES = 0.01
@@ -177,11 +169,9 @@ class MembershipAudit(FederationAttack):
     Raises ParameterError for a data set of fewer samples than candidates.
     """
 
-    name: ClassVar[str] = "membership"
-    source: ClassVar[str] = (
-        "Carlini et al., Membership inference attacks from first principles, 2022, algorithm 1"
-    )
-    measured_by: ClassVar[str] = "TPR at 1 % FPR"
+    name = "membership"
+    source = "Carlini et al., Membership inference attacks from first principles, 2022, algorithm 1"
+    measured_by = "TPR at 1 % FPR"
 
     def __init__(
         self, config: AuditConfig, settings: MethodSettings, dataset: Dataset, parties: Sequence[Party]
@@ -205,11 +195,11 @@ class MembershipAudit(FederationAttack):
             momentum=0.9,
             learning_rate=0.05,
         )
-        self._known: dict[str, Shadows] = {}
+        self._known: dict[str, tuple[Floats, Flags]] = {}
         self._plain: nn.Module | None = None
         """The undefended method's model of the first half."""
 
-    def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
+    def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
 
         A method that ends with plain averaging's model, as its first federation is compared with that one's on the same
@@ -223,31 +213,42 @@ class MembershipAudit(FederationAttack):
             self._plain = first
         else:
             self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)[0]
-            apart = _apart(first, self._plain)
-            if apart is not None and apart < _ALIKE:
+            own, plain = ([one.detach() for one in model.parameters()] for model in (first, self._plain))
+            alike = [one.shape for one in own] == [one.shape for one in plain]
+            apart = (
+                max(float((a - b).abs().max()) for a, b in zip(own, plain, strict=True))
+                if alike
+                else math.inf
+            )
+            if apart < _ALIKE:
                 same = f"the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
-        shadows = self._shadows(UNDEFENDED if same else method, on_federation)
+        shadows, included = self._shadows(UNDEFENDED if same else method, on_federation)
         scores = np.concatenate(
-            [shadows.without(one).online(shadows.scores[one]) for one in range(self.models)]
+            [
+                likelihood_ratios(
+                    np.delete(shadows, one, axis=0), np.delete(included, one, axis=0), shadows[one]
+                )
+                for one in range(self.models)
+            ]
         )
-        figures = membership_figures(scores, shadows.included.ravel())
-        rate = figures.true_positives_at[_FALSE_POSITIVES]
+        area, advantage, at = membership_figures(scores, included.ravel())
+        figure, low, high = at[_FALSE_POSITIVES]
         got = Cell(
             *(method, self.name, "", "attacked"),
             measured_by=self.measured_by,
-            figure=rate.value,
-            low=rate.low,
-            high=rate.high,
+            figure=figure,
+            low=low,
+            high=high,
             chance=_FALSE_POSITIVES,
             tries=len(scores),
             form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
-            others={"AUC": figures.area.value, "advantage": figures.advantage.value},
+            others={"AUC": area[0], "advantage": advantage[0]},
         )
         why = "it is on the model of a round's end, which this party never has"
         none = Cell(method, self.name, "", "does not apply", why)
         return [replace(got if one.name in having else none, party=one.name) for one in self._parties]
 
-    def _shadows(self, method: str, on_federation: Callable[[str, int], None]) -> Shadows:
+    def _shadows(self, method: str, on_federation: OnFederation) -> tuple[Floats, Flags]:
         if method not in self._known:
             features = self._dataset.train_features[self._candidates]
             labels = self._dataset.train_labels[self._candidates]
@@ -261,7 +262,7 @@ class MembershipAudit(FederationAttack):
             )
         return self._known[method]
 
-    def _train(self, name: str, positions: torch.Tensor, seed: int) -> tuple[nn.Module, set[str]]:
+    def _train(self, name: str, positions: Tensor, seed: int) -> tuple[nn.Module, set[str]]:
         """Return the last model, and which parties have it."""
         config = replace(self._run_config, seed=seed)
         dataset = self._dataset
@@ -280,8 +281,252 @@ class MembershipAudit(FederationAttack):
         return model, knowing
 
 
-def _apart(model: nn.Module, other: nn.Module) -> float | None:
-    pairs = [[parameter.detach() for parameter in one.parameters()] for one in (model, other)]
-    if [one.shape for one in pairs[0]] != [one.shape for one in pairs[1]]:
+_PENALTIES = tuple(10.0**power for power in range(-2, 6))
+"""Of which the best is taken, by leave-one-out."""
+
+
+def mask_view(chosen: Flags | Floats, layout: ParameterLayout, classes: int) -> Floats:
+    """Return the mean of positions (P,), votes, or sizes in each tensor, and in each class's last weights."""
+    shares = np.asarray([chosen[where].mean() for _, where in layout.slices()])
+    weights = last_weights(layout, classes)
+    if weights is None:
+        return shares
+    return np.concatenate([shares, chosen[weights].reshape(classes, -1).mean(axis=1)])
+
+
+def last_weights(layout: ParameterLayout, classes: int) -> slice | None:
+    places = [
+        where
+        for (_, where), shape in zip(layout.slices(), layout.shapes, strict=True)
+        if len(shape) == 2 and shape[0] == classes
+    ]
+    return places[-1] if places else None
+
+
+def played_clients(
+    labels: torch.Tensor, classes: int, clients: int, samples: int, alpha: float, seed: int
+) -> tuple[Counts, Floats]:
+    """Draw clients with shares of the classes from Dir(alpha, ..., alpha), of the same data with others.
+
+    Returns the samples' positions (clients, samples), and their label distributions (clients, classes). Raises
+    ParameterError for a class without a sample.
+    """
+    own = labels.cpu().numpy()
+    pools = [np.flatnonzero(own == label) for label in range(classes)]
+    if not all(len(pool) for pool in pools):
+        raise ParameterError("there is a class without a sample: no client of it can be played")
+    generator = np.random.default_rng(seed)
+    counts = generator.multinomial(samples, generator.dirichlet(np.full(classes, alpha), size=clients))
+    positions = [
+        np.concatenate([generator.choice(pool, count) for pool, count in zip(pools, row, strict=True)])
+        for row in counts
+    ]
+    return np.stack(positions).astype(np.int64), counts / samples
+
+
+def predicted_distributions(views: Floats, distributions: Floats, others: Floats) -> Floats:
+    """Fit views (n, d) of clients, at least 3, with such distributions (n, classes); predict those of others (m, d)."""
+    regression = make_pipeline(StandardScaler(), RidgeCV(alphas=_PENALTIES)).fit(views, distributions)
+    shares = np.maximum(regression.predict(others), 0.0)
+    totals = shares.sum(axis=1, keepdims=True)
+    predicted: Floats = np.where(
+        totals > 0, shares / np.where(totals > 0, totals, 1.0), distributions.mean(axis=0)
+    )
+    return predicted
+
+
+def correlation_with_truth(
+    predicted: Floats, truth: Floats, guess: Floats, seed: int, drawn_together: int = 1
+) -> tuple[float, float, float]:
+    """Correlate distributions (n, classes) with the true ones, both without a guess (classes,); 0 is chance.
+
+    With it an interval, by bootstrap: of clients that depend on each other, so many in a row, it draws all or none.
+    """
+
+    def correlation(chosen: Counts) -> float:
+        ours, true = (predicted - guess)[chosen].ravel(), (truth - guess)[chosen].ravel()
+        lengths = np.linalg.norm(ours) * np.linalg.norm(true)
+        return float(ours @ true / lengths) if lengths > 0 else 0.0
+
+    clients = np.arange(len(truth)).reshape(-1, drawn_together)
+    interval = bootstrap(
+        (np.arange(len(clients)),),
+        lambda drawn: correlation(clients[drawn].ravel()),
+        n_resamples=1000,
+        vectorized=False,
+        confidence_level=0.95,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return correlation(clients.ravel()), float(interval.low), float(interval.high)
+
+
+_ALPHA = 0.5
+_SAMPLES = 32
+_FIRST = 5
+"""Federations after which methods are left that show nobody anything that differs: a round may take seconds."""
+_LARGEST = 1e6
+"""Above which a part of 8 or 16 bytes is taken for no numbers."""
+_OF_MODELS = ("parameters", "buffers", "sums", "total")
+"""Parts of messages to clients that hold a model, or a sum of updates."""
+_MOST_COUNT = 2**16
+"""Above which a whole number for each parameter is taken for no count of clients."""
+_FEWEST_POSITIONS = 5
+"""Of a list, so that no other part passes for one."""
+
+
+def clear_facts(view: View, layout: ParameterLayout, classes: int) -> dict[str, float]:
+    """Return, by name, numbers about messages that are not values of updates or models.
+
+    They are about the victim's messages; and about what clients are sent, which is made of all clients' messages, with
+    what those of the party have sent themselves beside it: means over the clients of the party.
+
+    Of every part its length in bytes, and the number or two that it is where it is so short; of a mask of the
+    parameters, a list of positions, or a number for each parameter also its share of each tensor, and of each class's
+    weights in the last layer.
+    """
+    facts = _facts_of(view.of_victim(), layout, classes, "")
+    exchanges = [
+        _facts_of(sent, layout, classes, "sent ") | _facts_of(own, layout, classes, "own ")
+        for sent, own in view.own_exchanges()
+    ]
+    for name in {name: None for one in exchanges for name in one}:
+        facts[name] = float(np.mean([one[name] for one in exchanges if name in one]))
+    return facts
+
+
+def _facts_of(
+    deliveries: Iterable[Delivery], layout: ParameterLayout, classes: int, whose: str
+) -> dict[str, float]:
+    facts: dict[str, float] = {}
+    for number, one in enumerate(deliveries):
+        for name, part in one.message.items():
+            if name in PARTS_OF_VALUES:
+                continue
+            said = [float(len(part))]
+            if name not in _OF_MODELS:
+                said += _few_numbers(part)
+                spread = _spread(part, layout.size)
+                if spread is not None:
+                    said += mask_view(spread, layout, classes).tolist()
+            facts |= {f"{whose}{number} {name} {place}": value for place, value in enumerate(said)}
+    return facts
+
+
+def _few_numbers(part: Part) -> list[float]:
+    """Return the whole number, or the two others, that a part is; none of a longer one."""
+    kinds = {8: np.int64, 16: np.float64}
+    if len(part) not in kinds:
+        return []
+    numbers = np.frombuffer(part, kinds[len(part)]).astype(np.float64)
+    return numbers.tolist() if (np.abs(numbers) < _LARGEST).all() else []
+
+
+def _spread(part: Part, size: int) -> Floats | None:
+    """Return how much of a part is of each parameter (P,): 0 or 1, a count, or 1 on average; None for other parts."""
+    try:
+        return Mask.from_bytes(part, expected_size=size).to_bool().astype(np.float64)
+    except WireFormatError:
+        pass
+    kind = {size: np.uint8, 2 * size: np.uint16, 4 * size: np.uint32}.get(len(part))
+    if kind is not None and (counts := np.frombuffer(part, kind)).max() <= _MOST_COUNT:
+        return counts.astype(np.float64)
+    if len(part) == 4 * size:
+        sizes = np.abs(np.frombuffer(part, np.float32).astype(np.float64))
+        return sizes / sizes.mean() if np.isfinite(sizes).all() and sizes.any() else None
+    if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
         return None
-    return max(float((one - two).abs().max()) for one, two in zip(*pairs, strict=True))
+    positions = np.frombuffer(part, np.uint32)
+    if positions.max() >= size or len(np.unique(positions)) < positions.size:
+        return None
+    chosen = np.zeros(size)
+    chosen[positions] = 1.0
+    return chosen
+
+
+class LabelDistributionAudit(FederationAttack):
+    """Plays clients of test samples, and attacks others; the audit's samples and rounds are not used."""
+
+    name = "label-distribution"
+    source = "Ateniese et al., Hacking smart machines with smarter ones, 2015, section 3; the views are ours"
+    measured_by = "correlation"
+    played, attacked = 25, 15
+    """Federations of the attacker's own, and of those that are attacked."""
+
+    def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
+        dataset = self._dataset
+        public = replace(dataset, train_features=dataset.test_features, train_labels=dataset.test_labels)
+        own = self._facts(method, public, self.played, 0, on_federation)
+        # Where the attacker's own clients show nobody anything that differs, no others are attacked.
+        ended = len(own[1]) < self.played * self._config.clients
+        others = own if ended else self._facts(method, dataset, self.attacked, self.played, on_federation)
+        return [
+            self._cell(method, party.name, own[0][party.name], own[1], others[0][party.name], others[1])
+            for party in self._parties
+        ]
+
+    def _facts(
+        self,
+        name: str,
+        dataset: Dataset,
+        federations: int,
+        first: int,
+        on_federation: OnFederation,
+    ) -> tuple[dict[str, list[dict[str, float]]], Floats]:
+        """Return by party what it sees of each client, and the clients' true distributions (n, classes)."""
+        config = replace(self._config, samples=_SAMPLES, rounds=1)
+        count, seed = config.clients, config.seed + first
+        positions, distributions = played_clients(
+            dataset.train_labels, dataset.classes, federations * count, _SAMPLES, _ALPHA, seed
+        )
+        seen: dict[str, list[dict[str, float]]] = {party.name: [] for party in self._parties}
+        for number in range(federations):
+            on_federation(name, first + number)
+            batches = list(positions[number * count : (number + 1) * count])
+            trial = Trial(name, self._settings, config, dataset, first + number, batches=batches)
+            for party in self._parties:
+                for victim in range(count):
+                    view = View(trial.record, trial.method, party, victim)
+                    seen[party.name].append(clear_facts(view, trial.layout, dataset.classes))
+            if number + 1 == _FIRST and all(one == every[0] for every in seen.values() for one in every):
+                return seen, distributions[: _FIRST * count]
+        return seen, distributions
+
+    def _cell(
+        self,
+        name: str,
+        party: str,
+        own: Sequence[dict[str, float]],
+        own_truth: Floats,
+        others: Sequence[dict[str, float]],
+        truth: Floats,
+    ) -> Cell:
+        names = sorted({fact for facts in own for fact in facts})
+        if not names:
+            why = "it looks at what clients send and are sent, and none of that comes to this party"
+            return Cell(name, self.name, party, "does not apply", why)
+        views, attacked = (
+            np.array([[facts.get(fact, 0.0) for fact in names] for facts in both]) for both in (own, others)
+        )
+        if not (views != views[0]).any():
+            why = "beside values of updates, nothing that this party gets of clients differs from one to another"
+            return Cell(name, self.name, party, "nothing received", f"{why}, of {len(own)}")
+        predicted, guess = predicted_distributions(views, own_truth, attacked), own_truth.mean(axis=0)
+        # Clients of one federation share a model, and what all are sent.
+        federation = self._config.clients
+        value, low, high = correlation_with_truth(predicted, truth, guess, self._config.seed, federation)
+        return Cell(
+            *(name, self.name, party, "attacked"),
+            measured_by=self.measured_by,
+            figure=value,
+            low=low,
+            high=high,
+            chance=0.0,
+            tries=len(truth) // federation,
+            form=f"{len(names)} numbers about the first round's messages, {len(own)} clients of the attacker's own, "
+            f"{len(truth)} attacked",
+            others={
+                "error of a share": float(np.abs(predicted - truth).mean(axis=1).mean()),
+                "error without a view": float(np.abs(guess - truth).mean(axis=1).mean()),
+            },
+        )

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
 
 import torch
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import norm
-from torch import nn
+from torch import Tensor, nn
 
 from shieldfl.lab.audit.attack import ModelPlantingAttack, Recovered
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
@@ -28,35 +29,68 @@ _BY_ACCIDENT = 0.01
 """The chance that noise alone stands clear of itself somewhere in a layer."""
 
 
-def in_front(
-    model: nn.Module, planted: str, front: nn.Linear, back: nn.Linear, sample_shape: tuple[int, ...]
-) -> nn.Module:
-    parts: OrderedDict[str, nn.Module] = OrderedDict()
-    parts["flatten"] = nn.Flatten()
-    parts[planted] = front
-    parts["relu"] = nn.ReLU()
-    parts["back"] = back
-    parts["unflatten"] = nn.Unflatten(1, sample_shape)
-    parts["model"] = copy.deepcopy(model)
-    return nn.Sequential(parts)
+@dataclass(frozen=True)
+class _PlantedLayer(ModelPlantingAttack):
+    """``shrunk``, in (0, 1], is how much smaller rows are than what they measure.
 
+    What follows them is larger by as much: the model is the same. With small rows a change of float32 parameters tells
+    the gradient of one step more precisely; with large rows the thresholds stay where they are for more steps.
+    """
 
-def missing_layer(observed: ObservedUpdate, planted: str) -> str | None:
-    weight = f"{planted}.weight"
-    if weight not in observed.layout.names:
-        return "the client did not train from a model that this attack had planted a layer in"
-    if not bool(observed.tensors(observed.known)[weight].any()):
-        return "nothing is known of the planted layer's weights"
-    return None
+    recovers = "images"
+    layer: ClassVar[str]
+    rows: int = 1000
+    shrunk: float = 1 / 32
+
+    def planted(
+        self, model: nn.Module, sample_shape: tuple[int, ...], public: Tensor, seed: int
+    ) -> nn.Module:
+        samples = public.flatten(1).float()
+        rows, thresholds, behind, mean = self._weights(samples, torch.Generator().manual_seed(seed))
+        front, back = nn.Linear(samples.shape[1], self.rows), nn.Linear(self.rows, samples.shape[1])
+        with torch.no_grad():
+            front.weight.copy_(self.shrunk * rows)
+            front.bias.copy_(-self.shrunk * thresholds)
+            back.weight.copy_(behind / self.shrunk)
+            back.bias.copy_(mean)
+        parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        parts[self.layer] = front
+        parts |= {"relu": nn.ReLU(), "back": back, "unflatten": nn.Unflatten(1, sample_shape)}
+        parts["model"] = copy.deepcopy(model)
+        return nn.Sequential(parts)
+
+    @abstractmethod
+    def _weights(self, samples: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return rows (rows, features), their thresholds, and weight and bias of the layer behind them."""
+
+    def lasting(self) -> Self:
+        return replace(self, shrunk=1.0)
+
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        weight = f"{self.layer}.weight"
+        if weight not in observed.layout.names:
+            return "the client did not train from a model that this attack had planted a layer in"
+        if not bool(observed.tensors(observed.known)[weight].any()):
+            return "nothing is known of the planted layer's weights"
+        return None
+
+    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
+        found = self._read(RowGradients.of(observed, self.layer), observed.value_range)
+        hidden = not len(found) and bool(observed.deviation[observed.known].any())
+        return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
+
+    @abstractmethod
+    def _read(self, rows: RowGradients, value_range: tuple[float, float]) -> Tensor:
+        """Return the samples (m, features) that rows tell."""
 
 
 @dataclass(frozen=True)
 class RowGradients:
     """The gradients of a planted layer's rows, or sums and differences of such: (rows, features + 1), biases last."""
 
-    values: torch.Tensor
-    known: torch.Tensor
-    errors: torch.Tensor
+    values: Tensor
+    known: Tensor
+    errors: Tensor
     """What each may be off by, because of rounding or noise."""
 
     @classmethod
@@ -67,14 +101,14 @@ class RowGradients:
         rate = observed.training.learning_rate * observed.gradients_taken
         weight, bias = f"{planted}.weight", f"{planted}.bias"
 
-        def errors(name: str, deviations: float) -> torch.Tensor:
+        def errors(name: str, deviations: float) -> Tensor:
             # A change is the difference of two parameters, each rounded to float32; a gradient is a float32 sum.
             largest = float(before[name].detach().abs().max())
             values = gradients[name][known[name]]
             sums = float(values.abs().max()) if values.numel() else 0.0
             return _UNCERTAIN * _ROUNDING * (largest / rate + sums) + deviations * noise[name]
 
-        def together(weights: torch.Tensor, biases: torch.Tensor) -> torch.Tensor:
+        def together(weights: Tensor, biases: Tensor) -> Tensor:
             return torch.cat([weights, biases[:, None]], dim=1)
 
         off = errors(weight, _UNCERTAIN), errors(bias, _farthest(len(gradients[bias])))
@@ -102,7 +136,7 @@ class RowGradients:
             torch.cat([errors, self.errors[-1:]]),
         )
 
-    def samples(self, value_range: tuple[float, float]) -> tuple[torch.Tensor, torch.Tensor]:
+    def samples(self, value_range: tuple[float, float]) -> tuple[Tensor, Tensor]:
         """Return a sample (m, features) of each row that some came through, and what is known of it.
 
         Where a weight is not known, the sample is 0. A row whose bias is not known has the direction of its
@@ -120,14 +154,7 @@ class RowGradients:
         return bounded[used], known[used]
 
 
-def recovered_samples(found: torch.Tensor, observed: ObservedUpdate) -> Recovered:
-    hidden = not len(found) and bool(observed.deviation[observed.known].any())
-    return Recovered(images=found.reshape(-1, *observed.sample_shape), remark=_DROWNED if hidden else "")
-
-
-def means_of_known(
-    values: torch.Tensor, known: torch.Tensor, groups: torch.Tensor, count: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def means_of_known(values: Tensor, known: Tensor, groups: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the means (count, ...) of what is known of each group (rows,), and where something is."""
     shape = (count, *values.shape[1:])
     known_values = torch.where(known, values, 0.0).double()
@@ -141,7 +168,7 @@ def _farthest(count: int) -> float:
     return float(norm.isf(_BY_ACCIDENT / (2 * count)))
 
 
-def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> torch.Tensor:
+def _stretched(directions: Tensor, value_range: tuple[float, float]) -> Tensor:
     """Scale each row so that its largest value is the range's top, by the sign with less below the range."""
     low, high = value_range
     best = torch.zeros_like(directions)
@@ -155,161 +182,96 @@ def _stretched(directions: torch.Tensor, value_range: tuple[float, float]) -> to
     return best
 
 
-_BINS = "bins"
-
-
-class RobbingTheFed(ModelPlantingAttack):
+@dataclass(frozen=True)
+class RobbingTheFed(_PlantedLayer):
     """All rows measure one thing of a sample, and each passes on the samples above its threshold.
 
     What two adjacent rows' gradients differ by comes from the samples between their thresholds. These are
-    quantiles of the server's own samples, so that ``bins``, 2 or more, are filled alike. Exact after one
-    local step; an approximation after several. ``measured`` is the "brightness", the mean of a sample's
+    quantiles of the server's own samples, so that bins, one for each of 2 ``rows`` or more, are filled alike.
+    Exact after one local step; an approximation after several. ``measured`` is the "brightness", the mean of a sample's
     features, or a "random" linear functional of them.
 
-    ``shrunk``, in (0, 1], is how much smaller rows are than what they measure, and by how much what follows
-    them is larger. The model is the same. With small rows a change of float32 parameters tells the gradient
-    of one step more precisely; with large rows the thresholds stay where they are for more steps.
+    It finds one image of each bin that was not empty: the sample, or a mean of those that shared the bin. A bin counts
+    as empty where what it holds does not stand clear of the noise. Rows with no sample between them have the same
+    gradients: what is hidden of one is taken from the other.
     """
 
-    name: ClassVar[str] = "robbing-the-fed"
-    recovers: ClassVar[Literal["labels", "images"]] = "images"
-    source: ClassVar[str] = "Fowl, Geiping, Czaja, Goldblum, Goldstein, ICLR 2022, section 4"
+    name = "robbing-the-fed"
+    source = "Fowl, Geiping, Czaja, Goldblum, Goldstein, ICLR 2022, section 4"
+    layer = "bins"
+    rows: int = 100
+    measured: Literal["brightness", "random"] = "brightness"
 
-    def __init__(
-        self,
-        bins: int = 100,
-        measured: Literal["brightness", "random"] = "brightness",
-        shrunk: float = 1 / 32,
-    ) -> None:
-        self.rows = bins
-        self._measured = measured
-        self._shrunk = shrunk
-
-    def planted(
-        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
-    ) -> nn.Module:
-        samples = public.flatten(1).float()
-        generator = torch.Generator().manual_seed(seed)
-        features = math.prod(sample_shape)
+    def _weights(self, samples: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        features = samples.shape[1]
         row = torch.full((features,), 1 / features)
-        if self._measured == "random":
+        if self.measured == "random":
             row = torch.randn(features, generator=generator) / math.sqrt(features)
         values = samples @ row
         thresholds = torch.quantile(values, torch.arange(self.rows) / self.rows)
         thresholds[0] = 2 * values.min() - values.max()  # below all samples that the server has not seen, too
-        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
         passed_on = (values[:, None] - thresholds).clamp_min(0).sum(dim=1)
         # The random pattern has what comes back from all pixels not cancel.
         pattern = torch.randn(features, generator=generator) * samples.std(dim=0)
         pattern /= passed_on.std().clamp_min(1e-6)
-        with torch.no_grad():
-            front.weight.copy_(self._shrunk * row.expand(self.rows, -1))
-            front.bias.copy_(-self._shrunk * thresholds)
-            back.weight.copy_((pattern / self._shrunk)[:, None].expand(-1, self.rows))
-            back.bias.copy_(samples.mean(dim=0) - pattern * passed_on.mean())
-        return in_front(model, _BINS, front, back, sample_shape)
+        mean = samples.mean(dim=0) - pattern * passed_on.mean()
+        return row.expand(self.rows, -1), thresholds, pattern[:, None].expand(-1, self.rows), mean
 
-    def with_rows(self, rows: int) -> RobbingTheFed:
-        return RobbingTheFed(rows, self._measured, self._shrunk)
-
-    def lasting(self) -> RobbingTheFed:
-        return RobbingTheFed(self.rows, self._measured, shrunk=1.0)
-
-    def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        return missing_layer(observed, _BINS)
-
-    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each bin that was not empty: the sample, or a mean of those that shared the bin.
-
-        A bin counts as empty where what it holds does not stand clear of the noise. Rows with no sample between them
-        have the same gradients: what is hidden of one is taken from the other.
-        """
-        rows = RowGradients.of(observed, _BINS).equal_rows_as_one()
-        found, _ = rows.between_rows().samples(observed.value_range)
-        return recovered_samples(found, observed)
+    def _read(self, rows: RowGradients, value_range: tuple[float, float]) -> Tensor:
+        return rows.equal_rows_as_one().between_rows().samples(value_range)[0]
 
 
-_TRAPS = "traps"
 _FEWEST_IN_COMMON = 16
 """Positions known of two images, from which on it is no accident that they agree."""
 _SAME = 1e-3
 """Of the range of values, root mean square: samples that are closer are one that several rows have caught."""
 
 
-class CuriousAbandonHonesty(ModelPlantingAttack):
+@dataclass(frozen=True)
+class CuriousAbandonHonesty(_PlantedLayer):
     """Each row weighs a random half of the features against the other, to its own disadvantage.
 
     The sum of most samples stays below zero then, and a row passes on few samples of a batch, often one.
     Features are scaled to [0, 1] by the range of the server's own samples. Exact after one local step.
 
     Of the planted layer's ``rows``, 1 or more, weights have the ``deviation`` sigma; positive ones are
-    smaller than negative ones by ``scale``, s in (0, 1]. ``shrunk`` is as of :class:`RobbingTheFed`.
+    smaller than negative ones by ``scale``, s in (0, 1].
+
+    It finds one image of each row that stands clear of the noise; rows with the same image give one.
     """
 
-    name: ClassVar[str] = "curious-abandon-honesty"
-    recovers: ClassVar[Literal["labels", "images"]] = "images"
-    source: ClassVar[str] = "Boenisch et al., EuroS&P 2023, section V, algorithm 1"
+    name = "curious-abandon-honesty"
+    source = "Boenisch et al., EuroS&P 2023, section V, algorithm 1"
+    layer = "traps"
+    deviation: float = 0.5
+    scale: float = 0.95
 
-    def __init__(
-        self, rows: int = 1000, deviation: float = 0.5, scale: float = 0.95, shrunk: float = 1 / 32
-    ) -> None:
-        self.rows = rows
-        self._deviation = deviation
-        self._scale = scale
-        self._shrunk = shrunk
-
-    def planted(
-        self, model: nn.Module, sample_shape: tuple[int, ...], public: torch.Tensor, seed: int
-    ) -> nn.Module:
-        samples = public.flatten(1).float()
-        low, high = float(public.min()), float(public.max())
-        generator = torch.Generator().manual_seed(seed)
-        features = math.prod(sample_shape)
-        rows = trap_rows(self.rows, features, self._deviation, self._scale, generator) / (high - low)
-        passed_on = (samples @ rows.T - low * rows.sum(dim=1)).clamp_min(0)
+    def _weights(self, samples: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        low, high = float(samples.min()), float(samples.max())
+        features = samples.shape[1]
+        rows = trap_rows(self.rows, features, self.deviation, self.scale, generator) / (high - low)
+        thresholds = low * rows.sum(dim=1)
+        passed_on = (samples @ rows.T - thresholds).clamp_min(0)
         mixture = torch.randn(features, self.rows, generator=generator)
         deviation = (passed_on @ mixture.T).std(correction=0).clamp_min(1e-6)
         mixture *= samples.std(correction=0) / deviation
-        front, back = nn.Linear(features, self.rows), nn.Linear(self.rows, features)
-        with torch.no_grad():
-            front.weight.copy_(self._shrunk * rows)
-            front.bias.copy_(-self._shrunk * low * rows.sum(dim=1))
-            back.weight.copy_(mixture / self._shrunk)
-            back.bias.copy_(samples.mean(dim=0))
-        return in_front(model, _TRAPS, front, back, sample_shape)
+        return rows, thresholds, mixture, samples.mean(dim=0)
 
-    def with_rows(self, rows: int) -> CuriousAbandonHonesty:
-        return CuriousAbandonHonesty(rows, self._deviation, self._scale, self._shrunk)
-
-    def lasting(self) -> CuriousAbandonHonesty:
-        return CuriousAbandonHonesty(self.rows, self._deviation, self._scale, shrunk=1.0)
-
-    def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        return missing_layer(observed, _TRAPS)
-
-    def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
-        """Return one image of each row that stands clear of the noise; rows with the same image give one."""
-        found, known = RowGradients.of(observed, _TRAPS).samples(observed.value_range)
-        low, high = observed.value_range
-        images = _joined(found, known, _SAME * (high - low))
-        return recovered_samples(images, observed)
+    def _read(self, rows: RowGradients, value_range: tuple[float, float]) -> Tensor:
+        """Return the means (k, features) of samples that are the same where both are known."""
+        low, high = value_range
+        found, known = rows.samples(value_range)
+        values, there = found.double(), known.double()
+        squares = values.square()
+        distances = squares @ there.T + there @ squares.T - 2 * values @ values.T
+        common = there @ there.T
+        fewest = min(_FEWEST_IN_COMMON, found.shape[1])
+        same = (common >= fewest) & (distances < common * (_SAME * (high - low)) ** 2)
+        count, groups = connected_components(same.numpy(), directed=False)
+        return means_of_known(found, known, torch.from_numpy(groups).long(), count)[0]
 
 
-def _joined(found: torch.Tensor, known: torch.Tensor, nearest: float) -> torch.Tensor:
-    """Return the means (k, features) of images that are nearer to each other than that, where both are known."""
-    values, there = found.double(), known.double()
-    squares = values.square()
-    distances = squares @ there.T + there @ squares.T - 2 * values @ values.T
-    common = there @ there.T
-    fewest = min(_FEWEST_IN_COMMON, found.shape[1])
-    same = (common >= fewest) & (distances < common * nearest**2)
-    count, groups = connected_components(same.numpy(), directed=False)
-    return means_of_known(found, known, torch.from_numpy(groups).long(), count)[0]
-
-
-def trap_rows(
-    rows: int, features: int, deviation: float, scale: float, generator: torch.Generator
-) -> torch.Tensor:
+def trap_rows(rows: int, features: int, deviation: float, scale: float, generator: torch.Generator) -> Tensor:
     """Return (rows, features): a random half -|N(0, sigma²)|, the other s times the same, permuted."""
     half = features // 2
     magnitudes = deviation * torch.randn(rows, half, generator=generator).abs()

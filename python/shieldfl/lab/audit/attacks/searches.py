@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from itertools import chain
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.func import functional_call, grad, replace_all_batch_norm_modules_, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from shieldfl.lab.audit.attack import Recovered, UpdateAttack
-from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer
+from shieldfl.lab.audit.attacks.labels import Ilrg, last_layer, only_label
 from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.learning.scores import batches_of
-
-Parameters = Mapping[str, torch.Tensor]
-
 
 _REACHED = 0.1
 """Of a gradient's root mean square: as near as searches for batches come. Smaller noise has no say beside that."""
 
 
-def _weights(observed: ObservedUpdate) -> torch.Tensor | None:
+def _weights(observed: ObservedUpdate) -> Tensor | None:
     """Return how much known values count (k,), by generalised least squares; None where noise is alike."""
     noise = observed.gradient_deviation[observed.known].astype(np.float64)
     if noise.max() == noise.min():
@@ -54,6 +52,7 @@ class SimulatedTraining:
             name: parameter.detach().clone().requires_grad_()
             for name, parameter in self._model.named_parameters()
         }
+        self._slopes = grad(self._loss)
         self._at_once: bool | None = None
         """Whether the model can be run on several batches at once; None where it was not tried."""
         self._training = observed.training
@@ -64,21 +63,24 @@ class SimulatedTraining:
         """The mean gradient that the client's update shows, at the known positions in ascending order, each by its
         weight: 1, but where noise is on some positions more than on others."""
 
-    def gradient(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def _loss(self, parameters: dict[str, Tensor], batch: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(functional_call(self._model, parameters, (batch,)), target)
+
+    def gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return what :attr:`observed` would be; targets are classes (m,), or probabilities (m, classes)."""
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
-            return self._mean_gradient(samples, targets, self._taped_gradients)
+            return self._mean_gradient(samples, targets)
 
-    def distances(self, samples: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def distances(self, samples: Tensor, targets: Tensor) -> Tensor:
         """Return the squared distances (B,) of :attr:`observed` from :meth:`gradient` of B batches, worked out at once.
 
         Samples are (B, m, *sample_shape), targets (B, m) or (B, m, classes). One after another where the model cannot
         be run on several at once.
         """
 
-        def distance(own: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return (self._mean_gradient(own, target, self._pure_gradients) - self.observed).square().sum()
+        def distance(own: Tensor, target: Tensor) -> Tensor:
+            return (self._mean_gradient(own, target) - self.observed).square().sum()
 
         at_once = vmap(distance, randomness="different")
         with sdpa_kernel(SDPBackend.MATH):
@@ -86,41 +88,17 @@ class SimulatedTraining:
                 # Of one batch: what is out of memory with all of them is an error, and no property of the model.
                 self._at_once = _runs(at_once, samples[:1], targets[:1])
             if self._at_once:
-                found: torch.Tensor = at_once(samples, targets)
+                found: Tensor = at_once(samples, targets)
                 return found
-            return torch.stack(
-                [
-                    (self._mean_gradient(own, target, self._taped_gradients) - self.observed).square().sum()
-                    for own, target in zip(samples, targets, strict=True)
-                ]
-            )
+            return torch.stack([distance(*one) for one in zip(samples, targets, strict=True)])
 
-    def _taped_gradients(
-        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        loss = cross_entropy(functional_call(self._model, dict(current), (batch,)), target)
-        return torch.autograd.grad(loss, list(current.values()), create_graph=True, materialize_grads=True)
-
-    def _pure_gradients(
-        self, current: Parameters, batch: torch.Tensor, target: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-            return cross_entropy(functional_call(self._model, parameters, (batch,)), target)
-
-        return tuple(grad(loss)(dict(current)).values())
-
-    def _mean_gradient(
-        self,
-        samples: torch.Tensor,
-        targets: torch.Tensor,
-        gradients_of: Callable[[Parameters, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]],
-    ) -> torch.Tensor:
-        training = self._training
-        current: Parameters = self._start
-        moved: list[torch.Tensor] = []
-        velocities: list[torch.Tensor] = []
-        for batch, target in self._batches(samples, targets):
-            gradients = gradients_of(current, batch, target)
+    def _mean_gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
+        training, current = self._training, dict(self._start)
+        moved: list[Tensor] = []
+        velocities: list[Tensor] = []
+        epochs = (batches_of(samples, targets, training.batch_size) for _ in range(training.local_epochs))
+        for batch, target in chain.from_iterable(epochs):
+            gradients = self._slopes(current, batch, target).values()
             directions = [
                 gradient + training.weight_decay * value if training.weight_decay else gradient
                 for gradient, value in zip(gradients, current.values(), strict=True)
@@ -140,19 +118,12 @@ class SimulatedTraining:
         flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
         return self._seen(flat)
 
-    def _seen(self, flat: torch.Tensor) -> torch.Tensor:
+    def _seen(self, flat: Tensor) -> Tensor:
         known = flat if self._known is None else flat[self._known]
         return known if self._weights is None else known * self._weights
 
-    def _batches(
-        self, samples: torch.Tensor, targets: torch.Tensor
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        size = self._training.batch_size
-        for _ in range(self._training.local_epochs):
-            yield from batches_of(samples, targets, size)
 
-
-def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bool:
+def _runs(function: Callable[..., Tensor], *arguments: Tensor) -> bool:
     """Say whether torch.func can do what a function does; random numbers are drawn as if it had not been tried."""
     with torch.random.fork_rng(devices=[]):
         try:
@@ -165,28 +136,8 @@ def _runs(function: Callable[..., torch.Tensor], *arguments: torch.Tensor) -> bo
 _HISTORY = 100
 _LEAST_CURVATURE = 1e-10
 
-ValuesAndGradients = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+ValuesAndGradients = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Takes points (B, d), returns values (B,) and gradients (B, d)."""
-
-
-@dataclass(frozen=True)
-class Least:
-    """Values (B,) and points (B, d) where the starts came lowest, in so many steps."""
-
-    values: torch.Tensor
-    points: torch.Tensor
-    steps: int
-
-
-@dataclass(frozen=True)
-class Descent:
-    steps: int
-    found: float
-    """A value from which on a start has found what is looked for: others are left where they are."""
-    exact: float
-    """A value below which nothing more is to be gained."""
-    patience: int
-    """Steps over which a start has to come lower by a tenth than ever before, or it is left."""
 
 
 class _Curvature:
@@ -197,21 +148,22 @@ class _Curvature:
     that moves through arrays of twice the length. A pair that a start does not keep is all zeros.
     """
 
-    def __init__(self, starts: int, size: int, like: torch.Tensor) -> None:
+    def __init__(self, points: Tensor) -> None:
+        starts, size = points.shape
         # One after another in memory: a row is written at once, and read with those beside it.
-        self._s, self._y = (like.new_zeros(starts, 2 * _HISTORY, size) for _ in range(2))
+        self._s, self._y = (points.new_zeros(starts, 2 * _HISTORY, size) for _ in range(2))
         self._sy, self._yy = (
             torch.zeros(starts, 2 * _HISTORY, 2 * _HISTORY, dtype=torch.float64) for _ in range(2)
         )
         self._scale = torch.ones(starts, dtype=torch.float64)
         self._begin = self._end = 0
 
-    def keep(self, chosen: torch.Tensor) -> None:
+    def keep(self, chosen: Tensor) -> None:
         self._s, self._y, self._sy, self._yy, self._scale = (
             one[chosen] for one in (self._s, self._y, self._sy, self._yy, self._scale)
         )
 
-    def add(self, step: torch.Tensor, change: torch.Tensor) -> None:
+    def add(self, step: Tensor, change: Tensor) -> None:
         product = _dot(step, change)
         kept = product > _LEAST_CURVATURE
         square = _dot(change, change)
@@ -241,7 +193,7 @@ class _Curvature:
             one[:, front, front] = one[:, window, window].clone()
         self._begin, self._end = 0, front.stop
 
-    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+    def direction(self, gradient: Tensor) -> Tensor:
         window = slice(self._begin, self._end)
         s, y = self._s[:, window], self._y[:, window]
         triangle = self._sy[:, window, window].triu()
@@ -259,34 +211,42 @@ class _Curvature:
         )
 
 
-def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _dot(one: Tensor, other: Tensor) -> Tensor:
     return (one.double() * other.double()).sum(dim=1)
 
 
-def _products(rows: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+def _products(rows: Tensor, vector: Tensor) -> Tensor:
     """Return the products of rows (B, m, d) with a vector (B, d), float64 (B, m)."""
     return torch.bmm(rows, vector[:, :, None])[:, :, 0].double()
 
 
-def _sums(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _sums(rows: Tensor, weights: Tensor) -> Tensor:
     return torch.bmm(weights[:, None, :], rows)[:, 0]
 
 
-def least_of_many(evaluate: ValuesAndGradients, points: torch.Tensor, descent: Descent) -> Least:
-    """Descend from each point (B, d) by torch's L-BFGS of rate 1 without a line search; return where it came lowest.
+def least_of_many(
+    evaluate: ValuesAndGradients,
+    points: Tensor,
+    steps: int,
+    found: float = 0.0,
+    exact: float = 0.0,
+    patience: int = 10_000,
+) -> tuple[Tensor, Tensor, int]:
+    """Descend from each point (B, d) by torch's L-BFGS of rate 1 without a line search.
 
-    A start that comes to no number, stands still or runs out of patience is left. Once one of them has found what is
-    looked for, it alone goes on.
+    Returns the values (B,) and points (B, d) where each came lowest, and in how many steps. A start that comes to no
+    number, stands still or does not come lower by a tenth in so many steps of ``patience`` is left. Once one of them is
+    at the value ``found`` it alone goes on, until nothing more is to be gained: ``exact``.
     """
     least = torch.full((len(points),), math.inf, dtype=torch.float64)
     best = points.clone()
     running = torch.arange(len(points))
     now = points.clone()
     values, gradients = evaluate(now)
-    curvature = _Curvature(now.shape[0], now.shape[1], now)
+    curvature = _Curvature(now)
     mark, marked_at = least.clone(), torch.zeros(len(points), dtype=torch.long)
     taken = 0
-    for taken in range(descent.steps + 1):
+    for taken in range(steps + 1):
         value = values.double()
         lower = value < least[running]
         places = running[lower]
@@ -295,10 +255,10 @@ def least_of_many(evaluate: ValuesAndGradients, points: torch.Tensor, descent: D
         mark[running] = torch.where(advanced, least[running], mark[running])
         marked_at[running] = torch.where(advanced, taken, marked_at[running])
         going = value.isfinite() & gradients.isfinite().all(dim=1) & (gradients.abs().amax(dim=1) > 0)
-        going &= (taken - marked_at[running] < descent.patience) & (least[running] > descent.exact)
-        if least.min() <= descent.found:
+        going &= (taken - marked_at[running] < patience) & (least[running] > exact)
+        if least.min() <= found:
             going &= running == least.argmin()
-        if not going.any() or taken == descent.steps:
+        if not going.any() or taken == steps:
             break
         if not going.all():
             running, now, values, gradients = running[going], now[going], values[going], gradients[going]
@@ -311,7 +271,7 @@ def least_of_many(evaluate: ValuesAndGradients, points: torch.Tensor, descent: D
         before = gradients
         values, gradients = evaluate(now)
         curvature.add(step, gradients - before)
-    return Least(least, best, taken)
+    return least, best, taken
 
 
 # Squared distances in parts of the gradient's squared length: from where on a start is taken to have found the samples,
@@ -325,10 +285,12 @@ _SHARED_MEMORY = 2**24
 
 
 @dataclass(frozen=True)
-class _GradientMatching(UpdateAttack):
+class Dlg(UpdateAttack):
     """Minimises the squared distance between gradients, over the known positions alone."""
 
-    recovers: ClassVar[Literal["labels", "images"]] = "images"
+    name = "dlg"
+    source = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, algorithm 1"
+    recovers = "images"
     iterations: int = 300
     """Calls of L-BFGS at most, each of 20 steps of rate 1 without a line search."""
     starts: int = 8
@@ -338,24 +300,32 @@ class _GradientMatching(UpdateAttack):
     """A start is left that has not come lower by a tenth in so many steps. An addition of ours: on batches of several
     samples distances stay at some hundredths of the gradient's after a few hundred steps, whatever follows."""
 
+    def inapplicable(self, observed: ObservedUpdate) -> str | None:
+        return None
+
+    def _labels(self, observed: ObservedUpdate) -> Tensor | None:
+        """Return the labels, where they are not searched for with the samples."""
+        return None
+
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
         simulated = SimulatedTraining(observed)
+        labels = self._labels(observed)
         length = float(simulated.observed.square().sum())
         samples, classes = observed.samples, observed.classes
         features = samples * math.prod(observed.sample_shape)
-        searched = samples * classes if self._searches_labels else 0
+        searched = samples * classes if labels is None else 0
         generator = torch.Generator().manual_seed(seed)
         points = torch.randn(self.starts, features + searched, generator=generator)
 
-        def read(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def read(some: Tensor) -> tuple[Tensor, Tensor]:
             found = some[:, :features].reshape(len(some), samples, *observed.sample_shape)
-            if not searched:
-                return found, self._labels(observed).expand(len(some), -1)
+            if labels is not None:
+                return found, labels.expand(len(some), -1)
             return found, some[:, features:].reshape(len(some), samples, classes).softmax(dim=2)
 
-        def evaluate(some: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            values: list[torch.Tensor] = []
-            gradients: list[torch.Tensor] = []
+        def evaluate(some: Tensor) -> tuple[Tensor, Tensor]:
+            values: list[Tensor] = []
+            gradients: list[Tensor] = []
             for part in torch.split(some, max(1, _SHARED_MEMORY // simulated.observed.numel())):
                 variables = part.detach().requires_grad_()
                 value = simulated.distances(*read(variables))
@@ -363,48 +333,34 @@ class _GradientMatching(UpdateAttack):
                 values.append(value.detach())
             return torch.cat(values), torch.cat(gradients)
 
-        descent = Descent(_STEPS * self.iterations, _CONVERGED * length, _EXACT * length, self.patience)
-        least = least_of_many(evaluate, points, descent)
-        images, targets = read(least.points[least.values.argmin()][None])
-        labels = targets[0].argmax(dim=1) if searched else targets[0]
+        ends = _STEPS * self.iterations, _CONVERGED * length, _EXACT * length, self.patience
+        values, points, _ = least_of_many(evaluate, points, *ends)
+        images, targets = read(points[values.argmin()][None])
+        certain = targets[0].argmax(dim=1) if searched else targets[0]
         return Recovered(
-            label_counts=np.bincount(labels.numpy(), minlength=classes).astype(np.int64),
+            label_counts=np.bincount(certain.numpy(), minlength=classes).astype(np.int64),
             images=images[0].clamp(*observed.value_range),
         )
 
-    _searches_labels: ClassVar[bool]
-
-    def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
-class Dlg(_GradientMatching):
-    name: ClassVar[str] = "dlg"
-    source: ClassVar[str] = "Zhu, Liu, Han: Deep Leakage from Gradients, NeurIPS 2019, algorithm 1"
-    _searches_labels: ClassVar[bool] = True
-
-    def inapplicable(self, observed: ObservedUpdate) -> str | None:
-        return None
-
-
-@dataclass(frozen=True)
-class Idlg(_GradientMatching):
-    name: ClassVar[str] = "idlg"
-    source: ClassVar[str] = "Zhao, Mopuri, Bilen: iDLG, 2020, algorithm 1"
-    _searches_labels: ClassVar[bool] = False
+class Idlg(Dlg):
+    name = "idlg"
+    source = "Zhao, Mopuri, Bilen: iDLG, 2020, algorithm 1"
 
     def inapplicable(self, observed: ObservedUpdate) -> str | None:
         if observed.samples != 1:
             return f"its rule finds the label of one sample, and the client has {observed.samples}"
-        if last_layer(observed) is None:
-            return f"the model's outputs are not those of a Linear with one for each of {observed.classes} classes"
-        return None
+        return _without_last_layer(observed)
 
-    def _labels(self, observed: ObservedUpdate) -> torch.Tensor:
-        layer = last_layer(observed)
-        assert layer is not None
-        return torch.tensor([layer.only_label(observed)])
+    def _labels(self, observed: ObservedUpdate) -> Tensor:
+        return torch.tensor([only_label(observed)])
+
+
+def _without_last_layer(observed: ObservedUpdate) -> str | None:
+    if last_layer(observed) is not None:
+        return None
+    return f"the model's outputs are not those of a Linear with one for each of {observed.classes} classes"
 
 
 _IMAGE_RANK = 3  # channels, height, width
@@ -418,9 +374,9 @@ class Inverting(UpdateAttack):
     another are simulated one after another.
     """
 
-    name: ClassVar[str] = "inverting"
-    recovers: ClassVar[Literal["labels", "images"]] = "images"
-    source: ClassVar[str] = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
+    name = "inverting"
+    recovers = "images"
+    source = "Geiping et al., Inverting Gradients, NeurIPS 2020, eq. 4"
     iterations: int = 1000
     step_size: float = 0.1
     """Of a sample's values; a tenth of it from 3/8 of the iterations on, and again from 5/8 and 7/8."""
@@ -432,31 +388,22 @@ class Inverting(UpdateAttack):
             return f"it searches for images of (channels, height, width), and a sample is {observed.sample_shape}"
         if observed.samples > 1:
             return Ilrg().inapplicable(observed)
-        if last_layer(observed) is None:
-            return f"the model's outputs are not those of a Linear with one for each of {observed.classes} classes"
-        return None
+        return _without_last_layer(observed)
 
     def recover(self, observed: ObservedUpdate, seed: int) -> Recovered:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            counts = self._label_counts(observed, seed)
+            if observed.samples > 1:
+                counts = Ilrg().recover(observed, seed).label_counts
+                assert counts is not None
+            else:
+                counts = np.bincount([only_label(observed)], minlength=observed.classes).astype(np.int64)
             labels = torch.from_numpy(np.repeat(np.arange(observed.classes), counts))
             # In which batch a label was nobody knows: sorted ones would make batches of one class.
             labels = labels[torch.randperm(len(labels))]
             return Recovered(label_counts=counts, images=self._images(observed, labels))
 
-    def _label_counts(
-        self, observed: ObservedUpdate, seed: int
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        if observed.samples > 1:
-            counts = Ilrg().recover(observed, seed).label_counts
-            assert counts is not None
-            return counts
-        layer = last_layer(observed)
-        assert layer is not None
-        return np.bincount([layer.only_label(observed)], minlength=observed.classes).astype(np.int64)
-
-    def _images(self, observed: ObservedUpdate, labels: torch.Tensor) -> torch.Tensor:
+    def _images(self, observed: ObservedUpdate, labels: Tensor) -> Tensor:
         simulated = SimulatedTraining(observed)
         images = torch.randn(observed.samples, *observed.sample_shape, requires_grad=True)
         optimizer = torch.optim.Adam([images], lr=self.step_size)
@@ -479,7 +426,7 @@ class Inverting(UpdateAttack):
         return best
 
 
-def total_variation(images: torch.Tensor) -> torch.Tensor:
+def total_variation(images: Tensor) -> Tensor:
     """Return the mean difference between neighbours down and across, added, of images (m, channels, height, width)."""
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
     across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption import ckks
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.lab.audit.protocol.protocol_attack import LyingAggregator, PlayedFederation, ProtocolAttack
+from shieldfl.lab.audit.views.observed_update import Counts
 from shieldfl.learning.local_update import FloatVector, contraction
 from shieldfl.rounds.messages import OPENED
 from shieldfl.rounds.training_client import TrainingClient
@@ -29,8 +30,8 @@ from shieldfl.rounds.training_client import TrainingClient
 class LoneTotal(ProtocolAttack):
     """Asks for the sum of the victim alone: its mean is the victim's update."""
 
-    name: ClassVar[str] = "lone-total"
-    source: ClassVar[str] = "docs/threat-model.md: no sum of fewer than min_clients is opened"
+    name = "lone-total"
+    source = "docs/threat-model.md: no sum of fewer than min_clients is opened"
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
@@ -40,9 +41,9 @@ class LoneTotal(ProtocolAttack):
 class FewTotal(ProtocolAttack):
     """Asks for the sum of the victim and the liar's client: what that one has sent is taken from it."""
 
-    name: ClassVar[str] = "few-total"
-    source: ClassVar[str] = "docs/threat-model.md: no sum of fewer than min_clients is opened"
-    needs_client: ClassVar[bool] = True
+    name = "few-total"
+    source = "docs/threat-model.md: no sum of fewer than min_clients is opened"
+    needs_client = True
 
     @classmethod
     def inapplicable(cls, federation: PlayedFederation) -> str | None:
@@ -60,8 +61,8 @@ class FewTotal(ProtocolAttack):
 class SecondTotal(ProtocolAttack):
     """Asks twice in a round, with the victim and without it."""
 
-    name: ClassVar[str] = "second-total"
-    source: ClassVar[str] = "docs/threat-model.md: a round has one total"
+    name = "second-total"
+    source = "docs/threat-model.md: a round has one total"
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
@@ -74,9 +75,9 @@ class SecondTotal(ProtocolAttack):
 class LateTotal(ProtocolAttack):
     """Keeps a round's ciphertexts, and asks for a second sum of them when its keys should be gone."""
 
-    name: ClassVar[str] = "late-total"
-    source: ClassVar[str] = "docs/threat-model.md: keys and answers are of one round"
-    rounds_back: ClassVar[int] = 1
+    name = "late-total"
+    source = "docs/threat-model.md: keys and answers are of one round"
+    rounds_back = 1
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector | None:
@@ -98,9 +99,9 @@ class InventedClients(ProtocolAttack):
     Where clients enrol it asks the key authority to enrol these in the others' places, and goes on where it is refused.
     """
 
-    name: ClassVar[str] = "invented-clients"
-    source: ClassVar[str] = "Douceur, The Sybil attack, 2002"
-    in_first_rounds: ClassVar[bool] = True
+    name = "invented-clients"
+    source = "Douceur, The Sybil attack, 2002"
+    in_first_rounds = True
 
     @classmethod
     def obtain(cls, liar: LyingAggregator, phase: str, victim: int) -> FloatVector:
@@ -151,9 +152,9 @@ class TamperedCiphertext(ProtocolAttack):
     beside the other clients' updates would be the answer.
     """
 
-    name: ClassVar[str] = "tampered-ciphertext"
-    source: ClassVar[str] = "docs/threat-model.md: one client that tampers with its own ckks ciphertexts"
-    needs_client: ClassVar[bool] = True
+    name = "tampered-ciphertext"
+    source = "docs/threat-model.md: one client that tampers with its own ckks ciphertexts"
+    needs_client = True
 
     @classmethod
     def size_for(cls, federation: PlayedFederation) -> int:
@@ -235,27 +236,27 @@ class BatchFrame:
         self._start = self.values_at + 16 + 16
         self._degree = int(self.facts["ring_degree"])
 
-    def _bits(self) -> list[tuple[int, int, int]]:
-        """Half, prime and bits of a number, for each row of a ciphertext."""
-        return [
+    def _rows(self, block: int, wanted: int) -> Iterator[tuple[int, int, slice]]:
+        """Yield the place of each row of c0 (0) or c1 (1) of a ciphertext, the bits of a number, and its bytes."""
+        rows = [
             (half, place, prime.bit_length() - (dropped if place == 0 else 0))
             for half, dropped in enumerate(self.facts["dropped_bits"])
             for place, prime in enumerate(self.primes)
         ]
-
-    def _row_bytes(self) -> list[int]:
-        return [self._degree * bits // 8 for _, _, bits in self._bits()]
+        lengths = [self._degree * bits // 8 for _, _, bits in rows]
+        offset = self._start + block * sum(lengths)
+        for (half, place, bits), length in zip(rows, lengths, strict=True):
+            if half == wanted:
+                yield place, bits, slice(offset, offset + length)
+            offset += length
 
     def half(self, block: int, wanted: int) -> list[int]:
         """Return c0 (0) or c1 (1) of a ciphertext, the middle of what was dropped in its place."""
-        offset = self._start + block * sum(self._row_bytes())
         rows = []
-        for (half, _, bits), length in zip(self._bits(), self._row_bytes(), strict=True):
-            if half == wanted:
-                packed = np.frombuffer(self.frame, np.uint8, length, offset)
-                digits = np.unpackbits(packed, bitorder="little").reshape(self._degree, bits)
-                rows.append(digits.astype(np.uint64) @ (np.uint64(1) << np.arange(bits, dtype=np.uint64)))
-            offset += length
+        for _, bits, where in self._rows(block, wanted):
+            packed = np.frombuffer(self.frame[where], np.uint8)
+            digits = np.unpackbits(packed, bitorder="little").reshape(self._degree, bits)
+            rows.append(digits.astype(np.uint64) @ (np.uint64(1) << np.arange(bits, dtype=np.uint64)))
         dropped = self.facts["dropped_bits"][wanted]
         return [
             from_digits(restore_low_bits([int(x) for x in fields], dropped), self.primes)
@@ -265,13 +266,10 @@ class BatchFrame:
     def with_half(self, block: int, wanted: int, coefficients: list[int]) -> bytes:
         dropped = self.facts["dropped_bits"][wanted]
         fields = [drop_low_bits(to_digits(x, self.primes), dropped) for x in coefficients]
-        offset = self._start + block * sum(self._row_bytes())
         frame = bytearray(self.frame)
-        for (half, place, bits), length in zip(self._bits(), self._row_bytes(), strict=True):
-            if half == wanted:
-                total = sum(field[place] << (bits * index) for index, field in enumerate(fields))
-                frame[offset : offset + length] = total.to_bytes(length, "little")
-            offset += length
+        for place, bits, where in self._rows(block, wanted):
+            total = sum(field[place] << (bits * index) for index, field in enumerate(fields))
+            frame[where] = total.to_bytes(where.stop - where.start, "little")
         return resealed(bytes(frame))
 
 
@@ -283,16 +281,14 @@ def ask_for_secret(frame: bytes, parameters: ckks.Parameters, log2_size: int) ->
     return batch.with_half(0, 1, first)
 
 
-def secret_from_sum(
-    opened: NDArray[np.floating[Any]], parameters: ckks.Parameters, log2_size: int
-) -> NDArray[np.int64]:
+def secret_from_sum(opened: NDArray[np.floating[Any]], parameters: ckks.Parameters, log2_size: int) -> Counts:
     """Read the ternary secret from the first N values of an opened sum of :func:`ask_for_secret`'s batch and others."""
     size = 2.0 ** (log2_size - parameters.fraction_bits)
-    found: NDArray[np.int64] = np.rint(opened[: parameters.ring_degree] / size).astype(np.int64)
+    found: Counts = np.rint(opened[: parameters.ring_degree] / size).astype(np.int64)
     return found
 
 
-def open_batch(frame: bytes, parameters: ckks.Parameters, secret: NDArray[np.int64]) -> NDArray[np.int64]:
+def open_batch(frame: bytes, parameters: ckks.Parameters, secret: Counts) -> Counts:
     """Decrypt one client's recorded batch with a secret: the quantised values (count,), or noise for another key's."""
     batch = BatchFrame(frame, parameters)
     facts, modulus = batch.facts, math.prod(batch.primes)
@@ -307,7 +303,7 @@ def open_batch(frame: bytes, parameters: ckks.Parameters, secret: NDArray[np.int
     return np.array(values[: batch.count], dtype=np.int64)
 
 
-def _negacyclic(coefficients: list[int], secret: NDArray[np.int64]) -> NDArray[Any]:
+def _negacyclic(coefficients: list[int], secret: Counts) -> NDArray[Any]:
     """Multiply by a ternary polynomial modulo X^N + 1: in limbs, whose sums of N products fit 64 bits."""
     degree = len(coefficients)
     result = np.zeros(degree, dtype=object)

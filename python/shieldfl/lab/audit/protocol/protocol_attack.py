@@ -10,7 +10,7 @@ import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,17 @@ from numpy.typing import NDArray
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import SEALING_KEY_BYTES
 from shieldfl.errors import ParameterError, ShieldError, WireFormatError
-from shieldfl.lab.audit.attack import FEWEST_TRIES, UNDEFENDED, Cell, FederationAttack
+from shieldfl.lab.audit.attack import (
+    FEWEST_TRIES,
+    UNDEFENDED,
+    Cell,
+    FederationAttack,
+    OnFederation,
+    bootstrap_interval,
+)
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.figures import bootstrap_interval
+from shieldfl.lab.audit.views.observed_update import Flags
+from shieldfl.lab.audit.views.view import parameters_of
 from shieldfl.learning.local_update import FloatVector, contraction
 from shieldfl.methods.discovery import method_class
 from shieldfl.methods.registry import make_method
@@ -135,9 +143,6 @@ class PlayedFederation(EmbeddedRoles):
         for index in clients:
             self.clients[index].end_round(message_of(index))
 
-    def encrypts(self, client: int) -> Any:
-        return self.clients[client].disclosure.encrypted.to_bool()
-
 
 @functools.lru_cache(maxsize=32)
 def _kept(name: str, settings: MethodSettings, config: AuditConfig, parameters: int) -> tuple[Message, bytes]:
@@ -214,7 +219,12 @@ class LyingAggregator:
         self._begin(phase, round_number, answer)
         if round_number != self.round:
             self.round, self.answers = round_number, {}
-            self.first = self._first_message()
+            self.first = Message()
+            if (authority := self.roles.authority) is not None:
+                # The round is begun again, as it was.
+                signed = authority.begin_round(self.round, None, self.honest.model_digest())
+                own = self.honest.newest_model() if self.roles.method.aggregator_opens else Message()
+                self.first = Message({**own, **signed})
         self.answers[phase] = answer
         self.sent, self._taken, self.refused = {}, {}, None
 
@@ -248,15 +258,6 @@ class LyingAggregator:
         reader = _copied(self.roles.clients[self.reader], self.roles.new_client(self.reader))
         return Question(phase, self.round, closed, asked, self._model(), copied, reader)
 
-    def _first_message(self) -> Message:
-        """Return what clients of the round were sent first: it is begun again, as it was."""
-        authority = self.roles.authority
-        if authority is None:
-            return Message()
-        signed = authority.begin_round(self.round, None, self.honest.model_digest())
-        own = self.honest.newest_model() if self.roles.method.aggregator_opens else Message()
-        return Message({**own, **signed})
-
     def _model(self) -> Message:
         roles, method = self.roles, self.roles.method
         if method.aggregator_has_model:
@@ -271,9 +272,8 @@ class LyingAggregator:
         return self._parameters(client, self._model()) - self._parameters(client, question.model)
 
     def _parameters(self, client: int, model: Message) -> FloatVector:
-        part = self.roles.method.message_for(client, model)
-        found: FloatVector = part.vector("parameters", np.float32, self.roles.method.plan.parameters).copy()
-        return found
+        method = self.roles.method
+        return parameters_of(method.message_for(client, model), method.plan.parameters)
 
     def answer(self, question: Question, victim: int) -> FloatVector:
         """Ask the key authority, and return what the model changes by that the victim would have then, (P,).
@@ -283,26 +283,21 @@ class LyingAggregator:
         authority = self.roles.authority
         assert authority is not None
         answer = authority.answer(question.phase, Message.from_bytes(question.asked.to_bytes()))
-        opened = self._opened(question, answer)
-        return self._parameters(victim, opened) - self._parameters(victim, question.model)
-
-    def _opened(self, question: Question, answer: Message) -> Message:
-        method, phase = self.roles.method, question.phase
-        if method.aggregator_opens:
-            opener = question.aggregator
-            assert opener._opening is not None
+        method, phase, opened = self.roles.method, question.phase, answer
+        opener = question.aggregator if method.aggregator_opens else question.reader
+        if opener._opening is not None:
             opener._opening.keys._min_clients = 1  # its own policy, which a liar does not keep
-            return opener.open(phase, answer)
-        if not method.clients_open:
-            return answer
-        reader = question.reader
-        assert reader._opening is not None
-        reader._opening.keys._min_clients = 1
-        reader.report()
-        reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
-        if reader._opening.newest_spoiled(phase) == question.round:
-            raise WireFormatError("; ".join(one.text for one in reader.report().notes))
-        return reader.global_model(Message())
+        if method.aggregator_opens:
+            opened = question.aggregator.open(phase, answer)
+        elif method.clients_open:
+            reader = question.reader
+            assert reader._opening is not None
+            reader.report()
+            reader.end_round(Message({**question.closed, HISTORY: question.asked[HISTORY], **answer}))
+            if reader._opening.newest_spoiled(phase) == question.round:
+                raise WireFormatError("; ".join(one.text for one in reader.report().notes))
+            opened = reader.global_model(Message())
+        return self._parameters(victim, opened) - self._parameters(victim, question.model)
 
 
 def _copied(role: Role, new: Role) -> Role:
@@ -322,9 +317,7 @@ _SECRET = "aggregator-and-client"
 """The party that lies and has a client, which opens what clients may."""
 
 
-def share_told(
-    guess: NDArray[np.floating[Any]] | None, change: FloatVector, encrypted: NDArray[np.bool_]
-) -> float:
+def share_told(guess: NDArray[np.floating[Any]] | None, change: FloatVector, encrypted: Flags) -> float:
     """Return the share of encrypted values (P,) that a guess tells, to 1 % of their root mean square."""
     if guess is None:
         return 0.0
@@ -333,24 +326,27 @@ def share_told(
     return float(np.mean(np.abs(guess[encrypted] - true) <= step))
 
 
-@dataclass(frozen=True)
-class _Try:
-    told: float
-    told_honestly: float
-    """The same share by the mean of all clients, which an honest round tells."""
-    victim: int
-    refusal: str = ""
+_Try = tuple[float, float, int, str]
+"""The share that was told, that by the mean of all clients, which an honest round tells, the victim, and a refusal."""
 
 
-def _mean(changes: Mapping[int, FloatVector]) -> FloatVector:
-    return cast(FloatVector, np.mean(list(changes.values()), axis=0))
+def _tried(
+    guess: NDArray[np.floating[Any]] | None,
+    changes: Mapping[int, FloatVector],
+    victim: int,
+    encrypted: Flags,
+    refusal: str = "",
+) -> _Try:
+    honest = np.mean(list(changes.values()), axis=0)
+    told, honestly = (share_told(one, changes[victim], encrypted) for one in (guess, honest))
+    return told, honestly, victim, refusal
 
 
 class ProtocolAttack(FederationAttack):
     """A lie of the aggregator, told on drawn updates; what it got is held against the true one."""
 
-    measured_by: ClassVar[str] = "values told"
-    is_told: ClassVar[bool] = True
+    measured_by = "values told"
+    is_told = True
     parameters: ClassVar[int] = 24
     """Of the model; few, since Paillier takes milliseconds for each."""
     rounds_back: ClassVar[int] = 0
@@ -380,7 +376,7 @@ class ProtocolAttack(FederationAttack):
     def size_for(cls, federation: PlayedFederation) -> int:
         return cls.parameters
 
-    def cells(self, method: str, on_federation: Callable[[str, int], None]) -> list[Cell]:
+    def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         if not method_class(method).schemes and method != UNDEFENDED:
             raise ParameterError("the method has no keys: there is nothing that a lie could have opened")
 
@@ -408,10 +404,8 @@ class ProtocolAttack(FederationAttack):
 
         def read(liar: LyingAggregator, phase: str) -> None:
             for victim, message in liar.sent.items():
-                change = federation.changes[victim]
-                guess = message.vector("update", np.float32, change.size)
-                honest = share_told(_mean(federation.changes), change, everything)
-                tries.append(_Try(share_told(guess, change, everything), honest, victim))
+                guess = message.vector("update", np.float32, self.parameters)
+                tries.append(_tried(guess, federation.changes, victim, everything))
 
         self._liar(federation, read)
         while len(tries) < FEWEST_TRIES:
@@ -427,12 +421,14 @@ class ProtocolAttack(FederationAttack):
         federation = made()
         tries: list[_Try] = []
 
-        past: list[tuple[dict[int, FloatVector], dict[int, NDArray[np.bool_]]]] = []
+        past: list[tuple[dict[int, FloatVector], dict[int, Flags]]] = []
         """Of the rounds of the federation that runs, the newest last: what clients changed, and encrypted."""
 
         def tell(liar: LyingAggregator, phase: str) -> None:
             changes = dict(federation.changes)
-            past.append((changes, {client: federation.encrypts(client) for client in changes}))
+            past.append(
+                (changes, {one: federation.clients[one].disclosure.encrypted.to_bool() for one in changes})
+            )
             if self.in_first_rounds and liar.roles.method.clients_open and len(past) > 1:
                 return
             victim = len(tries) % (len(liar.roles.clients) - 1)
@@ -448,11 +444,8 @@ class ProtocolAttack(FederationAttack):
                     return
             except ShieldError as error:
                 refusal = f"{type(error).__name__}: {error}"
-            if not encrypted.any():
-                return
-            change = changes[victim]
-            honest = share_told(_mean(changes), change, encrypted)
-            tries.append(_Try(share_told(guess, change, encrypted), honest, victim, refusal))
+            if encrypted.any():
+                tries.append(_tried(guess, changes, victim, encrypted, refusal))
 
         self._liar(federation, tell)
         for _ in range(_MOST_ROUNDS):
@@ -477,26 +470,26 @@ class ProtocolAttack(FederationAttack):
             why = f"the aggregator cannot tell this lie without a client on its side: ask for {_SECRET}"
             return Cell(method, self.name, party, "does not apply", why)
         reads = opens or party == _SECRET
-        figures = [one.told if reads else 0.0 for one in tries]
+        figures = [told if reads else 0.0 for told, *_ in tries]
         low, high = bootstrap_interval(figures, self._config.seed)
-        best = max(tries, key=lambda one: one.told)
         return Cell(
             *(method, self.name, party, "attacked"),
             measured_by=self.measured_by,
             figure=float(np.mean(figures)),
             low=low,
             high=high,
-            chance=float(np.mean([one.told_honestly for one in tries])),
+            chance=float(np.mean([honestly for _, honestly, *_ in tries])),
             tries=len(tries),
-            form=_NO_LIE if method == UNDEFENDED else self._in_words(best, reads),
+            form=_NO_LIE if method == UNDEFENDED else _in_words(max(tries, key=lambda one: one[0]), reads),
         )
 
-    @staticmethod
-    def _in_words(best: _Try, reads: bool) -> str:
-        if best.refusal:
-            return f"refused with {best.refusal}"
-        if not reads:
-            return "answered, and the answer is for clients to open: the aggregator alone reads nothing of it"
-        if best.told < _ALL:
-            return f"answered, and what that opens to tells {best.told:.0%} of the values of client {best.victim}"
-        return f"obtained: single update of client {best.victim}, {best.told:.0%} of its encrypted values"
+
+def _in_words(best: _Try, reads: bool) -> str:
+    told, _, victim, refusal = best
+    if refusal:
+        return f"refused with {refusal}"
+    if not reads:
+        return "answered, and the answer is for clients to open: the aggregator alone reads nothing of it"
+    if told < _ALL:
+        return f"answered, and what that opens to tells {told:.0%} of the values of client {victim}"
+    return f"obtained: single update of client {victim}, {told:.0%} of its encrypted values"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from shieldfl.errors import ParameterError
 from shieldfl.models.parameter_layout import ParameterLayout
@@ -18,20 +18,23 @@ from shieldfl.settings import TrainingSettings
 __all__ = ["ObservedUpdate"]
 
 FloatVector = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class ObservedUpdate:
     """What one client's training changed, as far as the attacker knows it.
 
-    Raises ParameterError where the arrays do not fit the model.
+    Raises ParameterError where nothing is known.
     """
 
     model: nn.Module
     """What the client trained from, as far as the attacker knows it. Attacks work on copies."""
     change: FloatVector
     """Parameters after training minus before, (P,); whatever stands where ``known`` is false tells nothing."""
-    known: NDArray[np.bool_]
+    known: Flags
     """Of which positions the attacker has the value, exact or noised, (P,)."""
     training: TrainingSettings
     """How the client trained; public."""
@@ -46,15 +49,8 @@ class ObservedUpdate:
     """Of a sample's features; public, as the normalisation is."""
 
     def __post_init__(self) -> None:
-        size = self.layout.size
-        if self.change.shape != (size,) or self.known.shape != (size,):
-            raise ParameterError(
-                f"the model has {size:,} parameters: give as many changes, and as many flags"
-            )
         if not self.known.any():
             raise ParameterError("an update of which nothing is known has nothing to attack")
-        if self.deviation.shape != (size,):
-            raise ParameterError(f"the noise has one deviation, or one for each of {size:,} parameters")
 
     @property
     def layout(self) -> ParameterLayout:
@@ -99,14 +95,13 @@ class ObservedUpdate:
     def _carried(self) -> float:
         return self.training.learning_rate * self.gradients_taken
 
-    def tensors(self, vector: FloatVector | NDArray[np.bool_]) -> Mapping[str, torch.Tensor]:
+    def tensors(self, vector: FloatVector | Flags) -> Mapping[str, Tensor]:
         """Cut a vector (P,) into the model's tensors, by name."""
-        return dict(self._cut(vector))
-
-    def _cut(self, vector: FloatVector | NDArray[np.bool_]) -> Iterator[tuple[str, torch.Tensor]]:
         layout = self.layout
-        for (name, where), shape in zip(layout.slices(), layout.shapes, strict=True):
-            yield name, torch.from_numpy(vector[where].copy()).reshape(shape)
+        return {
+            name: torch.from_numpy(vector[where].copy()).reshape(shape)
+            for (name, where), shape in zip(layout.slices(), layout.shapes, strict=True)
+        }
 
     def filled(self, change: FloatVector) -> ObservedUpdate:
         """Return it with guesses where nothing is known; what is known stays."""

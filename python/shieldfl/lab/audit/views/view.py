@@ -1,26 +1,43 @@
-"""What every role of a federation gets, recorded; who may look at it; and the numbers of updates that a party has."""
+"""A federation of which every role's messages are recorded, with the truth beside it; and what parties have of it."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
 
 from shieldfl.authority.authority_secrets import Contents
 from shieldfl.authority.key_authority import KeyPairAuthority
 from shieldfl.authority.message import Message
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
-from shieldfl.errors import ParameterError
+from shieldfl.errors import ParameterError, PrecisionWarning
+from shieldfl.lab.audit.audit_config import AuditConfig
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, ObservedUpdate
+from shieldfl.lab.simulation.config import RunConfig
+from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
+from shieldfl.lab.simulation.method_run import MethodRun
+from shieldfl.lab.simulation.partition import LabelledSamples
+from shieldfl.lab.simulation.runner import planned_method
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
+from shieldfl.learning.networks import build_model, default_model
+from shieldfl.methods.discovery import method_class
 from shieldfl.methods.masked_average.method import MaskedAverageClient
+from shieldfl.methods.model_adaptation import adapt_model
+from shieldfl.methods.settings import MethodSettings
+from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.torch_bridge import load_flat, parameter_layout
+from shieldfl.privacy.synthetic_data import fit_synthetic_data
 from shieldfl.rounds.authorities import AuthoritySteps
 from shieldfl.rounds.collecting_aggregator import CollectingAggregator
 from shieldfl.rounds.driver import RoundTraffic
@@ -29,6 +46,7 @@ from shieldfl.rounds.method import Method
 from shieldfl.rounds.public_setup import PublicSetup
 from shieldfl.rounds.reports import Disclosure
 from shieldfl.rounds.training_client import TrainingClient
+from shieldfl.settings import settings_of
 
 _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
 """By parameters and policy: a pair as it was made, before it opened anything."""
@@ -77,6 +95,11 @@ def client_name(index: int) -> str:
     return f"client {index}"
 
 
+def parameters_of(model: Message, size: int) -> FloatVector:
+    parameters: FloatVector = model.vector("parameters", np.float32, size).copy()
+    return parameters
+
+
 @dataclass(frozen=True)
 class Delivery:
     receiver: str
@@ -102,7 +125,7 @@ class Record:
     """Rounds that begin with models of the key authority: of every client the one that it is sent."""
     own_updates: dict[tuple[int, int], LocalUpdate] = field(default_factory=dict)
     """By client and round: what its training gave, which that client alone has."""
-    own_shares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict)
+    own_shares: dict[tuple[int, int], Floats] = field(default_factory=dict)
     """By client and round: what its part of a sum with noise comes to in the mean (P,), where it adds a share of that
     to what it encrypts: clipped and with the share, which that client alone has."""
     disclosures: dict[tuple[int, int], Disclosure] = field(default_factory=dict)
@@ -155,7 +178,7 @@ class RecordedFederation(EmbeddedFederation):
         client = super().new_client(index)
         if isinstance(client, MaskedAverageClient) and (sharing := client).method.noise is not None:
 
-            def keep(vector: NDArray[np.float32] | NDArray[np.float64]) -> None:
+            def keep(vector: FloatVector | Floats) -> None:
                 self.record.own_shares[index, sharing.round] = sharing.in_the_mean(vector)
                 self.record.deviations[index, sharing.round] = sharing.deviation_of_share
 
@@ -195,19 +218,17 @@ class RecordedFederation(EmbeddedFederation):
 
     def _keep_models(self, round_number: int) -> None:
         """Keep, for every role, the model that it has by itself: a client what it opened or was sent last."""
-        method, models = self.method, self.record.models
+        method, models, size = self.method, self.record.models, self.initial.parameters.size
         for index, client in enumerate(self.clients):
             newest = client.global_model(self._driver.model)
             if method.has_model(index, newest):
-                models[client_name(index), round_number] = self._parameters(method.message_for(index, newest))
+                models[client_name(index), round_number] = parameters_of(
+                    method.message_for(index, newest), size
+                )
         if method.aggregator_has_model:
-            models[AGGREGATOR, round_number] = self._parameters(self.aggregator.newest_model())
+            models[AGGREGATOR, round_number] = parameters_of(self.aggregator.newest_model(), size)
         elif self.authority is not None and not method.clients_open:
             self.record.authority_has.add(round_number)
-
-    def _parameters(self, model: Message) -> FloatVector:
-        parameters: FloatVector = model.vector("parameters", np.float32, self.initial.parameters.size).copy()
-        return parameters
 
 
 @dataclass(frozen=True)
@@ -219,37 +240,21 @@ class Party:
 
     name: str
     meaning: str
-    aggregates: bool = False
-    is_authority: bool = False
+    role: str = ""
+    """What it is beside clients."""
     colluding_clients: int | None = 0
     """How many clients are of the party; None for all but the victim."""
     reads_channel: bool = False
     """Whether it has every message to and from clients, as it would be without TLS."""
     has_last_model: bool = False
 
-    def clients(self, victim: int, clients: int) -> tuple[int, ...]:
-        """Return the party's, beside the ``victim``. Raises ParameterError where there are not so many."""
-        others = [index for index in range(clients) if index != victim]
-        count = len(others) if self.colluding_clients is None else self.colluding_clients
-        if count > len(others):
-            raise ParameterError(f"{self.name}: there are no {count} clients beside the one that is attacked")
-        return tuple(others[:count])
-
-    def roles(self, victim: int, clients: int) -> tuple[str, ...]:
-        named = [AGGREGATOR] if self.aggregates else []
-        if self.is_authority:
-            named.append(AUTHORITY)
-        return (*named, *(client_name(index) for index in self.clients(victim, clients)))
-
 
 PARTIES = (
-    Party("aggregator", "the server that adds updates", aggregates=True),
+    Party("aggregator", "the server that adds updates", AGGREGATOR),
     Party("client", "one of the other clients", colluding_clients=1),
     Party("other-clients", "all clients but the one that is attacked, together", colluding_clients=None),
-    Party("authority", "the key authority", is_authority=True),
-    Party(
-        "aggregator-and-client", "the server together with one client", aggregates=True, colluding_clients=1
-    ),
+    Party("authority", "the key authority", AUTHORITY),
+    Party("aggregator-and-client", "the server together with one client", AGGREGATOR, colluding_clients=1),
     Party("network", "whoever reads all messages to and from clients: there is no TLS", reads_channel=True),
     Party("outsider", "who gets the model behind the last round", has_last_model=True),
 )
@@ -274,7 +279,7 @@ class KnownChange:
     """Whose; the values are the mean over them, at each position over those of them that sent a value there."""
     change: FloatVector
     """(P,); 0 where nothing is known."""
-    known: NDArray[np.bool_]
+    known: Flags
     start: FloatVector | None
     """The global parameters (P,) that the round began with; None where the party does not have them."""
     source: str
@@ -288,17 +293,29 @@ class View:
     """All that one party got of one federation, with one client as the victim."""
 
     def __init__(self, record: Record, method: Method, party: Party, victim: int) -> None:
-        self._record = record
-        self._method = method
-        self.party = party
-        self.victim = victim
-        clients = method.plan.clients
-        self.clients = party.clients(victim, clients)
-        self._roles = frozenset(party.roles(victim, clients))
+        self._record, self._method = record, method
+        self.party, self.victim = party, victim
+        others = [index for index in range(method.plan.clients) if index != victim]
+        self.clients = tuple(others[: party.colluding_clients])
+        self._roles = {party.role, *(client_name(index) for index in self.clients)}
+        bits = method.own_settings.get("fraction_bits")
+        self._rounding = 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
+        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated.
+
+        They are not of values with shares of noise, next to which rounding is nothing."""
 
     @cached_property
     def deliveries(self) -> tuple[Delivery, ...]:
-        return tuple(one for one in self._record.deliveries if self._gets(one))
+        # On the way is what clients get, and what the aggregator and the authority get of them.
+        return tuple(
+            one
+            for one in self._record.deliveries
+            if one.receiver in self._roles
+            or (
+                self.party.reads_channel
+                and (one.receiver not in (AGGREGATOR, AUTHORITY) or one.step in ("receive", "enrol"))
+            )
+        )
 
     def of_victim(self) -> Iterator[Delivery]:
         """Yield what the party has of the victim's own messages: of a round, and of enrolment."""
@@ -311,14 +328,6 @@ class View:
             sent = [one for one in self._record.deliveries if one.receiver == client_name(client)]
             own = () if client == self.victim else self._record.deliveries
             yield sent, [one for one in own if _is_of(one, client)]
-
-    def _gets(self, delivery: Delivery) -> bool:
-        if delivery.receiver in self._roles:
-            return True
-        if not self.party.reads_channel:
-            return False
-        # What clients get, and what the aggregator and the authority get of them.
-        return delivery.receiver not in (AGGREGATOR, AUTHORITY) or delivery.step in ("receive", "enrol")
 
     def model(self, round_number: int) -> FloatVector | None:
         """Return the global parameters (P,) that a round begins with, where the party has them.
@@ -347,16 +356,11 @@ class View:
             if comes and one.receiver == client_name(self.victim):
                 message = self._method.message_for(self.victim, one.message)
                 if "parameters" in message:
-                    size = self._method.plan.parameters
-                    return cast(FloatVector, message.vector("parameters", np.float32, size).copy())
+                    return parameters_of(message, self._method.plan.parameters)
         return None
 
     def changes(self) -> Iterator[KnownChange]:
         """Yield what is known of the victim. Raises ParameterError for numbers without stated places."""
-        yield from self._from_messages()
-        yield from self._from_sums()
-
-    def _from_messages(self) -> Iterator[KnownChange]:
         for one in self.deliveries:
             found = self._numbers(one, self.victim)
             if found is not None and found[0].any():
@@ -368,10 +372,9 @@ class View:
                 yield KnownChange(
                     one.round, (self.victim,), change, known, start, "message", synthetic, noise
                 )
+        yield from self._from_sums()
 
-    def _numbers(
-        self, delivery: Delivery, client: int
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]] | None:
+    def _numbers(self, delivery: Delivery, client: int) -> tuple[Flags, FloatVector] | None:
         """Return the positions (P,) of the numbers that a message of this client has, and these; None for another."""
         disclosure = self._record.disclosures.get((client, delivery.round))
         if delivery.step != "receive" or client not in delivery.details[1:] or disclosure is None:
@@ -416,27 +419,18 @@ class View:
         noised = disclosure.noised | disclosure.encrypted if disclosure.encrypts_noised else disclosure.noised
         return noised.to_bool() * np.float32(self._record.deviations[client, number])
 
-    @property
-    def _rounding(self) -> float:
-        """The deviation of one client's encrypted value, which is even within a step; 0 where steps are not stated.
-
-        They are not of values with shares of noise, next to which rounding is nothing.
-        """
-        bits = self._method.own_settings.get("fraction_bits")
-        return 0.0 if bits is None else 2.0**-bits / math.sqrt(12)
-
     def _in_one_sum(self, number: int, participants: Sequence[int], after: FloatVector) -> tuple[int, ...]:
         models = self._record.models
         return tuple(
             one for one in participants if np.array_equal(models[client_name(one), number + 1], after)
         )
 
-    def _positions_sent(self, client: int, number: int) -> NDArray[np.bool_]:
+    def _positions_sent(self, client: int, number: int) -> Flags:
         if self._method.averages_all:
             return np.ones(self._method.plan.parameters, dtype=np.bool_)
         return ~self._record.disclosures[client, number].kept.to_bool()
 
-    def _sent(self, client: int, number: int, before: FloatVector) -> NDArray[np.float64]:
+    def _sent(self, client: int, number: int, before: FloatVector) -> Floats:
         if (client, number) in self._record.own_shares:
             return self._record.own_shares[client, number].copy()
         sent = self._record.own_updates[client, number].parameters.astype(np.float64) - before
@@ -452,9 +446,7 @@ def _is_of(delivery: Delivery, client: int) -> bool:
     return (step == "receive" and client in details[1:]) or (step == "enrol" and client in details[:1])
 
 
-def _placed(
-    numbers: NDArray[np.float32], disclosure: Disclosure, method: Method
-) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+def _placed(numbers: FloatVector, disclosure: Disclosure, method: Method) -> tuple[Flags, FloatVector]:
     """Return which positions (P,) a message's numbers are of, and those numbers, in order; buffers are left out.
 
     Where positions that stay with a client are hidden among the others, they come with noise alone, and count as not
@@ -471,3 +463,174 @@ def _placed(
         f"{method.name}: a client's message has {numbers.size:,} numbers, and it states the places of {count:,}: "
         "there is no view of it to attack"
     )
+
+
+_MEASURED = 64
+"""Test samples that a trial's models are measured on: nobody looks at their accuracy."""
+_OF_THE_ATTACKER = 2**31
+"""Added to a trial's seed: the attacker draws a model of the same kind, and not the same one."""
+
+
+def private_batches(dataset: Dataset, config: RunConfig) -> list[Counts]:
+    """Draw each client's samples from the training set, none twice. Raises ParameterError where there are too few."""
+    wanted = config.clients * config.batch_size
+    if wanted > len(dataset.train_labels):
+        raise ParameterError(
+            f"{config.clients} clients of {config.batch_size} samples need {wanted:,}, and {dataset.name} has "
+            f"{len(dataset.train_labels):,}: take fewer samples or clients"
+        )
+    drawn = np.random.default_rng([config.seed, 7]).permutation(len(dataset.train_labels))[:wanted]
+    return list(drawn.reshape(config.clients, config.batch_size))
+
+
+def model_kind(config: AuditConfig) -> str:
+    """Return the name of the model that clients train: a small one for digits, so that Paillier takes seconds."""
+    return config.model or ("small-mlp" if config.dataset == "digits" else default_model(config.dataset))
+
+
+def recorded_run(
+    name: str,
+    settings: MethodSettings,
+    config: RunConfig,
+    dataset: Dataset,
+    plain: nn.Module,
+    batches: Sequence[Counts],
+) -> tuple[MethodRun, Method, nn.Module, Record]:
+    """Run and record; the module, whose parameters are overwritten, is what clients trained."""
+    if not method_class(name).schemes:
+        config = replace(config, opener=None)  # nobody opens anything, whoever opens elsewhere
+    entry = settings.of(name)
+    if (
+        entry is not None
+        and "synthetic_samples" in settings_of(type(entry))
+        and entry.synthetic_samples is None
+    ):
+        # As many as clients have themselves, and not as many as the data set has.
+        settings = settings.changed(name, {"synthetic_samples": sum(map(len, batches))})
+    model = adapt_model(name, plain, settings)
+    method = planned_method(name, config, settings, dataset, model, None)
+    measured = replace(
+        dataset, test_features=dataset.test_features[:_MEASURED], test_labels=dataset.test_labels[:_MEASURED]
+    )
+    if method.own_settings.get("synthetic_share"):
+        raise ParameterError(
+            f"{name} trains on synthetic samples beside the client's own, which no attack here tells from them: set "
+            "synthetic_share to 0"
+        )
+    synthetic = None
+    if (demand := method.synthetic_demand) is not None:
+        if dataset.feature_range is None:
+            raise ParameterError(
+                f"{dataset.name} has no range that is public, which synthetic data are made in"
+            )
+        data = dataset.train_features, dataset.train_labels, dataset.classes, *dataset.feature_range
+        samples = demand.samples or len(dataset.train_labels)
+        synthetic = _made_synthetic(*data, demand.epsilon, demand.delta, samples)
+    run = MethodRun(method, config, measured, model, batches, None, synthetic, federation=RecordedFederation)
+    with warnings.catch_warnings():
+        # What rounding loses, attackers do not get.
+        warnings.simplefilter("ignore", PrecisionWarning)
+        run.run(None)
+    return run, method, model, cast(RecordedFederation, run.federation).record
+
+
+@lru_cache(maxsize=4)
+def _made_synthetic(
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    low: Tensor,
+    high: Tensor,
+    epsilon: float,
+    delta: float,
+    samples: int,
+) -> LabelledSamples:
+    """Make them once for all federations on the same tensors: it takes a hundred times as long as a federation."""
+    made = fit_synthetic_data(
+        *(features, labels, classes),
+        feature_range=(low, high),
+        epsilon=epsilon,
+        delta=delta,
+        samples=samples,
+        seed=0,
+    )
+    return made.features, made.labels
+
+
+class Trial:
+    """A method's federation, run and recorded.
+
+    ``number`` decides samples, models and seeds. ``planted`` is what clients train from, where the attacker
+    chose it, and so knows it; None for the configuration's model. ``batches`` are each client's samples,
+    positions in the training set; None draws them without regard to their labels.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: MethodSettings,
+        config: AuditConfig,
+        dataset: Dataset,
+        number: int,
+        planted: nn.Module | None = None,
+        batches: Sequence[Counts] | None = None,
+    ) -> None:
+        run_config = config.run_config(number)
+        kind = model_kind(config)
+        self.config = replace(run_config, model=kind)
+        self.dataset = dataset
+        plain = planted or build_model(kind, dataset.feature_shape, dataset.classes, self.config.seed)
+        self._batches = private_batches(dataset, self.config) if batches is None else batches
+        run, self.method, self.model, self.record = recorded_run(
+            name, settings, self.config, dataset, plain, self._batches
+        )
+        self.round_seconds = min(record.seconds for record in run.records)
+        """Of the quickest round: what is loaded and made once is not in it."""
+        self._chosen = None if planted is None else run.federation.initial.parameters
+
+    @property
+    def layout(self) -> ParameterLayout:
+        return parameter_layout(self.model)
+
+    def truth(self, clients: tuple[int, ...]) -> LabelledSamples:
+        chosen = np.concatenate([self._batches[index] for index in clients])
+        return self.dataset.train_features[chosen], self.dataset.train_labels[chosen]
+
+    @cached_property
+    def _drawn_anew(self) -> nn.Module:
+        """A model of the same kind with fresh layers: what a party without the model can take for it."""
+        other = deepcopy(self.model)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed + _OF_THE_ATTACKER)
+            for module in other.modules():
+                if callable(reset := getattr(module, "reset_parameters", None)):
+                    reset()
+        return other
+
+    def changes(self, party: Party, victim: int) -> Iterator[KnownChange]:
+        return View(self.record, self.method, party, victim).changes()
+
+    def observed(self, party: Party, victim: int) -> Iterator[tuple[KnownChange, ObservedUpdate]]:
+        for known in self.changes(party, victim):
+            yield known, self.as_update(known)
+
+    def as_update(self, known: KnownChange) -> ObservedUpdate:
+        # Who chose the first model and has no later one knows best what it chose: training moves it by little.
+        start = self._chosen if known.start is None else known.start
+        model = deepcopy(self._drawn_anew if start is None else self.model)
+        if start is not None:
+            load_flat(model, start)
+        low, high = self.dataset.feature_range or (torch.tensor(0.0), torch.tensor(1.0))
+        # The mean of several clients' steps, each from its own batch, is one step from all of their samples.
+        samples = self.config.batch_size * len(known.clients)
+        return ObservedUpdate(
+            model,
+            known.change,
+            known.known,
+            replace(self.config, batch_size=samples),
+            samples,
+            self.dataset.feature_shape,
+            self.dataset.classes,
+            noise_deviation=known.deviation,
+            value_range=(float(low.min()), float(high.max())),
+        )
