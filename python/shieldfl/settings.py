@@ -15,7 +15,7 @@ import operator
 import re
 import tomllib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
@@ -154,13 +154,10 @@ class Setting:
         except msgspec.ValidationError:
             fitted = math.nan
         infinite, choices = (self.words or {}).values(), self.choices
-        for item in fitted if isinstance(fitted, tuple) else (fitted,):
-            is_finite = not isinstance(item, float) or math.isfinite(item) or item in infinite
-            if is_finite and (not choices or item in (None, *choices)):
-                continue
-            allowed = self.allowed if given is MISSING else self.allowed_in_text
-            said = shown(value if given is MISSING else given)
-            raise ParameterError(f"{where}{self.title} must be {allowed}, not {said}")
+        items = fitted if isinstance(fitted, tuple) else (fitted,)
+        if any(_is_odd(item, infinite, choices) for item in items):
+            allowed, said = (self.allowed, value) if given is MISSING else (self.allowed_in_text, given)
+            raise ParameterError(f"{where}{self.title} must be {allowed}, not {shown(said)}")
         return fitted
 
     def read(self, value: Any, where: str = "") -> Any:
@@ -198,6 +195,12 @@ class Setting:
             except (ValueError, ParameterError, RecursionError):  # TOMLDecodeError is a ValueError
                 continue
         return self.read(text, where)
+
+
+def _is_odd(item: Any, infinite: Collection[float], choices: tuple[str, ...]) -> bool:
+    """Say whether an item is of its type's range, and not what a setting may be."""
+    is_infinite = isinstance(item, float) and not math.isfinite(item) and item not in infinite
+    return is_infinite or bool(choices and item not in (None, *choices))
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from shieldfl.authority.message import Message
 from shieldfl.encryption.enrolment import grant_key, sealed_grant
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, ShieldError, WireFormatError
 from shieldfl.rounds.messages import ANSWER, ANSWERED_PHASE, ANSWERED_ROUND, OPENED
-from shieldfl.rounds.opening_rule import OpenedTogether
+from shieldfl.rounds.opening_rule import OpenedTogether, _Opened
 
 OPENED_BY_CLIENTS = [one for one in opened_by_clients(variants()) if not one.noisy]
 each_method = pytest.mark.parametrize("variant", each_as_parameter(OPENED_BY_CLIENTS))
@@ -324,12 +324,14 @@ def test_each_total_is_opened_once_and_kept_until_all_have_it(openings):
 def test_the_seconds_of_the_first_one_count_for_all(monkeypatch):
     run = full_he()
     monkeypatch.setattr(type(run.clients[0]._opening.opener), "repeat", lambda *arguments: None)
-    clock = iter((0.0, 5.0, 10.0, 11.0))  # begin and end of each
+    clock = iter((0.0, 10.0, 11.0))  # begin of each, and end of the second
     monkeypatch.setattr("shieldfl.rounds.opening_rule.time.perf_counter", lambda: next(clock))
     for client in run.clients[:2]:
-        run.together.open(
-            b"history", Message(), "update", 1, Message(), client._opening, lambda: (Message(), b"")
-        )
+        opened = run.together.found(b"history", Message(), "update", 1, client._opening)
+        if opened is None:
+            before, keys = client._opening.opener.standing(), client._opening.keys
+            opened = _Opened(Message(), keys, before, Message(), Message(), b"", before, (), 5.0)
+            run.together.keep(b"history", opened)
     monkeypatch.undo()
     assert run.together.take_saved() == 4.0
     assert run.together.take_saved() == 0.0

@@ -31,15 +31,17 @@ def test_a_round_gets_one_reply_and_its_request_gets_it_again():
     assert replies.given("update", 3, REQUEST) is None
 
 
-def test_what_failed_was_not_answered_and_left_its_owner_as_it_was():
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_failed_was_not_answered_and_left_its_owner_as_it_was(is_kept):
     replies, owner = Replies(), SimpleNamespace(model=1)
 
-    def fails() -> Message:
-        owner.model = 2
-        raise RangeError("not this time")
+    def answer() -> None:
+        with replies.undone_unless_kept("update", 1, owner):
+            owner.model = 2
+            if is_kept:
+                replies.keep("update", 1, None, REPLY)
+            raise RangeError("not this time")
 
     with pytest.raises(RangeError):
-        replies.once("update", 1, None, owner, fails)
-    assert (owner.model, replies.given("update", 1, None)) == (1, None)
-    assert replies.once("update", 1, None, owner, lambda: REPLY) is REPLY
-    assert replies.once("update", 1, None, owner, fails) is REPLY
+        answer()
+    assert (owner.model, replies.given("update", 1, None)) == ((2, REPLY) if is_kept else (1, None))

@@ -308,14 +308,14 @@ class ListAuthority(AuthoritySteps):
                     "clients: what was opened then is good for the whole run"
                 )
             with self.keys.replying(phase, number) as keep:
-
-                def reply() -> Message:
-                    answer = self._answered(phase, number, message)
-                    keep(digest_of_parts(answer))
+                given = self._replies.given(phase, number, message)
+                if given is not None:
+                    return given
+                with self._replies.undone_unless_kept(phase, number, self):
+                    reply = self._answered(phase, number, message)
+                    keep(digest_of_parts(reply))
                     self.record(OpenedSum(number))
-                    return answer
-
-                return self._replies.once(phase, number, message, self, reply)
+                    return self._replies.keep(phase, number, message, reply)
 
     def _answered(self, phase: str, number: int, message: Message) -> Message:
         request = bytes(message["request"])
@@ -353,14 +353,12 @@ class ListAuthority(AuthoritySteps):
             if self._for_the_run.get(phase, digest) != digest:
                 raise PolicyError(f"another answer of phase {phase!r} was signed, for the whole run")
             with self.keys.replying(f"signature of {phase}", number) as keep:
-
-                def sign() -> Message:
+                asked = Message({"digest": bytes(digest)})
+                signed = self._signed_answers.given(phase, number, asked)
+                if signed is None:
                     signature = Message(self.keys.sign_answer(phase, digest))
                     keep(digest)
-                    return signature
-
-                asked = Message({"digest": bytes(digest)})
-                signed = self._signed_answers.once(phase, number, asked, self, sign)
+                    signed = self._signed_answers.keep(phase, number, asked, signature)
             if once:
                 self._for_the_run = {**self._for_the_run, phase: bytes(digest)}
             return signed

@@ -151,10 +151,7 @@ class RoundDriver:
                     traffic.bytes_down += self._size_for(left, answer)
                 left = self._collect(phase, round_number, left, answer, traffic)
                 if len(left) < min_clients:
-                    if self._refusals and len(participants) - len(self._refusals) < min_clients:
-                        raise self._refusals[-1]
-                    text = f"{len(left)} of {len(participants)} clients were left"
-                    self._account.note(f"round {round_number} was given up: {text}")
+                    self._give_up(round_number, len(left), len(participants), min_clients)
                     return traffic
                 answer = self._answer(phase, round_number, left, self._aggregator.close(phase.name))
             assert answer is not None
@@ -165,6 +162,11 @@ class RoundDriver:
                 traffic.bytes_down += self._size_for(left, answer)
             self._clients.end_round(left, self._part_of(answer))
             return traffic
+
+    def _give_up(self, round_number: int, left: int, began: int, min_clients: int) -> None:
+        if self._refusals and began - len(self._refusals) < min_clients:
+            raise self._refusals[-1]
+        self._account.note(f"round {round_number} was given up: {left} of {began} clients were left")
 
     def _answered(self, phase: Phase, asked: Message) -> Message:
         assert self._authority is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from shieldfl.authority.message import Message, Part
@@ -110,24 +111,12 @@ class Replies:
         self._given[phase] = (round_number, request, reply)
         return reply
 
-    def once(
-        self,
-        phase: str,
-        round_number: int,
-        request: Message | None,
-        owner: object,
-        make: Callable[[], Message],
-    ) -> Message:
-        """Return the reply that this request got, or keep what ``make`` returns.
-
-        Where that raises, the owner's attributes are what they were.
-        """
-        given = self.given(phase, round_number, request)
-        if given is not None:
-            return given
+    @contextmanager
+    def undone_unless_kept(self, phase: str, round_number: int, owner: object) -> Iterator[None]:
+        """Put back what the owner's attributes were where an error comes before this round's reply is kept."""
         before = vars(owner).copy()
         try:
-            return self.keep(phase, round_number, request, make())
+            yield
         except BaseException:
             # An interrupt may come after the reply was kept, too.
             if self._given.get(phase, (-1,))[0] != round_number:

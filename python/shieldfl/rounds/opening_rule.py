@@ -176,9 +176,11 @@ class RoundOpener:
         if purpose is None:
             # What opens nothing is asked for in its own round alone, also where it is asked again.
             sums.check_runs()
-        reply = self.replies.once(
-            phase, number, message, self.rule, lambda: finish(self.rule.answer(phase, message, sums))
-        )
+        reply = self.replies.given(phase, number, message)
+        if reply is None:
+            with self.replies.undone_unless_kept(phase, number, self.rule):
+                reply = finish(self.rule.answer(phase, message, sums))
+                self.replies.keep(phase, number, message, reply)
         if purpose is not None:
             # No other total of this purpose will be opened.
             keys.wipe(number, purpose)
@@ -192,13 +194,11 @@ class RoundOpener:
         self, phase: str, round_number: int, message: Message, answer: Message, standing: Mapping[str, Any]
     ) -> None:
         """Take what another object has answered that stood where this one stands, and where it came to thereby."""
-
-        def moved() -> Message:
-            for name, value in standing.items():
-                setattr(self.rule, name, value)
-            return answer
-
-        self.replies.once(phase, round_number, message, self.rule, moved)
+        if self.replies.given(phase, round_number, message) is None:
+            with self.replies.undone_unless_kept(phase, round_number, self.rule):
+                for name, value in standing.items():
+                    setattr(self.rule, name, value)
+                self.replies.keep(phase, round_number, message, answer)
 
 
 _SIGNED = {ANSWER, ANSWERED_ROUND, ANSWERED_PHASE, ANSWER_SIGNATURE}
@@ -337,14 +337,18 @@ class ClientOpening:
         def bound() -> bytes:
             return beside_total(Message({**result, HISTORY: self._history}))
 
-        def anew() -> tuple[Message, bytes]:
-            self.keys.take(purpose, message[ANSWER], bound())
-            answer = self.opener.answer(name, result, self.role, self.keys)
-            return answer, self.keys.newest_request
-
         try:
             self.opener.enter_round(number, self.keys)
-            opened = self.together.open(self._history, message, name, number, result, self, anew)
+            start, before = time.perf_counter(), self.opener.standing()
+            opened = self.together.found(self._history, message, name, number, self)
+            if opened is None:
+                _, told = self.role.pending()
+                self.keys.take(purpose, message[ANSWER], bound())
+                answer = self.opener.answer(name, result, self.role, self.keys)
+                after, remarks = self.opener.standing(), self.role.remarks_after(told)
+                asked, seconds = self.keys.newest_request, time.perf_counter() - start
+                opened = _Opened(message, self.keys, before, result, answer, asked, after, remarks, seconds)
+                self.together.keep(self._history, opened)
         except BaseException as error:
             self.keys.go_back(begun)
             if not isinstance(error, ShieldError):
@@ -451,44 +455,34 @@ class OpenedTogether:
         saved, self._saved = self._saved, 0.0
         return saved
 
-    def open(
-        self,
-        history: bytes,
-        message: Message,
-        phase: str,
-        round_number: int,
-        result: Message,
-        opening: ClientOpening,
-        anew: Callable[[], tuple[Message, bytes]],
-    ) -> _Opened:
-        """Return what a total opens to: by ``anew``, unless another client has opened the same."""
+    def found(
+        self, history: bytes, message: Message, phase: str, round_number: int, opening: ClientOpening
+    ) -> _Opened | None:
+        """Return what a client's total opens to where another one has opened the same, as it then has, too."""
         start = time.perf_counter()
-        keys, opener, role = opening.keys, opening.opener, opening.role
-        before, known = opener.standing(), self._known.get(history)
+        opener, known = opening.opener, self._known.get(history)
         if (
-            known is not None
-            and keys.opens_as(known.keys)
-            and _is_same(known.before, before)
-            and _is_same(known.message, message)
+            known is None
+            or not opening.keys.opens_as(known.keys)
+            or not _is_same(known.before, opener.standing())
+            or not _is_same(known.message, message)
         ):
-            # What clients missed is sent from one place: the next one's is found to be the same without being read.
-            known.message = message
-            opener.repeat(phase, round_number, known.result, known.answer, known.after)
-            for remark in known.remarks:
-                role.note(remark)
-            kept, seconds = known, time.perf_counter() - start
-            self._saved += max(0.0, known.seconds - seconds)
-        else:
-            _, told = role.pending()
-            answer, request = anew()
-            after, remarks = opener.standing(), role.remarks_after(told)
-            seconds = time.perf_counter() - start
-            known = _Opened(message, keys, before, result, answer, request, after, remarks, seconds)
-            kept = self._known.setdefault(history, known)
+            return None
+        # What clients missed is sent from one place: the next one's is found to be the same without being read.
+        known.message = message
+        opener.repeat(phase, round_number, known.result, known.answer, known.after)
+        for remark in known.remarks:
+            opening.role.note(remark)
+        self.keep(history, known)
+        self._saved += max(0.0, known.seconds - (time.perf_counter() - start))
+        return known
+
+    def keep(self, history: bytes, opened: _Opened) -> None:
+        """Keep what one more client has, until all have it."""
+        kept = self._known.setdefault(history, opened)
         kept.clients += 1
         if kept.clients == self._clients:
             del self._known[history]
-        return known
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -496,14 +490,17 @@ def _is_same(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, bytes | memoryview) and isinstance(other, bytes | memoryview):
-        places = {address_of(np.frombuffer(part, np.uint8)) for part in (one, other)}
-        return len(one) == len(other) and (len(places) == 1 or bytes(one) == bytes(other))
+        first, second = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
+        is_same_place = address_of(first) == address_of(second)
+        return len(one) == len(other) and (is_same_place or bytes(one) == bytes(other))
     if type(one) is not type(other):
         return False
     if isinstance(one, np.ndarray):
         return np.array_equal(one, other)
     if isinstance(one, GlobalModel):
         one, other = one.to_message(), other.to_message()
-    if isinstance(one, Mapping):
-        return one.keys() == other.keys() and all(_is_same(part, other[name]) for name, part in one.items())
-    return bool(one == other)
+    return _are_same(one, other) if isinstance(one, Mapping) else bool(one == other)
+
+
+def _are_same(ones: Mapping[Any, Any], others: Mapping[Any, Any]) -> bool:
+    return ones.keys() == others.keys() and all(_is_same(one, others[name]) for name, one in ones.items())
