@@ -74,7 +74,7 @@ def settings():
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory):
     """Nodes whose training takes two seconds."""
-    methods = 'shieldfl-methods="full-he,mask-crypt"'
+    methods = 'shieldfl-methods="full-he,mask-crypt" shieldfl-openers="aggregator"'
     with Deployment(tmp_path_factory.mktemp("killed"), node_config=methods) as one:
         app = one.app.folder / one.app.name / "client_app.py"
         text = app.read_text()
@@ -98,7 +98,6 @@ def check_models(deployed):
     assert len(models) == 3
     assert all(np.array_equal(one, models[0]) for one in models)
     assert np.isfinite(models[0]).all()
-    return models[0]
 
 
 @pytest.mark.parametrize(("method", "phase"), [("full-he", "update"), ("mask-crypt", "ranking")])
