@@ -114,7 +114,7 @@ def test_what_a_mask_leaves_out_is_averaged_in_the_clear(weights):
         (
             lambda given: [{"a": given[0]}] * 2 + [{"b": given[0]}],
             ParameterError,
-            "update 2: .*'a' is missing",
+            "update 2: .*'b' is not in the layout",
         ),
         (
             lambda given: [*given, 1e4 * given[0]],

@@ -14,7 +14,8 @@ from shieldfl.authority.authority_store import AuthorityStore
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_keys import SessionKeys
 from shieldfl.errors import PolicyError, RangeError
-from shieldfl.rounds.authorities import ListAuthority, RoundAuthority
+from shieldfl.rounds import authorities
+from shieldfl.rounds.authorities import ListAuthority
 
 METHODS = ["full-he", "mask-crypt", "selective-shield/encrypted", "sense-crypt/clusters", "dict-pfl"]
 
@@ -99,7 +100,7 @@ def test_an_error_before_a_reply_is_kept_leaves_everything_as_it_was(monkeypatch
     def fails_first(phase, message):
         if phase == "count":  # follows from what was opened before, and moves nothing
             return answer(phase, message)
-        name = (RoundAuthority, "_signed") if where == "decided" else (AuthorityStore, "keep_message")
+        name = (authorities, "digest_of_parts") if where == "decided" else (AuthorityStore, "keep_message")
         kept = getattr(*name)
 
         def fail(*arguments, **named):

@@ -149,7 +149,7 @@ class Progress:
     format: Literal["shieldfl checkpoint 3"] = "shieldfl checkpoint 3"
 
     def to_bytes(self) -> bytes:
-        return msgspec.msgpack.encode(self, enc_hook=Message.to_bytes)
+        return msgspec.msgpack.encode(self)
 
     @classmethod
     def kept_in(cls, checkpoint: RunFolder) -> tuple[Progress, Message]:
@@ -160,7 +160,7 @@ class Progress:
         message = checkpoint.read()
         try:
             progress = msgspec.msgpack.decode(
-                message["progress"], type=cls, dec_hook=lambda _, kept: Message.from_bytes(kept)
+                message["progress"], type=cls, dec_hook=lambda _, kept: Message(kept)
             )
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error
