@@ -169,10 +169,9 @@ def full_batch_gradient(
             total = summed_loss(loss, model(batch), targets)
             if not trained:
                 break  # every parameter is frozen: nothing to differentiate
-            gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+            gradients = torch.autograd.grad(total, list(trained.values()), materialize_grads=True)
             for name, gradient in zip(trained, gradients, strict=True):
-                if gradient is not None:
-                    sums[name] += gradient
+                sums[name] += gradient
     found = {name: total / len(features) for name, total in sums.items()}
     if score is not None:
         found = {name: score(trained[name].detach(), gradient) for name, gradient in found.items()}

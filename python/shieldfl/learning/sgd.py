@@ -65,25 +65,51 @@ def train_locally(
     Raises ParameterError for no data, and not as many labels as samples.
     """
     check_samples(features, labels)
-    samples = len(features)
-    generator = torch.Generator().manual_seed(seed)
     clock = clock or StageClock()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    sgd = _Sgd(parameters, settings) if optimizer is None else None
-    # Smaller steps are lost in the rounding of parameters; what else moves these, as weight decay, or a loss of the
-    # user's own may, would be taken for gradients.
-    sums_follow = (
-        gradients is not None
-        and sgd is not None
-        and loss is None
-        and not settings.weight_decay
-        and settings.learning_rate >= _LEAST_TRACED_RATE
-        and is_moved_by_steps_alone(model)
-    )
+    steps: Any = _Sgd(parameters, settings) if optimizer is None else optimizer(parameters)
+
+    def train(after_backward: Callable[[], None] = lambda: None) -> float:
+        return _train(model, features, labels, settings, seed, loss, steps, after_backward)
+
+    if gradients is None:
+        return train()
+
+    def take() -> None:
+        with clock.stage("score"):
+            gradients.update(model)
+
+    # What else moves parameters, as a loss of the user's own may, would be taken for gradients.
+    if optimizer is not None or loss is not None or not _tells_sums(model, settings):
+        return train(take)
     with clock.stage("score"):
-        starts = [parameter.detach().clone() for parameter in parameters] if sums_follow else []
-    own: Any = sgd if optimizer is None else optimizer(parameters)
-    own.zero_grad(set_to_none=True)
+        starts = [parameter.detach().clone() for parameter in parameters]
+    mean = train()
+    with clock.stage("score"):
+        count = settings.local_epochs * math.ceil(len(features) / settings.batch_size)
+        gradients.take(model, steps.gradient_sums(starts), count)
+    return mean
+
+
+def _tells_sums(model: nn.Module, settings: TrainingSettings) -> bool:
+    """Say whether SGD's moves tell what gradients sum to: smaller steps are lost in the rounding of parameters."""
+    long_enough = settings.learning_rate >= _LEAST_TRACED_RATE
+    return long_enough and not settings.weight_decay and is_moved_by_steps_alone(model)
+
+
+def _train(
+    model: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    settings: TrainingSettings,
+    seed: int,
+    loss: Loss | None,
+    steps: Any,
+    after_backward: Callable[[], None],
+) -> float:
+    samples = len(features)
+    generator = torch.Generator().manual_seed(seed)
+    steps.zero_grad(set_to_none=True)
     model.train()
     total = torch.zeros((), dtype=exact_dtype(features.device), device=features.device)
     for epochs_left in reversed(range(settings.local_epochs)):
@@ -91,17 +117,11 @@ def train_locally(
         for batch in torch.split(order, settings.batch_size):
             mean = mean_loss(loss, model(features.index_select(0, batch)), labels.index_select(0, batch))
             mean.backward()  # type: ignore[no-untyped-call]
-            if gradients is not None and not sums_follow:
-                with clock.stage("score"):
-                    gradients.update(model)
-            own.step()
-            own.zero_grad(set_to_none=True)
+            after_backward()
+            steps.step()
+            steps.zero_grad(set_to_none=True)
             if not epochs_left:
                 total += mean.detach() * len(batch)
-    if gradients is not None and sgd is not None and sums_follow:
-        with clock.stage("score"):
-            steps = settings.local_epochs * math.ceil(samples / settings.batch_size)
-            gradients.take(model, sgd.gradient_sums(starts), steps)
     return float(total) / samples
 
 

@@ -17,9 +17,12 @@ N(0, (C sigma)^2 K) with K participants) and in the divisor of a mean.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import gt
+from typing import Any
 
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import Charge, epsilon_of
@@ -39,8 +42,11 @@ from shieldfl.privacy.events import (
     SummedUploads,
 )
 
-_Charges = defaultdict[Noise | NoiseOfSum, list[int]]
-"""What one client is charged: by mechanism, of each release how many clients took part, whose noise is as large."""
+_Charges = Counter[tuple[Noise | NoiseOfSum, int]]
+"""What one client is charged: releases by mechanism, and by how many clients took part, whose noise is as large."""
+
+_NEVER = sys.maxsize
+"""After every round."""
 
 
 def _note_first(found: dict[int, str], round_number: int, what: str) -> None:
@@ -85,7 +91,21 @@ class PrivacyBook:
 
     def __init__(self, events: Iterable[PrivacyEvent] = ()) -> None:
         self._events: list[PrivacyEvent] = []
+        self._told: defaultdict[type, list[Any]] = defaultdict(list)
+        """Events by their kind."""
+        self._rounds: defaultdict[type, set[int]] = defaultdict(set)
+        """Their rounds."""
         self._unit: str | None = None
+        self._bare: set[int] = set()
+        """Rounds in which something real was encrypted that had no noise."""
+        self._hidden_releases: list[Any] = []
+        """Uploads that are encrypted, and have noise."""
+        self._clear: dict[int, str] = {}
+        """Rounds in which something real became readable without noise, and what it is."""
+        self._dependent: dict[int, str] = {}
+        """Rounds in which something was sent whose noise covers no sum opened before it, and what it is."""
+        self._late: set[int] = set()
+        """Rounds of which such a thing was told after their own sum was opened."""
         for event in events:
             self.add(event)
 
@@ -96,8 +116,7 @@ class PrivacyBook:
     @property
     def readable_parts(self) -> tuple[str, ...]:
         """Names of what became readable without noise beside values of updates, such as a mask."""
-        clear = (event.what for event in self._events if isinstance(event, ClearUpload))
-        return tuple(dict.fromkeys(what for what in clear if what != "values"))
+        return tuple(dict.fromkeys(one.what for one in self._told[ClearUpload] if one.what != "values"))
 
     def add(self, event: PrivacyEvent) -> None:
         """Take one event.
@@ -110,6 +129,25 @@ class PrivacyBook:
         noise = self._checked_noise(event)
         self._unit = self._unit if noise is None else noise.unit
         self._events.append(event)
+        self._told[type(event)].append(event)
+        if hasattr(event, "round"):
+            self._rounds[type(event)].add(event.round)
+        match event:
+            case EncryptedUpload(noise=None, synthetic=False):
+                self._bare.add(event.round)
+            case EncryptedUpload(noise=Noise()) | NoiseShareUpload():
+                self._hidden_releases.append(event)
+            case ClearUpload(synthetic=False):
+                _note_first(self._clear, event.round, event.what)
+            case ClearUpload():
+                self._add_dependent(event.round, "updates from synthetic data")
+            case NoisedUpload():
+                self._add_dependent(event.round, "updates with noise")
+
+    def _add_dependent(self, round_number: int, what: str) -> None:
+        _note_first(self._dependent, round_number, what)
+        if round_number in self._rounds[OpenedSum] or round_number in self._rounds[ReadSum]:
+            self._late.add(round_number)
 
     def _checked_noise(self, event: PrivacyEvent) -> Noise | NoiseOfSum | None:
         noise = getattr(event, "noise", None)
@@ -127,94 +165,57 @@ class PrivacyBook:
     @property
     def reason(self) -> str | None:
         """Why no epsilon holds any more, as a sentence: the first such event's; None as long as one may."""
-        bare, opened, seen = self._bare, self._rounds(OpenedSum, ReadSum), self._rounds(ReadSum)
+        rounds, dependent = self._rounds, self._dependent
+        opened, seen = rounds[OpenedSum] | rounds[ReadSum], rounds[ReadSum]
         # A sum of which no upload is known may hold anything.
-        noised = self._rounds(EncryptedUpload, NoiseShareUpload) - bare
-        clear, dependent, late, over = dict[int, str](), dict[int, str](), set[int](), set[int]()
-        for event in self._events:
-            if isinstance(event, OpenedSum | ReadSum):
-                over.add(event.round)
-            elif isinstance(event, ClearUpload) and not event.synthetic:
-                _note_first(clear, event.round, event.what)
-            elif isinstance(event, ClearUpload | NoisedUpload):
-                # Its noise covers no sum that was opened before.
-                with_noise = isinstance(event, NoisedUpload)
-                what = "updates with noise" if with_noise else "updates from synthetic data"
-                _note_first(dependent, event.round, what)
-                late |= over & {event.round}
-        if self._rounds(NoiseShareUpload):
+        noised = rounds[EncryptedUpload] | rounds[NoiseShareUpload]
+        if rounds[NoiseShareUpload]:
             # There all clients of a round encrypt alike, so that a sum beside what is readable is of nothing; and what
             # is charged for is against those who see opened sums.
-            noised, seen = noised | (dependent.keys() - bare), opened
-        readable = dict.fromkeys(seen - noised, "an opened sum") | clear
-        first_opened = min(opened - noised, default=None)
-        first_clear = min(readable, default=None)
-        first = None
-        if first_opened is not None:
-            after = [number for number in dependent if number > first_opened]
-            first = min([*after, *late & {first_opened}], default=None)
-        if first_clear is not None and (first is None or first_clear <= first):
+            noised, seen = noised | dependent.keys(), opened
+        noised = noised - self._bare
+        readable = dict.fromkeys(seen - noised, "an opened sum") | self._clear
+        first_opened, first_clear = min(opened - noised, default=_NEVER), min(readable, default=_NEVER)
+        after = [number for number in dependent if number > first_opened]
+        first = min([*after, *self._late & {first_opened}], default=_NEVER)
+        if first_clear < _NEVER and first_clear <= first:
             what = f"something that depends on the data ({readable[first_clear]})"
             return f"ε is ∞ because {what} is readable without noise that a proof covers"
-        if first is not None:
+        if first < _NEVER:
             return (
                 f"ε is ∞ because {dependent[first]} of round {first} depend on the sum of round "
                 f"{first_opened}, which was opened without noise"
             )
+        if opened - noised - rounds[ClearUpload] - rounds[NoisedUpload] - self._bare:
+            return "ε is ∞ because a sum was opened, and no client has told what it had put into it"
         return None
-
-    @property
-    def _bare(self) -> set[int]:
-        """Rounds in which something real was encrypted that had no noise."""
-        encrypted = (event for event in self._events if isinstance(event, EncryptedUpload))
-        return {event.round for event in encrypted if event.noise is None and not event.synthetic}
-
-    def _rounds(self, *kinds: type) -> set[int]:
-        return {event.round for event in self._events if isinstance(event, kinds)}  # type: ignore[union-attr]
 
     def spent(self, delta: float) -> PrivacySpent:
         """Return what holds, and what the noise was charged. Raises ParameterError for noise without a delta."""
         charged = self._charged()
-        own, together = (self._largest(charged, delta, stated=stated) for stated in (False, True))
+        own, together = self._largest(charged, delta), self._largest(charged, delta, stated=True)
         # Encryption gets no figure, nor does noise on a part of what was encrypted.
-        noised = {
-            one.round
-            for one in self._events
-            if isinstance(one, EncryptedUpload | NoiseShareUpload) and one.noise is not None
-        }
-        has_figure = noised - self._bare or any(
-            isinstance(one, NoisedUpload | DataRelease) for one in self._events
-        )
+        covered = {one.round for one in self._hidden_releases} - self._bare
+        has_figure = any((covered, self._told[NoisedUpload], self._told[DataRelease]))
         epsilon, reason = own if has_figure else math.nan, self.reason
-        if reason is not None:
-            epsilon = math.inf
-        elif self._rounds(OpenedSum, ReadSum) - self._rounds(
-            ClearUpload, EncryptedUpload, NoiseShareUpload, NoisedUpload
-        ):
-            epsilon = math.inf
-            reason = "ε is ∞ because a sum was opened, and no client has told what it had put into it"
-        elif math.isinf(epsilon):
-            reason = "ε is ∞ because there is too little noise for any figure that delta leaves"
-        uploads = Counter(event.client for event in self._events if isinstance(event, NoisedUpload))
-        draws = sum(isinstance(event, ClientsDrawn) for event in self._events)
-        steps = max(sum(noise.steps * len(stated) for noise, stated in one.items()) for one in charged)
         hidden = self._if_participation_hidden(delta)
-        if reason is not None and not math.isnan(hidden):
-            hidden = math.inf
-        rounds = max(draws, *uploads.values(), 0)
+        if reason is None and math.isinf(epsilon):
+            reason = "ε is ∞ because there is too little noise for any figure that delta leaves"
+        if reason is not None:
+            epsilon, hidden = math.inf, hidden if math.isnan(hidden) else math.inf
+        uploads = Counter(event.client for event in self._told[NoisedUpload])
+        rounds = max(len(self._told[ClientsDrawn]), *uploads.values(), 0)
+        steps = max(sum(noise.steps * times for (noise, _), times in one.items()) for one in charged)
         return PrivacySpent(epsilon, own, together, delta, rounds, steps, reason, hidden)
 
     def _if_participation_hidden(self, delta: float) -> float:
         """Return the figure for who does not see which clients take part; NaN for anything that it is not proved of."""
-        draws = [event for event in self._events if isinstance(event, ClientsDrawn)]
-        uploads = [event for event in self._events if isinstance(event, NoiseShareUpload)]
-        sums = [event for event in self._events if isinstance(event, OpenedSum | ReadSum)]
+        told = self._told
+        draws, uploads = told[ClientsDrawn], told[NoiseShareUpload]
+        covered = len(draws) + len(uploads) + len(told[OpenedSum]) + len(told[ReadSum])
         noises = {event.noise for event in uploads}
         populations = {draw.drawn_from for draw in draws}
-        if (
-            len(draws) + len(uploads) + len(sums) < len(self._events)
-            or not len(noises) == len(populations) == 1
-        ):
+        if covered < len(self._events) or not len(noises) == len(populations) == 1:
             return math.nan
         (noise,), (population,) = noises, populations
         sent = Counter(event.round for event in uploads)
@@ -223,9 +224,9 @@ class PrivacyBook:
         if (
             noise.unit != "client"
             or population is None
-            or len({(event.round, event.client) for event in uploads}) < len(uploads)
+            or len(set(uploads)) < len(uploads)
             or len(largest) < len(sent)
-            or any(count > most for (_, count), most in zip(sent.most_common(), largest, strict=True))
+            or any(map(gt, sorted(sent.values(), reverse=True), largest))
         ):
             return math.nan
         # The largest draws stand for all: a larger share of the clients costs more.
@@ -233,51 +234,42 @@ class PrivacyBook:
         return epsilon_of(charges, delta)
 
     @staticmethod
-    def _largest(charged: list[_Charges], delta: float, *, stated: bool) -> float:
+    def _largest(charged: list[_Charges], delta: float, *, stated: bool = False) -> float:
         """Return the largest epsilon of all clients; ``stated`` is with the noise of all participants; NaN for none."""
-        found = {
-            frozenset(
-                Counter(
-                    noise.added_by(count) if stated and isinstance(noise, Noise) else noise
-                    for noise, counts in one.items()
-                    for count in counts
-                ).items()
-            )
-            for one in charged
-            if one
-        }
+        found = set()
+        for one in filter(None, charged):
+            charges: Counter[Charge] = Counter()
+            for (noise, count), times in one.items():
+                charges[noise.added_by(count) if stated and isinstance(noise, Noise) else noise] += times
+            found.add(frozenset(charges.items()))
         return max((epsilon_of(dict(one), delta) for one in found), default=math.nan)
 
     def _charged(self) -> list[_Charges]:
         """Return what each client is charged that has sent noised values, and first, what all others are."""
-        everybody: _Charges = defaultdict(list)
-        covered: Counter[Noise | NoiseOfSum] = Counter()
+        everybody: _Charges = Counter()
+        paid: Counter[Noise | NoiseOfSum] = Counter()
+        for draw in self._told[ClientsDrawn]:
+            if draw.noise is not None:
+                everybody[draw.noise, max(draw.participants, 1)] += 1
+                paid[draw.noise] += 1
+        everybody.update((release.noise, 1) for release in self._told[DataRelease])
         participants: dict[int, int] = {}
+        for summed in self._told[SummedUploads]:
+            # The difference of two means of a round may be one client's update, with its own noise alone.
+            participants[summed.round] = 1 if summed.round in participants else max(summed.clients, 1)
         sent: defaultdict[int, Counter[tuple[Noise | NoiseOfSum, int, str | None]]] = defaultdict(Counter)
-        for event in self._events:
-            match event:
-                case ClientsDrawn(noise=Noise() as noise):
-                    everybody[noise].append(max(event.participants, 1))
-                    covered[noise] += 1
-                case DataRelease():
-                    everybody[event.noise].append(1)
-                case SummedUploads():
-                    # The difference of two means of a round may be one client's update, with its own noise alone.
-                    participants[event.round] = 1 if event.round in participants else max(event.clients, 1)
-                case NoisedUpload():
-                    sent[event.client][event.noise, event.round, event.what] += 1
-                case EncryptedUpload(noise=Noise() as noise) | NoiseShareUpload(noise=noise):
-                    sent[event.client][noise, event.round, None] += 1
+        for event in self._told[NoisedUpload] + self._hidden_releases:
+            sent[event.client][event.noise, event.round, getattr(event, "what", None)] += 1
         charged = [everybody]
         for releases in sent.values():
-            uploads: _Charges = defaultdict(list)
+            uploads: defaultdict[Noise | NoiseOfSum, list[int]] = defaultdict(list)
             for (noise, number, what), count in releases.items():
                 # What is encrypted is of one release with the readable values of its round.
                 others = releases[noise, number, "values"] if what is None else 0
-                uploads[noise] += [participants.get(number, 1)] * max(count - others, 0)
-            own = defaultdict(list, {noise: [*counts] for noise, counts in everybody.items()})
+                uploads[noise] += [participants.get(number, 1)] * (count - others)
+            own = everybody.copy()
             for noise, counts in uploads.items():
                 # A draw that is charged pays for an upload.
-                own[noise] += sorted(counts)[: max(len(counts) - covered[noise], 0)]
+                own.update((noise, count) for count in sorted(counts)[: max(len(counts) - paid[noise], 0)])
             charged.append(own)
         return charged

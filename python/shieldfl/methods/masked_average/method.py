@@ -286,7 +286,7 @@ class MaskedAverageClient(TrainingClient):
         with self.clock.stage("upload"):
             self._disclose(zone)
             self.zone = zone
-            if self._agreed is None and method.share is not None and method.share.needs_mask(self.round):
+            if method.share is not None and method.share.needs_mask(self.round):
                 self._agreed = zone  # for the whole run, once an update was encrypted by it
             parts = self._upload.parts(vector, ciphertexts, zone)
             return Message({"round": Message.from_number(self.round), **parts})
