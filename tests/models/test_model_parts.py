@@ -136,9 +136,9 @@ def whole(parts):
         (lambda parts: parts[:-1], "part 8 is missing, of 1"),
         (lambda parts: [*parts, parts[0]], "part 0 came twice"),
         (lambda parts: [(9, parts[0][1])], "there is none such"),
-        (lambda parts: [(0, parts[0][1][:-1])], "part 0 needs 10 opened floats"),
-        (lambda parts: [(0, parts[0][1].astype(int))], "part 0 needs 10 opened floats"),
-        (lambda parts: [(0, parts[0][1].tolist())], "part 0 needs 10 opened floats"),
+        (lambda parts: [(0, parts[0][1][:-1])], "expected 10 decrypted floats"),
+        (lambda parts: [(0, parts[0][1].astype(int))], "expected 10 decrypted floats"),
+        (lambda parts: [(0, parts[0][1].tolist())], "expected 10 decrypted floats"),
     ],
 )
 def test_parts_that_are_not_those_of_one_model_are_refused(change, words):

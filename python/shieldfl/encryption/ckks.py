@@ -9,8 +9,6 @@ Only :class:`shieldfl.KeyAuthority` holds a secret key.
 
 from __future__ import annotations
 
-from functools import partial
-
 import shieldfl._core as _core
 from shieldfl.encryption import encryption
 from shieldfl.encryption.encryption import SchemeBatch, SchemeTotal
@@ -37,7 +35,6 @@ class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
     Raises ParameterError when a setting is out of range or no ring of 128-bit security has room.
     """
 
-    __slots__ = ()
     _SETTINGS = ("packing", "max_clients", "value_bits", "fraction_bits", "ring_degree")
     _RING_DEGREES = (2048, 4096)
 
@@ -53,7 +50,8 @@ class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
         if packing not in ("exact", "slots"):
             raise ParameterError(f"packing must be 'exact' or 'slots', not {packing!r}")
         self._make(
-            partial(_core.CkksParameters, packing),
+            _core.CkksParameters,
+            packing,
             max_clients=max_clients,
             value_bits=value_bits,
             fraction_bits=fraction_bits,
@@ -87,21 +85,18 @@ class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
 class CiphertextBatch(SchemeBatch):
     """One client's encrypted update. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.CkksCiphertext.batch)
 
 
 class Total(SchemeTotal):
     """The encrypted sum of a round, for the key authority. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.CkksCiphertext.total)
 
 
 class PublicKey(SchemePublicKey):
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
 
-    __slots__ = ()
     parameters: Parameters
     _scheme = "ckks"
     _parameters_class = Parameters

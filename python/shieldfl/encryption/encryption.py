@@ -115,7 +115,6 @@ class CoreCiphertext(Protocol):
 class _Ciphertext:
     """A frame whose every field has been checked, or that was made here."""
 
-    __slots__ = ("_frame", "_parsed")
     _read: ClassVar[Any]
     """Checks a frame of this kind, on so many threads; 0 means all cores."""
 
@@ -191,8 +190,6 @@ class _Ciphertext:
 class SchemeBatch(_Ciphertext):
     """One client's encrypted update. Reading one checks every field and every residue."""
 
-    __slots__ = ("clipped", "underflowed")
-
     def __init__(self, frame: bytes, clipped: int | None = None, underflowed: int | None = None) -> None:
         super().__init__(frame)
         self.clipped = clipped
@@ -213,7 +210,6 @@ class SchemeTotal(_Ciphertext):
     Where clients enrol it has the list of those in it.
     """
 
-    __slots__ = ("_digest",)
     _core_request: ClassVar[Any] = None
     """The core's class of what asks for the key of one, where clients enrol; then a total says who is in it."""
 
@@ -454,12 +450,10 @@ class Aggregator:
         another client's; elsewhere frames do not say whose they are. Raises OSError for a file that cannot be read.
         """
         number = None if client is None else as_unsigned(client, "client")
-        if self._enrols:
-            self._add(batch, self._core.add_parsed, self._core.add_bytes, number)
-        elif number is None:
-            self._add(batch, self._core.add_parsed, self._core.add_bytes)
-        else:
+        if number is not None and not self._enrols:
             raise ParameterError("frames of this scheme do not say whose they are: leave client out")
+        more = (number,) if self._enrols else ()
+        self._add(batch, self._core.add_parsed, self._core.add_bytes, *more)
 
     def add_total(self, total: SchemeTotal | FrameSource) -> None:
         """Add the total of another aggregator, which stands for all clients that it names.

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import secrets
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -57,8 +58,7 @@ class AuthorityIdentity:
     """ML-KEM-768 and X25519, 1,216 bytes: secrets are sealed to it."""
 
     def __post_init__(self) -> None:
-        lengths = len(self.verifying_key), len(self.enrolment_key)
-        if lengths != (VERIFYING_KEY_BYTES, ENROLMENT_KEY_BYTES):
+        if (len(self.verifying_key), len(self.enrolment_key)) != (VERIFYING_KEY_BYTES, ENROLMENT_KEY_BYTES):
             raise ParameterError("an authority's identity has keys of 32 and of 1,216 bytes")
 
     @property
@@ -123,20 +123,18 @@ class AuthorityGroup:
     @property
     def id(self) -> bytes:
         """16 bytes that stand for all members and their epochs, in their order."""
-        named = b"".join(
-            member.id + struct.pack("<I", epoch)
-            for member, epoch in zip(self.members, self.epochs, strict=True)
-        )
+        named = self._with_epochs([member.id for member in self.members])
         return hashlib.blake2b(_GROUP_DOMAIN + named, digest_size=16).digest()
+
+    def _with_epochs(self, members: list[bytes]) -> bytes:
+        each = zip(members, self.epochs, strict=True)
+        return b"".join(member + struct.pack("<I", epoch) for member, epoch in each)
 
     def epoch_of(self, member: AuthorityIdentity) -> int | None:
         return self.epochs[self.members.index(member)]
 
     def to_bytes(self) -> bytes:
-        return b"".join(
-            member.to_bytes() + struct.pack("<I", epoch)
-            for member, epoch in zip(self.members, self.epochs, strict=True)
-        )
+        return self._with_epochs([member.to_bytes() for member in self.members])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> AuthorityGroup:
@@ -144,7 +142,7 @@ class AuthorityGroup:
         try:
             read = list(record.iter_unpack(data))
             members = tuple(AuthorityIdentity(verifying, enrolment) for verifying, enrolment, _ in read)
-            return cls(members, tuple(epoch for *_, epoch in read))
+            return cls(members, tuple(epoch for _, _, epoch in read))
         except (struct.error, ParameterError):
             raise WireFormatError("these bytes are no group of authorities") from None
 
@@ -176,23 +174,19 @@ def client_number(client: int | str) -> int:
     Two names have one number with a chance of 2**-31; whoever comes second is refused, and takes another name. Raises
     ParameterError for what is neither.
     """
+    return _numbered(client)[0]
+
+
+def _numbered(client: int | str) -> tuple[int, bytes]:
     if isinstance(client, str):
-        encoded = _encoded(client)
-        return _NAMED | int.from_bytes(hashlib.sha256(encoded).digest()[:4], "big") >> 1
+        name = client.encode(errors="ignore")
+        if name.decode() != client or not 0 < len(name) <= _MOST_NAME_BYTES:
+            raise ParameterError(f"a client's name is text of 1 to {_MOST_NAME_BYTES} bytes")
+        return _NAMED | int.from_bytes(hashlib.sha256(name).digest()[:4], "big") >> 1, name
     number = as_unsigned(client, "client")
     if number >= _NAMED:
         raise ParameterError(f"a client's number must be below 2**31, not {number}: give it a name")
-    return int(number)
-
-
-def _encoded(name: str) -> bytes:
-    try:
-        encoded = name.encode()
-    except UnicodeEncodeError:
-        encoded = b""
-    if not 0 < len(encoded) <= _MOST_NAME_BYTES:
-        raise ParameterError(f"a client's name is text of 1 to {_MOST_NAME_BYTES} bytes")
-    return encoded
+    return number, b""
 
 
 @dataclass(frozen=True)
@@ -211,30 +205,25 @@ class EnrolmentRequest:
 
     @staticmethod
     def context(session: bytes, client: int | str) -> bytes:
-        name = _encoded(client) if isinstance(client, str) else b""
-        number = client_number(client)
+        number, name = _numbered(client)
         return _REQUEST_DOMAIN + struct.pack("<HIB", len(session), number, len(name)) + session + name
 
     def to_bytes(self) -> bytes:
         """Encode: magic, version, number, length of the name, name, what is sealed."""
-        name = _encoded(self.client) if isinstance(self.client, str) else b""
-        return _HEAD.pack(_MAGIC, _VERSION, client_number(self.client), len(name)) + name + self.sealed
+        number, name = _numbered(self.client)
+        return _HEAD.pack(_MAGIC, _VERSION, number, len(name)) + name + self.sealed
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> EnrolmentRequest:
         """Read a request, which can be anybody's. Raises WireFormatError."""
         frame = bytes(as_frame(data))
-        try:
-            magic, version, number, length = _HEAD.unpack_from(frame)
-            name = frame[_HEAD.size : _HEAD.size + length].decode()
-            client = name if length else number
-            request = cls(client, frame[_HEAD.size + length :])
-            known = (magic, version, number) == (_MAGIC, _VERSION, client_number(client))
-        except (struct.error, UnicodeDecodeError, ParameterError):
-            known = False
-        if not known:
-            raise WireFormatError("these bytes are no enrolment request that this version can read")
-        return request
+        with suppress(struct.error, UnicodeDecodeError, ParameterError):
+            _, _, number, length = _HEAD.unpack_from(frame)
+            sealed = _HEAD.size + length
+            request = cls(frame[_HEAD.size : sealed].decode() or number, frame[sealed:])
+            if request.to_bytes() == frame:
+                return request
+        raise WireFormatError("these bytes are no enrolment request that this version can read")
 
 
 def grant_key(secret: Buffer, session: bytes) -> bytes:

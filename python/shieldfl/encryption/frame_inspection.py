@@ -9,6 +9,7 @@ from typing import Any
 
 import shieldfl._core as _core
 from shieldfl.array_view import Buffer
+from shieldfl.encryption.paillier import UnionOrder
 from shieldfl.encryption.registry import REGISTRY, Fact, Scheme
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.masks import Mask
@@ -50,13 +51,14 @@ def inspect_frame(frame: Buffer) -> FrameReport:
     """Check a frame of any kind and say what it is. Never raises for what the bytes are."""
     frame = bytes(frame)
     summary = _core.summarise_frame(frame)
+    known = summary.has_magic
     report = FrameReport(
-        kind=summary.kind_name if summary.has_magic else "unknown",
+        kind=summary.kind_name if known else "unknown",
         intact=not summary.problem,
         problem=summary.problem,
         size_bytes=len(frame),
-        declared_bytes=summary.declared_bytes if summary.has_magic else None,
-        version=summary.version if summary.has_magic else None,
+        declared_bytes=summary.declared_bytes if known else None,
+        version=summary.version if known else None,
         checksum_ok=summary.checksum_ok,
         parameter_id=_hex(summary.parameter_id),
         key_id=_hex(summary.key_id),
@@ -88,22 +90,26 @@ def _mask_body(frame: bytes) -> Body:
     return {"counts": counts | {"payload bytes": facts["payload_bytes"]}}
 
 
+def _order_body(frame: bytes) -> Body:
+    order = UnionOrder.from_bytes(frame)
+    return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
+
+
 def _key_body(scheme: Scheme, frame: bytes) -> Body:
     key = scheme.PublicKey.from_bytes(frame)
     counts: dict[str, Fact] = {}
     if scheme.enrols:
-        ids = {"authority": key._core.authority.hex(), "manifest digest": key.manifest_digest.hex()}
-        counts = {"epoch": key.epoch, **ids}
+        counts = {"epoch": key.epoch, "authority": key._core.authority.hex()}
+        counts["manifest digest"] = key.manifest_digest.hex()
     return {"counts": counts, **_parameters(key.parameters._facts), "description": key.parameters.describe()}
 
 
-def _ciphertext_body(scheme: Scheme, is_total: bool, frame: bytes) -> Body:
-    core = scheme.PublicKey._core_ciphertext
-    ciphertext: Any = core.total(frame) if is_total else core.batch(frame)
+def _ciphertext_body(kind: str, scheme: Scheme, frame: bytes) -> Body:
+    ciphertext: Any = getattr(scheme.PublicKey._core_ciphertext, kind)(frame)
     counts = _counts(scheme, ciphertext, ciphertext.clients) | {"ciphertexts": ciphertext.ciphertexts}
     if not scheme.integer_weights:
         return {"counts": counts, **_parameters(ciphertext.facts)}
-    if is_total:
+    if kind == "total":
         counts["total weight"] = ciphertext.total_weight
     else:
         counts["ciphertexts present"] = ciphertext.present_ciphertexts
@@ -146,17 +152,15 @@ def _parameters(facts: Mapping[str, Any]) -> Body:
     return {"parameters": named}
 
 
-_READERS: dict[str, Callable[[bytes], Body]] = {"mask": _mask_body}
-for _scheme in REGISTRY.values():
-    _of_scheme: dict[str, Callable[[bytes], Body]] = {
-        "public key": partial(_key_body, _scheme),
-        "batch": partial(_ciphertext_body, _scheme, False),
-        "total": partial(_ciphertext_body, _scheme, True),
-    }
-    if _scheme.enrols:
-        _of_scheme |= {
-            "sum request": partial(_request_body, _scheme),
-            "sum key": partial(_sum_key_body, _scheme),
-        }
-    _READERS |= {f"{_scheme.name} {kind}": reader for kind, reader in _of_scheme.items()}
-    _READERS |= _scheme.frame_readers
+_READERS: dict[str, Callable[[bytes], Body]] = {"mask": _mask_body, "union order": _order_body}
+_OF_SCHEMES: dict[str, Callable[[Scheme, bytes], Body]] = {
+    "public key": _key_body,
+    "batch": partial(_ciphertext_body, "batch"),
+    "total": partial(_ciphertext_body, "total"),
+    "sum request": _request_body,
+    "sum key": _sum_key_body,
+}
+for _kind, _reader in _OF_SCHEMES.items():
+    for _scheme in REGISTRY.values():
+        if _scheme.enrols or not _kind.startswith("sum"):
+            _READERS[f"{_scheme.name} {_kind}"] = partial(_reader, _scheme)

@@ -54,7 +54,6 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
     Raises ParameterError when a setting is out of range or the ring has no room at 128-bit security.
     """
 
-    __slots__ = ()
     _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "ring_degree", "sum_bits")
     _RING_DEGREES = (2048, 4096, 8192)
     _CIPHERTEXTS_OF_MANY = _core.KaheParameters.ciphertexts_per_secret
@@ -110,14 +109,12 @@ class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
 class CiphertextBatch(SchemeBatch):
     """One client's encrypted update. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.KaheCiphertext.batch)
 
 
 class Total(SchemeTotal):
     """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.KaheCiphertext.total)
     _core_request = _core.KaheSumRequest
 
@@ -125,7 +122,6 @@ class Total(SchemeTotal):
 class PublicKey(EnrolledPublicKey):
     """What is public of a session: parameters, the digest of its manifest, authority and epoch; no key is in it."""
 
-    __slots__ = ()
     parameters: Parameters
     _scheme = "kahe"
     _parameters_class = Parameters
@@ -154,7 +150,6 @@ class Kahe(Scheme):
     """Each client enrols once, and shares a key with the key authority; what opens a total opens that alone."""
 
     encryptions = ("kahe",)
-    keys_last = True
 
     def _planned_count(self, needs: SumNeeds) -> int | None:
         """Return the most that there can be where the count is not known: rings differ by more than four to one."""

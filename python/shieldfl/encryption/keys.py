@@ -28,7 +28,6 @@ from shieldfl.stateful import Uncopied
 class SchemePublicKey:
     """Encrypts and identifies; opens nothing. A scheme's own says which classes, of the core too, are the scheme's."""
 
-    __slots__ = ("_core", "parameters")
     parameters: Any
     _scheme: ClassVar[str]
     _parameters_class: ClassVar[type[SchemeParameters[Any, Any]]]
@@ -91,7 +90,6 @@ class EnrolledPublicKey(SchemePublicKey):
     uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
     """
 
-    __slots__ = ("identity",)
     identity: AuthorityIdentity | AuthorityGroup | None
     """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
     with it or without."""
@@ -191,7 +189,6 @@ class ClientKey(Uncopied):
     earlier rounds. Where a session has several authorities, it is a secret with each, and each of them has to answer.
     """
 
-    __slots__ = ("_cores", "_grant_keys", "_opening_keys", "public_key")
     _why_uncopied = "holds a secret and is neither copied nor pickled"
 
     def __init__(self, public_key: EnrolledPublicKey, client: int, secret: Buffer, round: int = 0) -> None:
@@ -202,8 +199,7 @@ class ClientKey(Uncopied):
         key_id, number = checked_key(public_key, EnrolledPublicKey).id, as_unsigned(client, "client")
         if number >= 2**32:
             raise ParameterError("client must be below 2**32")
-        scheme, at = public_key._scheme, as_unsigned(round, "round")
-        self.public_key = public_key
+        self.public_key, scheme, at = public_key, public_key._scheme, as_unsigned(round, "round")
         self._cores = [_core.ClientKey(scheme, key_id, number, at, part) for part in _parts(secret)]
         """The core's keys, one for each authority."""
         self._grant_keys: list[bytes] = []
@@ -215,11 +211,9 @@ class ClientKey(Uncopied):
 
         Raises ParameterError.
         """
-        key = cls.__new__(cls)
-        key_id, number = checked_key(public_key, EnrolledPublicKey).id, client_number(client)
-        shared = _parts(secret)
-        key.public_key, key._opening_keys = public_key, {}
-        key._cores = [_core.ClientKey.of_session(public_key._scheme, part, key_id, number) for part in shared]
+        key, shared = cls(public_key, number := client_number(client), secret), _parts(secret)
+        scheme, key_id = public_key._scheme, public_key.id
+        key._cores = [_core.ClientKey.of_session(scheme, part, key_id, number) for part in shared]
         key._grant_keys = [grant_key(part, key_id) for part in shared]
         return key
 

@@ -43,7 +43,6 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
     Raises ParameterError when a setting is out of range.
     """
 
-    __slots__ = ()
     _SETTINGS = ("max_clients", "value_bits", "fraction_bits", "sum_bits")
 
     def __init__(
@@ -82,14 +81,12 @@ class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
 class CiphertextBatch(SchemeBatch):
     """One client's encrypted update. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.PadsCiphertext.batch)
 
 
 class Total(SchemeTotal):
     """The encrypted sum of a round and the list of those in it. Reading one checks every field and every residue."""
 
-    __slots__ = ()
     _read = staticmethod(_core.PadsCiphertext.total)
     _core_request = _core.PadsSumRequest
 
@@ -97,7 +94,6 @@ class Total(SchemeTotal):
 class PublicKey(EnrolledPublicKey):
     """What is public of a session: parameters, the digest of its manifest, authority and epoch; no key is in it."""
 
-    __slots__ = ()
     parameters: Parameters
     _scheme = "pads"
     _parameters_class = Parameters
@@ -126,7 +122,6 @@ class Pads(Scheme):
     """Each client adds a pad that it shares with the key authority; the sum of these opens a total, and that alone."""
 
     encryptions = ("pads",)
-    keys_last = True
     long_answers = True
 
     def _planned_count(self, needs: SumNeeds) -> None:

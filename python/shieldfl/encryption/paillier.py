@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -63,7 +62,6 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
     Raises ParameterError when a setting is out of range.
     """
 
-    __slots__ = ()
     _SETTINGS = (
         "key_bits",
         "packing",
@@ -73,6 +71,12 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
         "max_weight",
         "randomizer",
     )
+    key_bits: int
+    """Bits of the modulus n; a ciphertext has twice as many."""
+    max_weight: int
+    """The largest integer weight of a batch."""
+    randomizer: str
+    """``"short-exponent"`` or ``"classical"``."""
 
     def __init__(
         self,
@@ -85,35 +89,23 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
         max_weight: int = 1,
         randomizer: str = "short-exponent",
     ) -> None:
-        settings = {
-            "key_bits": key_bits,
-            "packing": packing,
-            "max_clients": max_clients,
-            "value_bits": value_bits,
-        }
-        settings |= {"fraction_bits": fraction_bits, "max_weight": max_weight, "randomizer": randomizer}
-        self._adopt(_core_of(settings))
+        self._adopt(
+            _core_of(
+                key_bits=key_bits,
+                packing=packing,
+                max_clients=max_clients,
+                value_bits=value_bits,
+                fraction_bits=fraction_bits,
+                max_weight=max_weight,
+                randomizer=randomizer,
+            )
+        )
         if self.security_bits < 128:
             _LOGGER.warning(
                 "Paillier with a key of %d bits has %d-bit security: use 3072 bits or more for 128",
                 self.key_bits,
                 self.security_bits,
             )
-
-    @property
-    def key_bits(self) -> int:
-        """Bits of the modulus n; a ciphertext has twice as many."""
-        return int(self._facts["key_bits"])
-
-    @property
-    def max_weight(self) -> int:
-        """The largest integer weight of a batch."""
-        return int(self._facts["max_weight"])
-
-    @property
-    def randomizer(self) -> str:
-        """``"short-exponent"`` or ``"classical"``."""
-        return str(self._facts["randomizer"])
 
     def describe(self) -> str:
         """Say in a few lines what the parameters are and what follows from them."""
@@ -133,14 +125,13 @@ class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
 
     @classmethod
     def _unlogged(cls, settings: dict[str, Any]) -> Self:
-        defaults: dict[str, Any] = cls.__init__.__kwdefaults__ or {}
-        return cls._wrap(_core_of(defaults | settings))
+        return cls._wrap(_core_of(**(cls.__init__.__kwdefaults__ or {}) | settings))
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"spare_bits": self._facts["spare_bits"]}
 
 
-def _core_of(settings: dict[str, Any]) -> _core.PaillierParameters:
+def _core_of(**settings: Any) -> _core.PaillierParameters:
     for name, choices in _CHOICES.items():
         if settings[name] not in choices:
             raise ParameterError(f"{name} must be {' or '.join(map(repr, choices))}, not {settings[name]!r}")
@@ -155,14 +146,12 @@ class CiphertextBatch(SchemeBatch):
     them: the aggregator does, before it adds any.
     """
 
-    __slots__ = ()
     _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.batch(frame))
 
 
 class Total(SchemeTotal):
     """The encrypted sum of a round, for the key authority, which checks its residues before it opens it."""
 
-    __slots__ = ()
     _read = staticmethod(lambda frame, threads: _core.PaillierCiphertext.total(frame))
 
     @property
@@ -174,7 +163,6 @@ class Total(SchemeTotal):
 class PublicKey(SchemePublicKey):
     """Encrypts and identifies; opens nothing. Clients and aggregators get this one."""
 
-    __slots__ = ()
     parameters: Parameters
     _scheme = "paillier"
     _parameters_class = Parameters
@@ -193,8 +181,6 @@ class UnionOrder:
     out ciphertexts that would be all zero (few clients need the ciphertexts at the end), and sends those values
     in the clear instead: ``clear_fields``. The aggregator adds both.
     """
-
-    __slots__ = ("_core",)
 
     def __init__(self, core: _core.UnionOrder) -> None:
         self._core = core
@@ -434,11 +420,6 @@ class Aggregator(encryption.Aggregator):
             self._add(batch, self._core.add_parsed_mixed, self._core.add_bytes_mixed, fields, number)
 
 
-def _order_body(frame: bytes) -> dict[str, Any]:
-    order = UnionOrder.from_bytes(frame)
-    return {"counts": {"positions": order.size, "in union": order.count, "positions id": order.id.hex()}}
-
-
 class Paillier(Scheme):
     """Its pairs take seconds to make, and no honest or forged ciphertext tells anything of them: they serve all rounds.
 
@@ -447,23 +428,17 @@ class Paillier(Scheme):
 
     encryptions = ("paillier-dense", "paillier-single")
     key_sizes = get_args(KeyBits)
-    keys_last = True
     adds_clear_values = True
     integer_weights = True
     has_pool = True
     is_slow = True
     positions_part = "order"
-    frame_readers = MappingProxyType({"union order": _order_body})
-
-    def opened_coefficients(self, total: SchemeTotal) -> int:
-        return total.count + total.weighted
 
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
         return self.Parameters(key_bits=key_bits, packing=_packing(encryption))
 
     def update_parameters(self, encryption: str, needs: SumNeeds) -> Any:
         # Nobody can see whether a client encrypts where it also sends a plain number: fields have room for both.
-        self.check_key_bits(needs.key_bits)
         return self.Parameters(
             key_bits=needs.key_bits,
             packing=_packing(encryption),

@@ -32,20 +32,29 @@ class SchemeParameters(Generic[Core, Key]):
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
     """
 
-    __slots__ = ("_facts", "_handle")
     _SETTINGS: ClassVar[tuple[str, ...]]
     """Names of the keywords that make them, as the core's facts have them."""
     _handle: Any
     _facts: dict[str, Any]
+    packing: str = "exact"
+    """How values are put into ciphertexts: each scheme's docs say which ways it has."""
+    max_clients: int
+    """The most updates that a total can hold."""
+    value_bits: int
+    """Bits of a quantised value, sign included."""
+    fraction_bits: int
+    """Bits behind the binary point."""
+    values_per_ciphertext: int
+    """How many values a full ciphertext holds."""
 
     def _adopt(self, handle: Any) -> Self:
-        object.__setattr__(self, "_handle", handle)
-        object.__setattr__(self, "_facts", handle.facts)
+        facts = handle.facts
+        vars(self).update(facts, _handle=handle, _facts=facts)
         return self
 
-    def _make(self, core: Callable[..., Core], **numbers: int | None) -> None:
-        given = (None if value is None else core_number(value, name) for name, value in numbers.items())
-        self._adopt(core(*given))
+    def _make(self, core: Callable[..., Core], *given: Any, **numbers: int | None) -> None:
+        checked = (None if value is None else core_number(value, name) for name, value in numbers.items())
+        self._adopt(core(*given, *checked))
 
     @classmethod
     def _wrap(cls, core: Core) -> Self:
@@ -117,38 +126,12 @@ class SchemeParameters(Generic[Core, Key]):
         """
         guard_bits = cls._unlogged(settings | {"value_bits": 2, "fraction_bits": 0})._facts["guard_bits"]
         most_bits = min(_core.MOST_VALUE_BITS, _core.MOST_FIELD_BITS - int(guard_bits))
-        scale = _fit_scale(sample_update, mask, weights, relative_error, headroom, most_bits)
+        settings |= _fit_scale(sample_update, mask, weights, relative_error, headroom, most_bits)
         if goal is None and count is not None and "ring_degree" in cls._SETTINGS:
             raise ParameterError("count is for a goal: give goal='speed' or goal='size' too")
-        settings |= scale
         if goal is None and count is None:
             return cls(**settings)
         return cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
-
-    @property
-    def packing(self) -> str:
-        """How values are put into ciphertexts: each scheme's docs say which ways it has."""
-        return str(self._facts.get("packing", "exact"))
-
-    @property
-    def max_clients(self) -> int:
-        """The most updates that a total can hold."""
-        return int(self._facts["max_clients"])
-
-    @property
-    def value_bits(self) -> int:
-        """Bits of a quantised value, sign included."""
-        return int(self._facts["value_bits"])
-
-    @property
-    def fraction_bits(self) -> int:
-        """Bits behind the binary point."""
-        return int(self._facts["fraction_bits"])
-
-    @property
-    def values_per_ciphertext(self) -> int:
-        """How many values a full ciphertext holds."""
-        return int(self._facts["values_per_ciphertext"])
 
     @property
     def value_limit(self) -> float:
@@ -183,7 +166,7 @@ class SchemeParameters(Generic[Core, Key]):
         raise NotImplementedError
 
     def _describe_as(self, scheme: str, *more: str, weights: str = "", key: str = "") -> str:
-        facts, sum_bits = self._facts, self._facts.get("sum_bits")
+        facts, full = self._facts, self.value_bits + (self.max_clients - 1).bit_length()
         # Six digits of the limit, which are themselves allowed.
         digits = 10.0 ** (5 - math.floor(math.log10(self.value_limit)))
         limit = math.floor(self.value_limit * digits) / digits
@@ -198,8 +181,7 @@ class SchemeParameters(Generic[Core, Key]):
             f"{self.bytes_per_value:.2f} bytes a value",
             *more,
         ]
-        full = self.value_bits + (self.max_clients - 1).bit_length()
-        if sum_bits not in (None, full):
+        if (sum_bits := facts.get("sum_bits", full)) != full:
             lines.append(
                 f"              every sum below 2^{sum_bits - 1} steps, which clients see to: any sum would take "
                 f"{full} bits, not {sum_bits}"
@@ -225,7 +207,10 @@ class SchemeParameters(Generic[Core, Key]):
 class RingParameters(SchemeParameters[Core, Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
 
-    __slots__ = ()
+    ring_degree: int
+    """N of the ring Z_q[X] / (X^N + 1)."""
+    values_per_coefficient: int
+    """How many values share a coefficient; 0 where they are embedded in slots."""
     _RING_DEGREES: ClassVar[tuple[int, ...]]
     _CIPHERTEXTS_OF_MANY: ClassVar[int] = 1
     """Full ones that stand for many, where what they share is shared by as many as can."""
@@ -266,16 +251,6 @@ class RingParameters(SchemeParameters[Core, Key]):
             wire = ciphertexts * int(ring._facts["ciphertext_bytes"])
             costs[degree] = wire / values, ring._work(ciphertexts) / values
         return costs
-
-    @property
-    def ring_degree(self) -> int:
-        """N of the ring Z_q[X] / (X^N + 1)."""
-        return int(self._facts["ring_degree"])
-
-    @property
-    def values_per_coefficient(self) -> int:
-        """How many values share a coefficient; 0 where they are embedded in slots."""
-        return int(self._facts["values_per_coefficient"])
 
     def _describe_ring(self) -> str:
         bits = " + ".join(str(prime.bit_length()) for prime in self._facts["primes"])
@@ -344,20 +319,15 @@ def _fit_scale(
     top = largest * (times * (1.0 + weighted * share)) * largest_weight
 
     def bits_of_top(fraction_bits: int) -> int:
-        if top >= 2.0**_core.MOST_VALUE_BITS:
+        if top >= 2.0**_core.MOST_VALUE_BITS or fraction_bits > _core.MOST_FRACTION_BITS:
             return _core.MOST_VALUE_BITS + 1
-        return 1 + math.ceil(math.ldexp(top, min(fraction_bits, _core.MOST_FRACTION_BITS))).bit_length()
-
-    def error(value_bits: int, fraction_bits: int) -> float:
-        """Return what rounding values and weights may come to, relative to one client's weighted update."""
-        of_values = math.ldexp(0.5, -fraction_bits) / rms / smallest_weight
-        return of_values + weighted * math.ldexp(0.5, -min(fraction_bits, value_bits - 2)) / smallest_weight
+        return 1 + math.ceil(math.ldexp(top, fraction_bits)).bit_length()
 
     weight_bits = weighted * _bits_for(share, smallest_weight)
     fraction_bits = max(_bits_for(share, rms, smallest_weight), weight_bits)
     for bits in (max(fraction_bits, _bits_for(small, smallest_weight)), fraction_bits):
         value_bits = max(bits_of_top(bits), 2 + weight_bits)
-        if bits <= _core.MOST_FRACTION_BITS and value_bits <= most_bits:
+        if value_bits <= most_bits:
             return {"value_bits": value_bits, "fraction_bits": bits}
     fitting = sum(bits_of_top(bits) <= most_bits for bits in range(_core.MOST_FRACTION_BITS + 1))
     if not fitting:
@@ -365,9 +335,13 @@ def _fit_scale(
             f"no scale has room for the sample's largest value in {most_bits} bits: scale the updates down, or "
             "lower headroom or max_clients"
         )
+    # What rounding values and weights may come to, relative to one client's weighted update.
+    reached = math.ldexp(0.5, 1 - fitting) / rms + weighted * math.ldexp(
+        0.5, -min(fitting - 1, most_bits - 2)
+    )
     raise ParameterError(
         f"{most_bits} bits a value and {_core.MOST_FRACTION_BITS} behind the point reach a relative error of "
-        f"{error(most_bits, fitting - 1):.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or "
+        f"{reached / smallest_weight:.2g}, not {wanted:.2g}: ask for no less than that, lower headroom or "
         "max_clients, or bring the weights closer together"
     )
 

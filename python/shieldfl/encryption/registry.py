@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shieldfl.array_view import Buffer, as_unsigned
+from shieldfl.array_view import Buffer
 from shieldfl.encryption.encryption import Positions, SchemeTotal, UnionMask, Vector
 from shieldfl.encryption.keys import ClientKey, EnrolledPublicKey, SchemePublicKey
 from shieldfl.encryption.parameters import SumNeeds
@@ -45,7 +45,7 @@ class Scheme:
     """The names by which settings choose the scheme and its packing."""
     key_sizes: ClassVar[tuple[int, ...]] = ()
     """What ``key_bits`` may be; empty for a scheme that has no such choice."""
-    keys_last: ClassVar[bool]
+    keys_last: ClassVar[bool] = True
     """Whether one pair serves all rounds; otherwise each round has its own."""
     adds_clear_values: ClassVar[bool] = False
     """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
@@ -57,8 +57,6 @@ class Scheme:
     """Whether a number of ciphertexts is measured in calibration, since a whole update would take too long."""
     positions_part: ClassVar[str] = "union"
     """The name of the message part that says which positions are encrypted."""
-    frame_readers: ClassVar[Mapping[str, Callable[[bytes], dict[str, Any]]]] = {}
-    """By their kinds: what reports frames that this scheme alone has, see ``frame_inspection.py``."""
 
     def __init__(self, public_key: type[SchemePublicKey], encryptor: Any, aggregator: Any) -> None:
         self.PublicKey: Any = public_key
@@ -83,13 +81,7 @@ class Scheme:
         raise NotImplementedError
 
     def opened_coefficients(self, total: SchemeTotal) -> int:
-        raise NotImplementedError
-
-    def check_key_bits(self, key_bits: int) -> None:
-        """Raise ParameterError for a size that keys of this scheme cannot have."""
-        if as_unsigned(key_bits, "key_bits") not in self.key_sizes and self.key_sizes:
-            *sizes, last = map(str, self.key_sizes)
-            raise ParameterError(f"key_bits must be {', '.join(sizes)} or {last}, not {key_bits}")
+        return total.count + total.weighted
 
     def calibrated_parameters(self, encryption: str, key_bits: int) -> Any:
         """Return the parameters that an encryption is measured with: those that take a client the least work."""
@@ -112,10 +104,6 @@ class Scheme:
             fields = count + 1 if needs.most_weight > 1 else max(count, 1)
             make = partial(self.Parameters.plan, goal="size", count=fields)
         if self.has_sum_bits and needs.sum_bits is not None:
-            if needs.most_weight > 1:
-                raise ParameterError(
-                    "sum_bits are for sums whose weights do not travel encrypted: leave them out"
-                )
             make = partial(make, sum_bits=needs.sum_bits)
         ratio = 1.0 if needs.mean_weight is None else max(needs.most_weight / needs.mean_weight, 1.0)
         more = math.ceil(math.log2(ratio))

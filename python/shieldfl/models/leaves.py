@@ -57,13 +57,12 @@ def _walked(tree: Mapping[Any, Any], head: str) -> Iterator[tuple[str, Any]]:
 
 
 def is_module(model: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(model, torch.nn.Module)
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 
 def _is_array(value: Any) -> bool:
     torch = sys.modules.get("torch")
-    return isinstance(value, np.ndarray) or (torch is not None and isinstance(value, torch.Tensor))
+    return isinstance(value, np.ndarray if torch is None else (np.ndarray, torch.Tensor))
 
 
 def is_frozen(leaf: Any) -> bool | None:
@@ -95,10 +94,8 @@ def is_float(name: str, leaf: Any) -> bool:
     dtype = dtype_of(leaf)
     if not _is_array(leaf) or _WHOLE.fullmatch(dtype):
         return False
-    obstacle = _obstacle(leaf)
-    if obstacle is None and dtype not in FLOATS:
-        obstacle = f"of {dtype}: convert it to one of {', '.join(FLOATS)}"
-    if obstacle:
+    unknown = None if dtype in FLOATS else f"of {dtype}: convert it to one of {', '.join(FLOATS)}"
+    if obstacle := _obstacle(leaf) or unknown:
         raise ArrayTypeError(f"{name!r} is {obstacle}, or leave it out")
     return True
 
@@ -124,11 +121,10 @@ def memory_of(leaf: Any) -> Hashable:
     """Return what two leaves have in common where they are the same numbers in the same memory; None for none."""
     if not _is_array(leaf) or _obstacle(leaf):
         return None
-    if isinstance(leaf, np.ndarray):
-        where = (leaf.__array_interface__["data"][0], leaf.shape, leaf.strides, leaf.dtype)
-        return where if leaf.size else None
-    if not leaf.numel():
+    if 0 in leaf.shape:
         return None
+    if isinstance(leaf, np.ndarray):
+        return leaf.__array_interface__["data"][0], leaf.shape, leaf.strides, leaf.dtype
     # Tensors on meta have a storage, of which those that are shared have the same, and all have the address 0.
     start = (leaf.untyped_storage(), leaf.storage_offset()) if leaf.is_meta else leaf.data_ptr()
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
@@ -155,8 +151,7 @@ def check_contiguous(name: str, leaf: Any) -> None:
 
 def piece_of(leaf: Any, part: slice) -> Any:
     """Return some of an array's values, in their order: its own memory where it is contiguous."""
-    flat = leaf.reshape(-1) if isinstance(leaf, np.ndarray) else leaf.detach().reshape(-1)
-    return flat[part]
+    return (leaf if isinstance(leaf, np.ndarray) else leaf.detach()).reshape(-1)[part]
 
 
 def array_of(leaf: Any) -> NDArray[Any]:
@@ -263,54 +258,46 @@ def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
 
     Such are a matrix and its transpose, or views that overlap: what is written to one changes the other.
     """
-    spans: dict[Any, tuple[str, int, int, str, Any]] = {}
+    first: dict[Hashable, tuple[str, Any]] = {}
     for name, leaf in leaves:
         memory = memory_of(leaf)
-        if memory is not None and memory not in spans and (span := _span(leaf)) is not None:
-            spans[memory] = name, *span, leaf
-    begun: list[tuple[str, int, int, str, Any]] = []
-    for one in sorted(spans.values(), key=lambda span: (span[3], span[1])):
-        begun = [other for other in begun if other[3] == one[3] and other[2] > one[1]]
-        for other in begun:
-            if _meet(other[4], one[4]):
+        if memory is not None and not getattr(leaf, "is_meta", False):
+            first.setdefault(memory, (name, leaf))
+    begun: list[tuple[Any, Any, str, Any]] = []
+    for start, stop, name, leaf in sorted((*_span(leaf), name, leaf) for name, leaf in first.values()):
+        begun = [other for other in begun if other[1] > start]
+        for _, _, other, whole in begun:
+            if _meet(whole, leaf):
                 raise ParameterError(
-                    f"{other[0]!r} and {one[0]!r} have values in common in memory, and are not the same array: make "
-                    "one of them a copy, or leave it out"
+                    f"{other!r} and {name!r} have values in common in memory, and are not the same array: make one of "
+                    "them a copy, or leave it out"
                 )
-        begun.append(one)
+        begun.append((start, stop, name, leaf))
 
 
-def _span(leaf: Any) -> tuple[int, int, str] | None:
-    """Return where an array's memory begins and ends, and on which device; None for tensors without any."""
+def _span(leaf: Any) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Return where an array's memory begins and ends, each a device and an address."""
     if isinstance(leaf, np.ndarray):
         start, stop = np.lib.array_utils.byte_bounds(leaf)
-        return int(start), int(stop), "cpu"
-    if leaf.is_meta:
-        return None
+        return ("cpu", start), ("cpu", stop)
     reach = sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
-    start = leaf.data_ptr()
-    return start, start + (reach + 1) * leaf.element_size(), str(leaf.device)
+    device, start = str(leaf.device), leaf.data_ptr()
+    return (device, start), (device, start + (reach + 1) * leaf.element_size())
 
 
 def _meet(one: Any, other: Any) -> bool:
-    first, second = _view(one), _view(other)
-    if first is None or second is None:
-        return True
     try:
-        return np.shares_memory(first, second, max_work=_MOST_WORK)  # type: ignore[arg-type]
-    except (np.exceptions.TooHardError, OverflowError):
+        return np.shares_memory(_view(one), _view(other), max_work=_MOST_WORK)  # type: ignore[arg-type]
+    # The last two are for what NumPy cannot look at: negated tensors, and those on other devices.
+    except (np.exceptions.TooHardError, OverflowError, RuntimeError, TypeError):
         return True
 
 
-def _view(leaf: Any) -> NDArray[Any] | None:
-    """Return a NumPy array of the same memory; None for what NumPy cannot look at."""
+def _view(leaf: Any) -> NDArray[Any]:
+    """Return a NumPy array of the same memory. Raises TypeError or RuntimeError for what NumPy cannot look at."""
     if isinstance(leaf, np.ndarray):
         return leaf
-    if leaf.device.type != "cpu" or leaf.is_neg():
-        return None
-    plain = leaf.detach()
     # Of its bits: NumPy does not know the dtype.
-    found: NDArray[Any] = (
-        plain.view(sys.modules["torch"].int16) if dtype_of(leaf) == "bfloat16" else plain
-    ).numpy()
+    bits = leaf.detach().view(sys.modules["torch"].int16) if dtype_of(leaf) == "bfloat16" else leaf.detach()
+    found: NDArray[Any] = bits.numpy()
     return found

@@ -6,9 +6,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -47,26 +48,25 @@ Pattern = str | re.Pattern[str]
 def _matching(names: Iterable[str], patterns: Pattern | Sequence[Pattern]) -> set[str]:
     """Return the names that one of the patterns matches. Raises ParameterError for one that matches none."""
     given = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
-    if not isinstance(given, Iterable) or not all(
-        isinstance(getattr(one, "pattern", one), str) for one in given
-    ):
-        raise ParameterError("names, globs and regular expressions are texts, or a list of such")
     if not given:
         raise ParameterError("give at least one name, glob or regular expression")
     listed, found = list(names), set()
     for pattern in given:
-        if isinstance(pattern, re.Pattern):
-            shown, matched = pattern.pattern, {name for name in listed if pattern.fullmatch(name)}
-        else:
-            shown, matched = (
-                pattern,
-                {name for name in listed if name == pattern or fnmatchcase(name, pattern)},
-            )
+        shown = getattr(pattern, "pattern", pattern)
+        if not isinstance(shown, str):
+            raise ParameterError("names, globs and regular expressions are texts, or a list of such")
+        matched = {name for name in listed if _matches(name, pattern)}
         if not matched:
             some = ", ".join(listed[:3])
             raise ParameterError(f"no array of the model matches {shown!r}: its names are like {some}")
         found |= matched
     return found
+
+
+def _matches(name: str, pattern: Pattern) -> bool:
+    if isinstance(pattern, re.Pattern):
+        return pattern.fullmatch(name) is not None
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 _MOST_EXPONENT = 1_000
@@ -92,6 +92,9 @@ class Place:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
+
+    def among(self, arrays: Mapping[str, Any]) -> list[str]:
+        return [name for name in self.names if name in arrays]
 
 
 def _exponents_of(names: Iterable[str], ranges: Mapping[str, float], limit: float) -> dict[str, int]:
@@ -182,25 +185,30 @@ class ModelLayout:
         for name, *aliases in names_of.values():
             leaf, names = leaves[name], {name, *aliases}
             # One tensor is encrypted under all of its names, or apart under all.
-            chosen = names & included and not names & excluded
-            if trainable_only and True in (frozen := {is_frozen(leaves[one]) for one in names}):
-                chosen = chosen and False in frozen
+            frozen = {is_frozen(leaves[one]) for one in names} if trainable_only else {False}
+            chosen = names & included and not names & excluded and (False in frozen or True not in frozen)
             if chosen and is_float(name, leaf):
-                shape = tuple(int(size) for size in leaf.shape)
                 exponent = max(exponents.get(one, 0) for one in names)
-                places.append(Place(name, shape, cast(Any, dtype_of(leaf)), exponent, tuple(aliases)))
+                shape, dtype = tuple(map(int, leaf.shape)), cast(Any, dtype_of(leaf))
+                places.append(Place(name, shape, dtype, exponent, tuple(aliases)))
         placed = {name for place in places for name in place.names}
         layout = cls(tuple(places), tuple(name for name in leaves if name not in placed))
         layout.check_apart(leaves)
-        if not layout.size:
+        return layout
+
+    def __post_init__(self) -> None:
+        if not self.size:
             raise ParameterError(
                 "the model has no floats that are to be encrypted: convert arrays, or look at include and exclude"
             )
-        if layout.size > _MOST_POSITIONS:
+        if self.size > _MOST_POSITIONS:
             raise ParameterError(
-                f"the model has {layout.size:,} values, and 2**31 can be encrypted at a time: choose with include"
+                f"the model has {self.size:,} values, and 2**31 can be encrypted at a time: choose with include"
             )
-        return layout
+
+    @cached_property
+    def _by_name(self) -> dict[str, Place]:
+        return {name: place for place in self.places for name in place.names}
 
     @property
     def size(self) -> int:
@@ -233,17 +241,14 @@ class ModelLayout:
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise WireFormatError("this is no layout of a model that this version can read") from error
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
-        if (
-            len(names) != len(set(names))
-            or not 0 < layout.size <= _MOST_POSITIONS
-            or any(
-                len(one.shape) > _MOST_DIMENSIONS or min(one.shape, default=0) < 0 for one in layout.places
-            )
-            or not all(0 <= one.exponent <= _MOST_EXPONENT for one in layout.places)
-        ):
-            raise WireFormatError(
-                "this is no layout that a model has: names come twice, or there are no values, or too many"
-            )
+        possible = (
+            len(one.shape) <= _MOST_DIMENSIONS
+            and min(one.shape, default=0) >= 0
+            and 0 <= one.exponent <= _MOST_EXPONENT
+            for one in layout.places
+        )
+        if len(names) != len(set(names)) or not all(possible):
+            raise WireFormatError("this is no layout that a model has: names come twice, or no array is such")
         return layout
 
     def flatten(self, model: Any) -> NDArray[Any]:
@@ -292,13 +297,8 @@ class ModelLayout:
         return self._changed(model, update, mask, adds=True)
 
     def _changed(self, model: Any, values: NDArray[Any], mask: Mask | None, *, adds: bool) -> dict[str, Any]:
-        leaves = self.arrays_of(model)
+        leaves, placed = self.arrays_of(model), self._by_name
         where = None if mask is None else self.checked(mask).to_bool()
-        expected = self.size if mask is None else mask.count
-        if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
-            shape = getattr(values, "shape", type(values).__name__)
-            raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
-        placed = {name for place in self.places for name in place.names}
         made: dict[Any, Any] = {}
         changed = {}
         for name, leaf in leaves.items():
@@ -327,15 +327,21 @@ class ModelLayout:
         *,
         adds: bool,
     ) -> None:
-        """Write a part's decrypted values, of those of its positions that ``where`` has, into contiguous arrays."""
+        """Write a part's decrypted values, of those of its positions that ``where`` has, into contiguous arrays.
+
+        Raises ParameterError for another number of them, before anything changes.
+        """
+        expected = part.stop - part.start if where is None else int(np.count_nonzero(where))
+        if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
+            shape = getattr(values, "shape", type(values).__name__)
+            raise ParameterError(f"expected {expected:,} decrypted floats in one vector, got {shape}")
         taken = 0
         for place, own, within in self.pieces(part):
             chosen = None if where is None else where[within]
             count = own.stop - own.start if chosen is None else int(np.count_nonzero(chosen))
             numbers = unscaled(values[taken : taken + count], place.exponent)
             taken += count
-            targets = [arrays[name] for name in place.names if name in arrays]
-            for target in {memory_of(one): one for one in targets}.values():
+            for target in {memory_of(arrays[name]): arrays[name] for name in place.among(arrays)}.values():
                 put(piece_of(target, own), numbers, chosen, adds)
 
     def checked(self, mask: Mask) -> Mask:
@@ -354,7 +360,7 @@ class ModelLayout:
         self.check_apart(targets)
         copies: dict[Any, tuple[str, Any, Any]] = {}
         for place in self.places:
-            for name in (name for name in place.names if name in targets):
+            for name in place.among(targets):
                 check_writable(name, targets[name])
                 source = sources[place.name]
                 first, _, other = copies.setdefault(
@@ -369,16 +375,14 @@ class ModelLayout:
             copy_into(target, source)
 
     def check_apart(self, arrays: Mapping[str, Any]) -> None:
-        placed = {name for place in self.places for name in place.names}
-        check_apart((name, array) for name, array in arrays.items() if name in placed)
+        check_apart((name, array) for name, array in arrays.items() if name in self._by_name)
 
     def mask(self, *patterns: Pattern) -> Mask:
         """Choose all positions of the arrays that names, globs or compiled regular expressions match.
 
         Masks by position mix with it: ``layout.mask("head.*") | sf.Mask.from_bool(...)``. Raises ParameterError.
         """
-        names = {name: place for place in self.places for name in place.names}
-        chosen = {names[name] for name in _matching(names, patterns)}
+        chosen = {self._by_name[name] for name in _matching(self._by_name, patterns)}
         return Mask.from_bool(np.concatenate([np.full(place.size, place in chosen) for place in self.places]))
 
     def slices(self) -> Iterator[tuple[str, slice]]:
@@ -398,33 +402,28 @@ class ModelLayout:
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
         """Return a model's arrays by name, once they are those of the layout. Raises as :meth:`flatten`."""
         leaves = named_leaves(model)
-        _check_fit(self.places, self.apart, leaves)
+        if unknown := leaves.keys() - self._by_name.keys() - set(self.apart):
+            raise ParameterError(f"{_WRONG} {min(unknown)!r} is not in the layout")
         for place in self.places:
-            _check_one_tensor(place, leaves, overwritten=overwritten)
+            if place.name not in leaves:
+                raise ParameterError(f"{_WRONG} {place.name!r} is missing")
+            _check_place(place, leaves, overwritten=overwritten)
         return leaves
 
 
-def _check_fit(places: Sequence[Place], apart: Collection[str], leaves: Mapping[str, Any]) -> None:
-    wrong, known = "this is not a model of the layout:", {name for place in places for name in place.names}
-    if unknown := leaves.keys() - known - set(apart):
-        raise ParameterError(f"{wrong} {min(unknown)!r} is not in the layout")
-    for place in places:
-        if place.name not in leaves:
-            raise ParameterError(f"{wrong} {place.name!r} is missing")
-        for name in (name for name in place.names if name in leaves):
-            leaf = leaves[name]
-            if not is_float(name, leaf):
-                is_of = f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
-                raise ArrayTypeError(f"{wrong} {is_of}")
-            if tuple(leaf.shape) != place.shape:
-                has = f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
-                raise ParameterError(f"{wrong} {has}")
+_WRONG = "this is not a model of the layout:"
 
 
-def _check_one_tensor(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:
+def _check_place(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) -> None:
     first = leaves[place.name]
-    for name in (name for name in place.names if name in leaves):
+    for name in place.among(leaves):
         leaf = leaves[name]
+        if not is_float(name, leaf):
+            is_of = f"{name!r} is of {dtype_of(leaf)}, and in the layout of {place.dtype}"
+            raise ArrayTypeError(f"{_WRONG} {is_of}")
+        if tuple(leaf.shape) != place.shape:
+            has = f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
+            raise ParameterError(f"{_WRONG} {has}")
         check_present(name, leaf)
         alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
         if not alike and not same_values(leaf, first):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ class ModelParts:
         self.most_values = as_count(most_values, "most_values")
 
     def __len__(self) -> int:
-        return (self.layout.size + self.most_values - 1) // self.most_values
+        return math.ceil(self.layout.size / self.most_values)
 
     def size(self, number: int) -> int:
         part = as_unsigned(number, "a part's number")
@@ -115,28 +116,20 @@ class ModelParts:
         Raises ParameterError for a part that there is not, comes twice, or has another number of values; and at the
         end where parts are missing: what came before is then in the model, which is none of any round.
         """
-        targets, left = self._writable(model), dict(self._parts(mask))
+        targets, left = self.layout.arrays_of(model, overwritten=True), dict(self._parts(mask))
+        self.layout.check_apart(targets)
+        for name in (name for place in self.layout.places for name in place.among(targets)):
+            check_writable(name, targets[name])
+            check_contiguous(name, targets[name])
         for number, values in opened:
             if number not in left:
                 raise ParameterError(f"part {number!r} came twice, or there is none such")
-            where = left.pop(number)
-            expected = self.size(number) if where is None else int(np.count_nonzero(where))
-            if not isinstance(values, np.ndarray) or values.shape != (expected,) or values.dtype.kind != "f":
-                raise ParameterError(f"part {number} needs {expected:,} opened floats in one vector")
-            self.layout.write(targets, self._slice(number), values, where, adds=adds)
+            self.layout.write(targets, self._slice(number), values, left.pop(number), adds=adds)
         if left:
             raise ParameterError(
                 f"part {min(left)} is missing, of {len(left)}: the model is of several rounds now, load the whole one "
                 "again"
             )
-
-    def _writable(self, model: Any) -> dict[str, Any]:
-        arrays = self.layout.arrays_of(model, overwritten=True)
-        self.layout.check_apart(arrays)
-        for name in (name for place in self.layout.places for name in place.names if name in arrays):
-            check_writable(name, arrays[name])
-            check_contiguous(name, arrays[name])
-        return arrays
 
     def _slice(self, number: int) -> slice:
         start = number * self.most_values

@@ -62,11 +62,12 @@ def gradients_of_samples(model: nn.Module, loss: Loss | None = None) -> SampleGr
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     trained = {name: parameter.detach() for parameter, name in names.items()}
     # Each place of each layer once, whatever stands there: of a layer with two names torch would lose the first value.
-    places = [(f"{name}." if name else "", layer) for name, layer in model.named_modules()]
-    parameters = [(head + own, one) for head, layer in places for own, one in layer._parameters.items()]
-    buffers = [(head + own, one) for head, layer in places for own, one in layer._buffers.items()]
-    tied = {place: names[one] for place, one in parameters if one in names}
-    fixed = {place: one for place, one in buffers if one is not None}
+    tied, fixed = dict[str, str](), dict[str, torch.Tensor]()
+    for head, layer in model.named_modules():
+        fixed |= dict(layer.named_buffers(head, recurse=False, remove_duplicate=False))
+        for place, parameter in layer.named_parameters(head, recurse=False, remove_duplicate=False):
+            if parameter in names:
+                tied[place] = names[parameter]
 
     def loss_of(
         parameters: dict[str, torch.Tensor], sample: torch.Tensor, target: torch.Tensor
