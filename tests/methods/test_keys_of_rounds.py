@@ -48,7 +48,7 @@ def test_a_round_s_ciphertexts_are_under_its_own_keys_and_old_secrets_are_gone(v
     secrets = []
 
     def watch(phase, aggregator, messages):
-        for authority in keys_of(run)._authorities.values():
+        for authority in keys_of(run)._held.values():
             secrets.append(weakref.ref(authority._decryptor))
         for name in ENCRYPTED:
             ids = {message[name][32:48] for message in messages.values() if name in message}
@@ -101,7 +101,7 @@ def test_a_round_that_was_given_up_leaves_no_secret():
     run = run_of("full-he/ckks")
     with pytest.raises(PolicyError, match="min_clients"):
         run.run_round(dropping=[1, 2, 3])
-    (held,) = [weakref.ref(one._decryptor) for one in keys_of(run)._authorities.values()]
+    (held,) = [weakref.ref(one._decryptor) for one in keys_of(run)._held.values()]
     assert held() is not None
     run.begin_round(2)
     assert held() is None
