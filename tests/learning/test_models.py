@@ -20,13 +20,10 @@ SIZES |= {"small-vit": 1_205_642, "tiny-vit": 214_090}
 def test_models_have_their_known_sizes() -> None:
     assert {name: flatten(build_model(name, (3, 32, 32), 10, 0)).size for name in MODELS} == SIZES
     assert flatten(build_model("mlp", (1, 28, 28), 10, 0)).size == 235_146  # SelectiveShield's
-    for name in ("simple-cnn", "small-vit"):
-        assert build_model(name, (2, 16, 24), 7, 0).eval()(torch.zeros(1, 2, 16, 24)).shape == (1, 7)
-
-
-def test_lenet_takes_its_smallest_and_odd_images() -> None:
-    for shape in ((1, 12, 12), (3, 13, 31)):
-        assert build_model("lenet5", shape, 4, 0)(torch.zeros(2, *shape)).shape == (2, 4)
+    # The smallest and odd images among them.
+    shapes = {"simple-cnn": (2, 16, 24), "small-vit": (2, 16, 24), "lenet5": (1, 12, 12)}
+    for name, shape in (*shapes.items(), ("lenet5", (3, 13, 31))):
+        assert build_model(name, shape, 7, 0).eval()(torch.zeros(1, *shape)).shape == (1, 7)
 
 
 def test_the_transformer_sees_where_patches_are() -> None:

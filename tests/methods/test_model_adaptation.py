@@ -33,22 +33,10 @@ def train(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in ("top-2", "dict-pfl")])
 def test_most_methods_train_the_model_itself(name):
-    model = model_of()
-    assert adapt_model(name, model, MethodSettings()) is model
-
-
-@pytest.mark.parametrize("name", ["dp-sgd", "alt-fl-pi", "alt-fl-si-dp", "alt-fl-mp"])
-def test_batch_norm_is_refused_where_rounds_train_by_dp_sgd(name):
-    model = model_of("simple-cnn").eval()
-    with pytest.raises(ParameterError, match=f"{name} cannot train this model.*BatchNorm2d.*by GroupNorm"):
-        adapt_model(name, model, MethodSettings())
-    assert not model.training
-
-
-@pytest.mark.parametrize("mode", [True, False])
-def test_models_in_either_mode_can_train_by_dp_sgd(mode):
-    model = model_of().train(mode)
-    assert adapt_model("dp-sgd", model, MethodSettings()) is model
+    for mode in (True, False):
+        model = model_of().train(mode)
+        assert adapt_model(name, model, MethodSettings()) is model
+        assert model.training == mode
 
 
 @pytest.mark.parametrize(
@@ -62,13 +50,16 @@ def test_models_in_either_mode_can_train_by_dp_sgd(mode):
         ("alt-fl-si-he", "1/2", False),
         ("alt-fl-mp", "0", True),
         ("alt-fl-mp", "1", True),
+        ("dp-sgd", None, True),
     ],
 )
 def test_the_ratio_decides_whether_any_round_trains_by_dp_sgd(name, ratio, refused):
-    settings = MethodSettings().changed(name, {"interleaving_ratio": ratio})
+    settings = MethodSettings().changed(name, {} if ratio is None else {"interleaving_ratio": ratio})
     model = model_of("simple-cnn")
     if refused:
-        with pytest.raises(ParameterError, match="BatchNorm2d"):
+        with pytest.raises(
+            ParameterError, match=f"{name} cannot train this model.*BatchNorm2d.*by GroupNorm"
+        ):
             adapt_model(name, model, settings)
     else:
         assert adapt_model(name, model, settings) is model

@@ -150,7 +150,8 @@ def test_an_impossible_delta_is_refused(delta):
     ("multiplier", "unit", "rate", "steps"),
     [
         *((multiplier, "sample", 0.1, 1) for multiplier in (0.0, -1.0, math.nan)),
-        *((math.inf, "client", 1.0, 1), (1.0, "record", 0.1, 1)),
+        # Whoever sees how many clients take part sees enough: no sampling of them counts.
+        *((math.inf, "client", 1.0, 1), (1.0, "client", 0.5, 1), (1.0, "record", 0.1, 1)),
         *((1.0, "sample", rate, 1) for rate in (0.0, 1.1, math.nan, "all")),
         *((1.0, "sample", 0.1, steps) for steps in (0, -3, 1.5)),
     ],
@@ -204,11 +205,3 @@ def test_an_impossible_target_is_refused(epsilon, delta, rounds):
     if (delta, rounds) == (DELTA, 1):
         with pytest.raises(ParameterError, match="epsilon"):
             gaussian_noise_multiplier(epsilon, delta)
-
-
-def test_no_rate_of_sampling_clients_can_be_stated():
-    """Whoever sees how many take part sees enough: there is no amplification to be had."""
-    with pytest.raises(TypeError):
-        noise_multiplier_for(1.0, DELTA, 10, 0.5)  # type: ignore[call-arg]
-    with pytest.raises(ParameterError, match="client"):
-        Noise(1.0, "client", 0.5)

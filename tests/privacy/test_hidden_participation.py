@@ -170,6 +170,8 @@ def test_the_figures_of_the_page_are_these():
 def test_what_is_no_draw_is_refused(drawn, clients):
     with pytest.raises(ParameterError):
         NoiseOfDrawnSum(NoiseOfSum("skellam", 1, 1, 1, 1, -1.0), drawn, clients)
+    with pytest.raises(ParameterError):
+        ClientsDrawn(4, drawn_from=3)
 
 
 NOISE = NoiseOfSum("skellam", 2, 4_000, 1_000, 10, -100.0)
@@ -231,8 +233,3 @@ def test_no_figure_beside_anything_but_sums_of_one_noise(other):
 
 def test_the_figure_ends_with_an_opened_sum_without_noise():
     assert hidden(OpenedSum(3)) == math.inf
-
-
-def test_a_draw_of_more_clients_than_there_are_is_none():
-    with pytest.raises(ParameterError):
-        ClientsDrawn(4, drawn_from=3)

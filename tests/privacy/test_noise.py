@@ -197,18 +197,8 @@ def test_discrete_noise_is_on_the_grid_with_the_stated_moments():
     assert norm == pytest.approx(0.125 * math.sqrt(draws))
     np.testing.assert_array_equal(noised * 2**20, np.rint(noised * 2**20))
     assert_normal((noised - 0.125) / 2.0)
-
-
-@pytest.mark.parametrize(
-    "noised",
-    [
-        lambda vector: clip_and_noise(vector, 1.0, 1.0)[0],
-        lambda vector: discrete_gaussian_noise(vector, 1.0, 1.0, 20, threads=2)[0],
-    ],
-)
-def test_two_calls_draw_different_noise(noised):
-    first, second = (noised(np.zeros(1000, dtype=np.float32)) for _ in range(2))
-    assert np.count_nonzero(first == second) < 10
+    again = discrete_gaussian_noise(vector, 1e3, 2.0, 20, threads=2)[0]
+    assert abs(((noised - 0.125) * (again - 0.125)).mean()) * math.sqrt(draws) / 4.0 < SCORE_LIMIT
 
 
 def test_zero_noise_copies():

@@ -92,15 +92,13 @@ def test_one_value_in_a_thousand_rotates_to_a_flat_vector() -> None:
     [
         ({"clip_norm": 0.0}, "clipping norm"),
         ({"clip_norm": 2.0**101}, "clipping norm"),
-        ({"steps_per_unit": 0.0}, "steps_per_unit"),
-        ({"steps_per_unit": math.nan}, "steps_per_unit"),
+        ({"steps_per_unit": 0.0}, "steps per unit"),
+        ({"steps_per_unit": math.nan}, "steps per unit"),
         ({"steps_per_unit": 2.0**27}, "fewer steps"),
         ({"rotation_seed": bytes(31)}, "32 bytes"),
-        ({"norm_bound_squared": -1}, "norm_bound_squared"),
-        ({"most_rounded": 0}, "most_rounded"),
-        ({"most_rounded": 2**30 + 1}, "most_rounded"),
-        ({"most_sent": 2**31}, "most_sent"),
-        ({"table": None}, "NoiseTable"),
+        ({"most_rounded": 0}, "rounded values"),
+        ({"most_rounded": 2**30 + 1}, "rounded values"),
+        ({"most_sent": 0}, "what is sent"),
         ({"threads": 0}, "threads"),
     ],
 )
@@ -118,8 +116,6 @@ def test_bad_updates_are_refused() -> None:
         noise_share(np.ones(4), **BOUNDS)
     with pytest.raises(ArrayTypeError):
         mean_of_total(np.ones(4, np.float32), clients=1, steps_per_unit=1.0, rotation_seed=SEED)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="clients must be at least 1"):
-        mean_of_total(np.ones(4), clients=0, steps_per_unit=1.0, rotation_seed=SEED)
 
 
 VARIANCES = [Fraction(1, 128), Fraction(1, 100), Fraction(7, 9), Fraction(25), Fraction(1000, 3)]

@@ -257,6 +257,13 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     content = whole.read_bytes()
     np.save(tmp_path / "single.npy", FEATURES.numpy())
     single = (tmp_path / "single.npy").read_bytes()
+    # Headers are parsed as Python, and say how much memory an array takes.
+    for header in ("'shape': (99999999999999999999999,)}", "'shape': (5,", "'shape': (4611686018427387,)}"):
+        text = f"{{'descr': '<f4', 'fortran_order': False, {header}".encode()
+        with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+            archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text)
+        with pytest.raises(DataError, match="cannot be read: write it"):
+            load_labelled_samples(tmp_path / "bad.npz")
     for bad in (b"", b"text", content[: len(content) // 2], content[:300] + content[310:], single):
         (tmp_path / "bad.npz").write_bytes(bad)
         with pytest.raises(DataError, match="cannot be read"):
@@ -264,30 +271,6 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "missing.npz", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(DataError, match=why):
             load_labelled_samples(path)
-
-
-def archive_with_header(folder: Path, header: str) -> Path:
-    path = folder / "mine.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        length = len(header).to_bytes(2, "little")
-        archive.writestr("features.npy", b"\x93NUMPY\x01\x00" + length + header.encode())
-    return path
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,)}",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (5,",
-        "{'descr': ',', 'fortran_order': False, 'shape': (5,)}",
-        "{[]: '<f4', 'fortran_order': False, 'shape': (5,)}",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387,)}",
-    ],
-    ids=["overflow", "unterminated", "syntax", "type", "beyond the memory"],
-)
-def test_an_array_with_a_bad_header_is_refused(tmp_path: Path, header: str) -> None:
-    with pytest.raises(DataError, match="cannot be read: write it"):
-        load_labelled_samples(archive_with_header(tmp_path, header))
 
 
 @settings(max_examples=60)

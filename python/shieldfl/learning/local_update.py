@@ -12,6 +12,7 @@ from shieldfl.errors import ParameterError, RangeError
 from shieldfl.settings import TrainingSettings
 
 FloatVector = NDArray[np.float32]
+DoubleVector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

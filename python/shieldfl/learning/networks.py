@@ -175,10 +175,16 @@ def _mlp(*widths: int) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
+def _image_sides(name: str, shape: tuple[int, ...], least: int) -> tuple[int, ...]:
+    if len(shape) != _IMAGE_AXES or min(shape[1:]) < least:
+        raise ParameterError(
+            f"{name} needs images of (channels, height >= {least}, width >= {least}), got {shape}"
+        )
+    return shape
+
+
 def _simple_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    if len(shape) != _IMAGE_AXES or min(shape[1:]) < _POOLING:
-        raise ParameterError(f"simple-cnn needs images of (channels, height >= 4, width >= 4), got {shape}")
-    channels, height, width = shape
+    channels, height, width = _image_sides("simple-cnn", shape, _POOLING)
     return nn.Sequential(
         nn.Conv2d(channels, 32, kernel_size=3, padding=1),
         nn.BatchNorm2d(32),
@@ -196,9 +202,7 @@ def _simple_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _lenet5(shape: tuple[int, ...], classes: int) -> nn.Module:
-    if len(shape) != _IMAGE_AXES or min(shape[1:]) < _LEAST_LENET_SIDE:
-        raise ParameterError(f"lenet5 needs images of (channels, height >= 12, width >= 12), got {shape}")
-    channels, height, width = shape
+    channels, height, width = _image_sides("lenet5", shape, _LEAST_LENET_SIDE)
     # The second convolution is not padded and takes two pixels off each edge.
     rows, columns = ((side // 2 - 4) // 2 for side in (height, width))
     return nn.Sequential(

@@ -108,7 +108,7 @@ def is_altered(layer: nn.Module) -> bool:
 
 def _is_known(layer: Any) -> bool:
     kind = type(layer)
-    own = {name for name, one in layer._parameters.items() if one is not None}
+    own = set(dict(layer.named_parameters(recurse=False)))
     if kind in (nn.BatchNorm1d, nn.BatchNorm2d):
         # Without statistics of its own it takes the batch's, also in evaluation mode.
         known = isinstance(layer.running_mean, torch.Tensor)

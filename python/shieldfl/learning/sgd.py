@@ -186,9 +186,7 @@ class _Sgd:
         return dict(zip(self._parameters, sums, strict=True))
 
 
-def evaluate(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, batch_size: int = EVALUATION_BATCH
-) -> float:
+def evaluate(model: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
     """Return the share of targets that the model classifies correctly, in [0, 1].
 
     Of samples, or of their pixels. In evaluation mode without gradients; the model is handed back in the mode
@@ -197,17 +195,13 @@ def evaluate(
     check_samples(features, labels)
     correct = 0
     with evaluation_mode(model), torch.inference_mode():
-        for batch, target in batches_of(features, labels, batch_size):
+        for batch, target in batches_of(features, labels, EVALUATION_BATCH):
             correct += int((model(batch).argmax(dim=1) == target).sum())
     return correct / labels.numel()
 
 
 def correct_by_class(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    classes: int,
-    batch_size: int = EVALUATION_BATCH,
+    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, classes: int
 ) -> npt.NDArray[np.int64]:
     """Return how many samples of each class the model classifies correctly, (classes,), as :func:`evaluate` counts.
 
@@ -216,13 +210,13 @@ def correct_by_class(
     check_samples(features, labels)
     found = np.zeros(classes, np.int64)
     with evaluation_mode(model), torch.inference_mode():
-        for batch, target in batches_of(features, labels, batch_size):
+        for batch, target in batches_of(features, labels, EVALUATION_BATCH):
             right = target[model(batch).argmax(dim=1) == target]
             found += torch.bincount(right, minlength=classes).cpu().numpy()
     return found
 
 
-def outputs_of(model: nn.Module, features: torch.Tensor, batch_size: int = EVALUATION_BATCH) -> torch.Tensor:
+def outputs_of(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
     """Return what a model makes of all samples (N, ...), in evaluation mode, without gradients, on the CPU."""
     with evaluation_mode(model), torch.inference_mode():
-        return torch.cat([model(batch).cpu() for batch in torch.split(features, batch_size)])
+        return torch.cat([model(batch).cpu() for batch in torch.split(features, EVALUATION_BATCH)])

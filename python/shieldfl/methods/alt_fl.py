@@ -181,9 +181,10 @@ class AltFl(MaskedAverage):
     def __init__(self, name: str, settings: AltFlSettings, plan: FederationPlan) -> None:
         rounds = self.dp_sgd = rounds_of(name, settings)
         kinds = rounds.counts(plan.rounds)
+        encrypts = any(kind.encrypts for kind in kinds)
         _state_rounds(self, settings, rounds, plan)
         if settings.asked_noise is not None:
-            self._check_noise(name, settings, plan, any(kind.encrypts for kind in kinds))
+            self._check_noise(name, settings, plan, encrypts)
         share = AgreedShare(settings.encrypted_share if rounds.encrypts else 0.0, rounds, plan)
         super().__init__(name, settings, plan, None, share=share)
         if any(kind.encrypts and not kind.noises for kind in kinds) and settings.encrypted_share < 1.0:
@@ -191,7 +192,7 @@ class AltFl(MaskedAverage):
                 f"{name}: encrypted rounds send a share of {1 - settings.encrypted_share:g} of each update in the "
                 "clear, which no epsilon covers; epsilon_of_what_was_charged is that of the other rounds alone"
             )
-        if share.settled is None and any(kind.encrypts for kind in kinds):
+        if share.settled is None and encrypts:
             self.notes.append(
                 f"{name}: the mask is computed from gradients without noise and travels in the clear, which no "
                 "epsilon covers; epsilon_of_what_was_charged is that of DP-SGD alone"

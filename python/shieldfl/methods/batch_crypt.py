@@ -33,6 +33,7 @@ from shieldfl.encryption import paillier
 from shieldfl.encryption.encryption import MOST_LOST
 from shieldfl.encryption.registry import KeyBits
 from shieldfl.errors import ParameterError, PrecisionWarning, RangeError, WireFormatError
+from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.masks import Mask
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
@@ -118,7 +119,7 @@ class Quantisation:
                 ranges[layer] = update[piece].min(), update[piece].max()
         return ranges
 
-    def bounds(self, ranges: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    def bounds(self, ranges: Sequence[NDArray[np.float32]]) -> DoubleVector:
         """Return each layer's clip bound alpha (L,), from the ranges of all clients (section 4.3, dACIQ).
 
         alpha = c(r) * sigma, and sigma is read off the range of the n values of all clients in the layer,
@@ -134,7 +135,7 @@ class Quantisation:
         if not (np.isfinite(stacked).all() and (stacked[..., 0] <= stacked[..., 1]).all()):
             raise RangeError("a client's range is NaN, infinite or has a minimum above its maximum")
         least, greatest = stacked[..., 0].min(axis=0), stacked[..., 1].max(axis=0)
-        bounds: NDArray[np.float64] = np.abs(greatest)
+        bounds: DoubleVector = np.abs(greatest)
         for layer in np.flatnonzero(greatest > least):
             piece = self.layers[layer]
             values = len(ranges) * (piece.stop - piece.start)
@@ -144,7 +145,7 @@ class Quantisation:
             bounds[layer] = clip_factor(self.width) * _SIGMA_FACTOR * spread
         return bounds
 
-    def read_bounds(self, message: Message) -> NDArray[np.float64]:
+    def read_bounds(self, message: Message) -> DoubleVector:
         """Read the clip bounds, float64 (L,). Raises WireFormatError for another number, or what is no bound."""
         bounds = message.vector("bounds", np.float64, len(self.layers))
         if not ((bounds == 0.0) | ((bounds >= _LEAST_BOUND) & (bounds <= _MOST_BOUND))).all():
@@ -154,7 +155,7 @@ class Quantisation:
         return bounds
 
     def quantise(
-        self, update: NDArray[np.float32], bounds: NDArray[np.float64], generator: np.random.Generator
+        self, update: FloatVector, bounds: DoubleVector, generator: np.random.Generator
     ) -> tuple[NDArray[np.int64], int]:
         """Clip each layer and round it stochastically to steps of m alpha / (2^(r-1) - 1); 0 for bound 0.
 
@@ -172,7 +173,7 @@ class Quantisation:
                 integers[piece] = np.clip(rounded, -most, most)
         return integers, saturated
 
-    def dequantise(self, sums: NDArray[Any], bounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    def dequantise(self, sums: NDArray[Any], bounds: DoubleVector) -> DoubleVector:
         """Return what sums (P,) of up to m clients' integers stand for: sums of clipped and rounded updates.
 
         Raises RangeError if a sum is no whole number, or larger than m clients' integers can make it.
@@ -243,7 +244,7 @@ class BatchCryptClient(MaskedAverageClient):
             self._check_magnitudes(update)
         return Message({"round": Message.from_number(self.round), "ranges": ranges.tobytes()})
 
-    def _check_magnitudes(self, update: NDArray[np.float32]) -> None:
+    def _check_magnitudes(self, update: FloatVector) -> None:
         """Raise RangeError, which has the position, for a value that the aggregator would refuse to hear of."""
         position, largest = int(np.abs(update).argmax()), self.method.largest_update
         if abs(update[position]) > largest:
@@ -256,7 +257,7 @@ class BatchCryptClient(MaskedAverageClient):
             error.position, error.size = position, update.size
             raise error
 
-    def _vector(self, answer: Message | None) -> NDArray[np.float64]:
+    def _vector(self, answer: Message | None) -> DoubleVector:
         """Return the client's integers, under the clip bounds of the answer."""
         if answer is None:
             raise ParameterError("the update needs the clip bounds that the phase before decides")

@@ -16,6 +16,7 @@ from shieldfl.encryption.keys import SchemePublicKey
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import PolicyError, RangeError, WireFormatError
+from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.stateful import refuse_unless
@@ -41,13 +42,13 @@ __all__ = [
 _MOST = float(np.finfo(np.float32).max)
 
 
-def are_summable(values: NDArray[np.float32], weights: int) -> bool:
+def are_summable(values: FloatVector, weights: int) -> bool:
     """Say whether all are numbers, so small that clients of these weights together cannot leave float32 with them."""
     limit = np.nextafter(np.float32(_MOST / weights), np.float32(0.0))  # however that was rounded
     return bool((np.abs(values) <= limit).all())
 
 
-def clear_sums_part(sums: NDArray[np.float64]) -> bytes:
+def clear_sums_part(sums: DoubleVector) -> bytes:
     """Return sums as a part of a message, float32: rounded once, when all are in.
 
     In doubles, they would be twice as many bytes to each client that opens, for digits that its model does not have.
@@ -57,9 +58,9 @@ def clear_sums_part(sums: NDArray[np.float64]) -> bytes:
         return sums.astype("<f4").tobytes()
 
 
-def read_clear_sums(message: Message, name: str, size: int) -> NDArray[np.float64]:
+def read_clear_sums(message: Message, name: str, size: int) -> DoubleVector:
     """Return what :func:`clear_sums_part` wrote. Raises WireFormatError for another number of sums, NaN or infinity."""
-    sums: NDArray[np.float64] = message.vector(name, np.float32, size).astype(np.float64)
+    sums: DoubleVector = message.vector(name, np.float32, size).astype(np.float64)
     if not np.isfinite(sums).all():
         raise WireFormatError(f"part {name!r} holds NaN or infinity")
     return sums
@@ -99,7 +100,7 @@ class MixedSum:
     """
 
     changes: ClassVar = {
-        "_sums": NDArray[np.float64],
+        "_sums": DoubleVector,
         "_weight": int,
         "_clients": int,
         "_added": bytes | None,
@@ -128,7 +129,7 @@ class MixedSum:
             key, threads, round_number, self.positions, weighted=weighted, purpose="update"
         )
         self._rest = ~self.union
-        self._sums: NDArray[np.float64] = np.zeros(self._rest.count if has_rest else 0)
+        self._sums: DoubleVector = np.zeros(self._rest.count if has_rest else 0)
         self._weight = 0
         self._clients = 0
 
@@ -142,7 +143,7 @@ class MixedSum:
         clear = self._rest if encrypted == self.union else ~encrypted
         with self._clock.stage("upload"):
             weight = stated_weight(client, message, self._weights)
-            values: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+            values: FloatVector = np.empty(0, dtype=np.float32)
             if self._has_rest:
                 values = message.vector("values", np.float32, clear.count)
                 if not are_summable(values, sum(self._weights)):
@@ -151,9 +152,9 @@ class MixedSum:
                         "update was not added"
                     )
         with self._clock.stage("aggregate"):
-            fields: NDArray[np.float32] | None = None
+            fields: FloatVector | None = None
             if clear is not self._rest:
-                dense: NDArray[np.float32] = np.zeros(self.union.size, dtype=np.float32)
+                dense: FloatVector = np.zeros(self.union.size, dtype=np.float32)
                 clear.scatter(values, dense, self._threads)
                 fields, values = self.positions.gather(dense), self._rest.gather(dense, self._threads)
             self._scheme.add(self._ciphertexts, client, message["ciphertexts"], weight, fields)
@@ -194,7 +195,7 @@ class MixedTotal:
 
     total: SchemeTotal
     union: Positions
-    sums: NDArray[np.float64]
+    sums: DoubleVector
     """Of plain numbers outside of the union; empty where none are sent."""
     weight: int
     encrypts_weights: bool
@@ -245,7 +246,7 @@ class MixedTotal:
             )
         return encrypted
 
-    def clear_mean(self) -> NDArray[np.float64]:
+    def clear_mean(self) -> DoubleVector:
         """Return the weighted mean (N,) of what came in the clear, zero elsewhere: to be looked at before opening."""
         mean = np.zeros(self.positions.size)
         (~self.positions).scatter(self.sums / self.weight, mean)
@@ -255,9 +256,9 @@ class MixedTotal:
         """Return what the opened weights have to come to. Raises as :meth:`check_weights`."""
         return self.weight / most_weight if self.check_weights(most_weight) else self.weight
 
-    def mean_of(self, opened: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean_of(self, opened: DoubleVector) -> DoubleVector:
         """Return the weighted mean (N,) whose encrypted part was opened, zero where nothing was sent."""
-        mean: NDArray[np.float64] = self.union.scatter(opened)
+        mean: DoubleVector = self.union.scatter(opened)
         if self.sums.size:
             (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
@@ -327,7 +328,7 @@ class MixedUpload:
 
     def encrypt(
         self,
-        update: NDArray[np.float32] | NDArray[np.float64],
+        update: FloatVector | DoubleVector,
         own: Mask,
         union: Positions,
         round_number: int,
@@ -339,7 +340,7 @@ class MixedUpload:
         return self._scheme.encrypt(self.encryptor, update, own, union, self._encrypted_weight, round_number)
 
     def parts(
-        self, update: NDArray[np.float32] | NDArray[np.float64], ciphertexts: bytes, encrypted: Mask
+        self, update: FloatVector | DoubleVector, ciphertexts: bytes, encrypted: Mask
     ) -> dict[str, bytes]:
         """Return the message parts of an update whose ``encrypted`` positions are in the ciphertexts."""
         parts = {"weight": np.uint64(self._weight).tobytes(), "ciphertexts": ciphertexts}

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.errors import ParameterError, RangeError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.privacy.events import NO_NOISE, Noise, SummedUploads
@@ -101,7 +100,7 @@ class FedAvgAggregator(CollectingAggregator):
     changes: ClassVar = {
         "_model": GlobalModel,
         "_moved": GlobalModel,
-        "_sum": NDArray[np.float64],
+        "_sum": DoubleVector,
         "_weight": float,
     }
 
@@ -114,7 +113,7 @@ class FedAvgAggregator(CollectingAggregator):
         self._initial = self._model = self._moved = initial
         self._learning_rate = context.plan.server_learning_rate
         self._weights = weights
-        self._sum: NDArray[np.float64] = np.zeros(initial.parameters.size + initial.buffers.size)
+        self._sum: DoubleVector = np.zeros(initial.parameters.size + initial.buffers.size)
         self._weight = 0.0
 
     def check_changed(self) -> None:

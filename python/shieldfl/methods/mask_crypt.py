@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message, Part
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.learning.local_update import FloatVector
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.encrypted_update import encrypted_positions, read_agreed_positions, smallest
 from shieldfl.methods.encryption_settings import MaskCryptSettings
@@ -27,16 +28,14 @@ from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 
-def exposure_scores(
-    exposed: NDArray[np.float32], new_weights: NDArray[np.float32], gradient: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def exposure_scores(exposed: FloatVector, new_weights: FloatVector, gradient: FloatVector) -> FloatVector:
     """Return (w_exposed - w_new) * gradient (P,), signed: what the loss grows by if a new weight is hidden.
 
     ``exposed`` is what each position last showed in the clear, ``gradient`` that of the loss over all local
     data at the new weights. Raises RangeError, with the first position, where a score is NaN or infinite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        scores: NDArray[np.float32] = (exposed - new_weights) * gradient
+        scores: FloatVector = (exposed - new_weights) * gradient
     finite = np.isfinite(scores)
     if not finite.all():
         raise RangeError(
@@ -46,7 +45,7 @@ def exposure_scores(
     return scores
 
 
-def propose(scores: NDArray[np.float32], ratio: float) -> NDArray[np.int64]:
+def propose(scores: FloatVector, ratio: float) -> NDArray[np.int64]:
     """Rank the top floor(ratio * P) positions by signed score, highest first; of equal scores the lower position.
 
     There are as many as keep k / P <= ratio in float64, so that 0.29 of 100 are 29.
@@ -94,14 +93,14 @@ class MaskCryptClient(MaskedAverageClient):
     method: MaskCrypt
     clear_parts = ("weight", "ranking")
 
-    changes: ClassVar = {"_exposed": NDArray[np.float32]}
+    changes: ClassVar = {"_exposed": FloatVector}
 
     def __init__(
         self, method: MaskCrypt, context: RoleContext, index: int, weight: int, initial: GlobalModel
     ) -> None:
         super().__init__(method, context, index, weight, initial)
         # What an onlooker fills encrypted positions with: the last values that were sent in the clear.
-        self._exposed: NDArray[np.float32] = initial.parameters.copy()
+        self._exposed: FloatVector = initial.parameters.copy()
 
     def check_changed(self) -> None:
         refuse_unless(self._exposed.size == self._size and bool(np.isfinite(self._exposed).all()))

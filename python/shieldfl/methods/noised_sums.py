@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shieldfl.encryption.registry import scheme_named
 from shieldfl.errors import ParameterError
-from shieldfl.learning.local_update import FloatVector
+from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.methods.encrypted_update import MixedTotal
 from shieldfl.methods.encryption_settings import FixedPoint
 from shieldfl.privacy import draws
@@ -217,11 +217,11 @@ def share_of(
 
 def mean_of_shares(
     context: RoleContext,
-    total: NDArray[np.float64],
+    total: DoubleVector,
     clients: int,
     round_number: int,
     steps_per_unit: float,
-) -> NDArray[np.float64]:
+) -> DoubleVector:
     """Return the mean (n,) that a total of so many clients' shares tells of."""
     return mean_of_total(
         np.ascontiguousarray(total),
@@ -233,8 +233,8 @@ def mean_of_shares(
 
 
 def opened_shares(
-    noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: NDArray[np.float64], clip_norm: float
-) -> tuple[NDArray[np.float64], float]:
+    noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: DoubleVector, clip_norm: float
+) -> tuple[DoubleVector, float]:
     """Return the mean that an opened total tells of, 0 where nothing is encrypted, and who is within the norm.
 
     The mean is of the update's P parameters, or of as many values as the total is of, where those are

@@ -22,7 +22,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from shieldfl.array_view import as_count, as_real
@@ -110,7 +109,7 @@ def divergences_of_sum(
     norm_squared: int,
     dimension: int,
     orders: Sequence[float],
-) -> NDArray[np.float64]:
+) -> _Vector:
     """Return an upper bound of the Rényi divergence at each order (m,) of one sum with either of two vectors.
 
     ``clients`` are those whose shares, of this variance in squared steps, are in the sum; ``norm_squared`` is
@@ -122,9 +121,7 @@ def divergences_of_sum(
     return alphas / 2.0 * _concentrated(clients, share_variance, norm_squared, dimension) ** 2
 
 
-def _skellam_divergences(
-    alphas: NDArray[np.float64], variance: int, norm_squared: int, dimension: int
-) -> NDArray[np.float64]:
+def _skellam_divergences(alphas: _Vector, variance: int, norm_squared: int, dimension: int) -> _Vector:
     """The Skellam paper's bound for vectors, which is of whole orders, and lines between them.
 
     (alpha - 1) times the divergence is convex in alpha and 0 at 1 (van Erven and Harremoës 2014), so that the line
@@ -133,16 +130,16 @@ def _skellam_divergences(
     # Of integers no magnitude is above its square.
     summed = min(math.sqrt(dimension * norm_squared), float(norm_squared))
 
-    def scaled(whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    def scaled(whole: _Vector) -> _Vector:
         gaussian = whole * norm_squared / (2.0 * variance)
         first = ((2.0 * whole - 1.0) * norm_squared + 6.0 * summed) / (4.0 * variance**2)
         second = 3.0 * summed / (2.0 * variance)
-        bound: NDArray[np.float64] = (whole - 1.0) * (gaussian + np.minimum(first, second))
+        bound: _Vector = (whole - 1.0) * (gaussian + np.minimum(first, second))
         return bound
 
     low = np.floor(alphas)
     part = alphas - low
-    between: NDArray[np.float64] = ((1.0 - part) * scaled(low) + part * scaled(low + 1.0)) / (alphas - 1.0)
+    between: _Vector = ((1.0 - part) * scaled(low) + part * scaled(low + 1.0)) / (alphas - 1.0)
     return between
 
 
@@ -200,14 +197,14 @@ def epsilon_of(charges: Mapping[Charge, int], delta: float) -> float:
     return epsilon if math.log(distance) + float(np.logaddexp(0.0, epsilon)) <= math.log(kept) else math.inf
 
 
-def _divergences_of(noise: Charge) -> npt.NDArray[np.float64]:
+def _divergences_of(noise: Charge) -> _Vector:
     if isinstance(noise, Noise):
         return _divergences(noise.multiplier, noise.sample_rate)
     return _divergences_of_sum(noise) if isinstance(noise, NoiseOfSum) else _divergences_of_drawn_sum(noise)
 
 
 @lru_cache(maxsize=4096)
-def _divergences_of_sum(noise: NoiseOfSum, times: int = 1) -> npt.NDArray[np.float64]:
+def _divergences_of_sum(noise: NoiseOfSum, times: int = 1) -> _Vector:
     """Return those of sums that differ by so many times what those of neighbouring runs do."""
     contributions = times * noise.contributions_apart
     return divergences_of_sum(
@@ -221,7 +218,7 @@ def _divergences_of_sum(noise: NoiseOfSum, times: int = 1) -> npt.NDArray[np.flo
 
 
 @lru_cache(maxsize=4096)
-def _divergences_of_drawn_sum(drawn: NoiseOfDrawnSum) -> npt.NDArray[np.float64]:
+def _divergences_of_drawn_sum(drawn: NoiseOfDrawnSum) -> _Vector:
     """A tenth of a second: each share of the clients is computed once."""
     once, twice = (_divergences_of_sum(drawn.noise, times) for times in (1, 2))
     return divergences_if_hidden(np.asarray(ORDERS, np.float64), once, twice, drawn.drawn / drawn.clients)
@@ -283,7 +280,7 @@ def _library() -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _divergences(multiplier: float, sample_rate: float) -> npt.NDArray[np.float64]:
+def _divergences(multiplier: float, sample_rate: float) -> _Vector:
     """Return the Rényi divergences of one step, by order: of a unit whose contribution is there from one that is zero.
 
     A tenth of a second and more under sampling: too long for every client after every round.

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shieldfl._core as _core
-from shieldfl.array_view import as_bytes, as_count, as_real, as_threads, as_unsigned, as_vector
+from shieldfl.array_view import as_bytes, as_threads, as_vector
 from shieldfl.errors import ParameterError
 from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution
@@ -207,10 +207,6 @@ def _columns(parts: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-_MOST_ROUNDED = 2**30
-_MOST_SENT = 2**31 - 1
-
-
 def noise_share(
     update: FloatVector,
     *,
@@ -246,16 +242,14 @@ def noise_share(
     """
     values = as_vector(update, (np.float32,), "the update")
     check_norm(clip_norm)
-    if not isinstance(table, NoiseTable):
-        raise ParameterError("the table must be a NoiseTable: make one with noise_table")
     share, _, was_clipped, _ = draws.noise_share_vartime(
         values,
         clip_norm,
-        _as_scale(steps_per_unit),
+        steps_per_unit,
         as_bytes(rotation_seed, 32, "a rotation's seed"),
-        as_unsigned(norm_bound_squared, "norm_bound_squared"),
-        _as_limit(most_rounded, "most_rounded", _MOST_ROUNDED),
-        _as_limit(most_sent, "most_sent", _MOST_SENT),
+        norm_bound_squared,
+        most_rounded,
+        most_sent,
         table,
         as_threads(threads),
     )
@@ -272,25 +266,10 @@ def mean_of_total(
 ) -> NDArray[np.float64]:
     """Return the mean of the updates, in their unit, that a total (n,) of shares, in steps, tells of.
 
-    Raises ParameterError for numbers as :func:`noise_share` does, ArrayTypeError for what is no float64
-    vector.
+    Raises ArrayTypeError for what is no float64 vector.
     """
     values = as_vector(total, (np.float64,), "the total")
-    factor = 1.0 / (_as_scale(steps_per_unit) * as_count(clients, "clients"))
+    factor = 1.0 / (steps_per_unit * clients)
     return _core.rotate(
         values, as_bytes(rotation_seed, 32, "a rotation's seed"), True, factor, as_threads(threads)
     )
-
-
-def _as_scale(steps_per_unit: float) -> float:
-    scale = as_real(steps_per_unit, "steps_per_unit")
-    if not (math.isfinite(scale) and scale > 0):
-        raise ParameterError("steps_per_unit must be positive and finite")
-    return scale
-
-
-def _as_limit(value: int, name: str, most: int) -> int:
-    limit = as_unsigned(value, name)
-    if not 1 <= limit <= most:
-        raise ParameterError(f"{name} must be from 1 to {most}")
-    return limit

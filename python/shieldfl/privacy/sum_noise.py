@@ -129,7 +129,7 @@ class SumNoise:
     @property
     def noise_multiplier(self) -> float:
         """The deviation of the honest clients' noise over the clipping norm."""
-        return math.sqrt(self.honest_clients * self.share_variance) / self._norm
+        return self._deviation / self._norm
 
     @property
     def deviation_of_share(self) -> float:
@@ -139,13 +139,16 @@ class SumNoise:
     @property
     def multiplier_with_count(self) -> float:
         """The same over the norm of an update and its count together."""
-        return math.sqrt(self.honest_clients * self.share_variance) / math.hypot(self._norm, self.count_steps)
+        return self._deviation / math.hypot(self._norm, self.count_steps)
 
     @property
     def count_multiplier(self) -> float:
         """The deviation of their noise over what a client adds to the count; infinite where there is none."""
-        deviation = math.sqrt(self.honest_clients * self.share_variance)
-        return deviation / self.count_steps if self.count_steps else math.inf
+        return self._deviation / self.count_steps if self.count_steps else math.inf
+
+    @property
+    def _deviation(self) -> float:
+        return math.sqrt(self.honest_clients * self.share_variance)
 
     @property
     def _norm(self) -> float:
@@ -306,67 +309,46 @@ def planned_sum_noise(
         raise ParameterError("where a sum has noise, the clipping norm must be from 2^-100 to 2^100")
     if not _LEAST_TRIED < noise_multiplier < _MOST_TRIED:
         raise ParameterError("no grid fits noise with a multiplier so far from 1")
-    arguments = distribution, clip_norm, dimension, honest_clients, clients, count_deviation
-    found = _fitting(noise_multiplier, *arguments)
-    if found is None:
-        raise ParameterError(
-            f"no grid fits sums of {dimension:,} values of {honest_clients:,} honest clients with a noise "
-            f"multiplier of {noise_multiplier:g}: take one nearer to 1"
-        )
-    return replace(found, unit=unit)
-
-
-def _fitting(
-    multiplier: float,
-    distribution: Distribution,
-    clip_norm: float,
-    dimension: int,
-    honest: int,
-    clients: int | None,
-    count_deviation: float | None,
-) -> SumNoise | None:
     for bits in range(2, (_MOST_VALUE_BITS if clients is None else _core.MOST_FIELD_BITS) + 1):
 
         def plan(variance: int, bits: int = bits) -> SumNoise:
-            deviation = math.sqrt(honest * variance)
-            steps = deviation / multiplier / clip_norm
+            deviation, count_steps = math.sqrt(honest_clients * variance), 0
+            if count_deviation is not None:
+                # Half of what a client more within the norm moves a sum by. Rounded down, where there is a step
+                # at least: of noise the count may have more than was asked for.
+                half = deviation / (2.0 * count_deviation * honest_clients)
+                count_steps = max(1, math.floor(min(half, _MOST_NORM)))
             return SumNoise(
                 distribution,
                 clip_norm,
                 dimension,
-                honest,
+                honest_clients,
                 Fraction(variance),
-                steps,
+                deviation / noise_multiplier / clip_norm,
                 min(bits, _MOST_VALUE_BITS),
-                clients=clients,
-                sum_bits=None if clients is None else bits,
-                count_steps=0
-                if count_deviation is None
-                else _count_steps(deviation, honest, count_deviation),
+                clients,
+                None if clients is None else bits,
+                unit,
+                count_steps,
             )
 
         found = _largest(plan)
         if (
             found is not None
-            and found.steps_per_unit * clip_norm <= _MOST_NORM
-            and found.norm_bound_squared <= (1.0 + _MOST_INFLATION) * (found.steps_per_unit * clip_norm) ** 2
+            and found._norm <= _MOST_NORM
+            and found.norm_bound_squared <= (1.0 + _MOST_INFLATION) * found._norm**2
         ):
             while _holds_draws(narrower := replace(found, value_bits=found.value_bits - 1)):
                 found = narrower
             return found
-    return None
+    raise ParameterError(
+        f"no grid fits sums of {dimension:,} values of {honest_clients:,} honest clients with a noise "
+        f"multiplier of {noise_multiplier:g}: take one nearer to 1"
+    )
 
 
 def _holds_draws(plan: SumNoise) -> bool:
     return plan.log2_chance_of_cut_draw <= LOG2_LEFT_OUT
-
-
-def _count_steps(deviation: float, honest: int, count_deviation: float) -> int:
-    """Return half of what a client more within the norm moves a sum by, in steps, given its noise's deviation.
-
-    Rounded down, where there is a step at least: of noise the count may have more than was asked for.
-    """
-    return max(1, math.floor(min(deviation / (2.0 * count_deviation * honest), _MOST_NORM)))
 
 
 def _largest(plan: Callable[[int], SumNoise]) -> SumNoise | None:

@@ -23,11 +23,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from shieldfl.array_view import as_count
@@ -83,19 +81,9 @@ def load_labelled_samples(path: str | Path) -> tuple[torch.Tensor, torch.Tensor]
     for :func:`check_labelled_samples` to say. Raises DataError where it cannot be read, is damaged, too large
     for the memory, no such file, or lacks an array, ArrayTypeError for another dtype.
     """
-    features, labels = _read_arrays(path)
-    if features.dtype != np.float32 or labels.dtype.kind not in "iu":
-        raise ArrayTypeError(
-            f"{path} holds {features.dtype} features and {labels.dtype} labels: write float32 and whole numbers"
-        )
-    # Labels above int64 become negative, and so stay out of range.
-    return torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64))
-
-
-def _read_arrays(path: str | Path) -> tuple[NDArray[Any], NDArray[Any]]:
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            return archive["features"], archive["labels"]
+            features, labels = archive["features"], archive["labels"]
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     # Headers are parsed as Python: besides NumPy's and zipfile's errors that raises those of the tokenizer, the
@@ -104,6 +92,13 @@ def _read_arrays(path: str | Path) -> tuple[NDArray[Any], NDArray[Any]]:
         raise DataError(
             f"{path} cannot be read: write it with numpy.savez(file, features=, labels=), plain arrays ({error})"
         ) from error
+    if features.dtype != np.float32 or labels.dtype.kind not in "iu":
+        raise ArrayTypeError(
+            f"{path} holds {features.dtype} features and {labels.dtype} labels: "
+            "write float32 and whole numbers"
+        )
+    # Labels above int64 become negative, and so stay out of range.
+    return torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64))
 
 
 # A sample's contribution (φ(x), 1) has the norm √2, and a hair more in double precision.

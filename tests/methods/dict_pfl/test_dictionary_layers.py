@@ -216,15 +216,9 @@ def test_frozen_layers_are_left_alone() -> None:
         factorise(model)
 
 
-def zeros() -> nn.Module:
+def filled(value: float) -> nn.Module:
     model = nn.Sequential(nn.Linear(4, 4))
-    nn.init.zeros_(model[0].weight)
-    return model
-
-
-def infinite() -> nn.Module:
-    model = nn.Sequential(nn.Linear(4, 4))
-    nn.init.constant_(model[0].weight, float("inf"))
+    nn.init.constant_(model[0].weight, value)
     return model
 
 
@@ -246,8 +240,8 @@ MLP = build_model("mlp", (8,), 4, 0)
         (nn.Linear(4, 4), {"train_fully": ("fc",)}, ParameterError, "'fc'; the closest are none"),
         (nn.Sequential(nn.Linear(4, 4)), {"train_fully": "0"}, ParameterError, "train_fully must be a list"),
         (MLP, {"train_fully": ("1", "3", "5")}, ParameterError, "no layer to factorise"),
-        (zeros(), {}, ParameterError, "layer '0' is all zeros"),
-        (infinite(), {}, RangeError, "layer '0' is not finite"),
+        (filled(0.0), {}, ParameterError, "layer '0' is all zeros"),
+        (filled(float("inf")), {}, RangeError, "layer '0' is not finite"),
         (Tied(embedding=True), {}, ParameterError, "'there' shares its weight with 'words'"),
         (Tied(), {"train_fully": ("there",)}, ParameterError, "'back' shares its weight with 'there'"),
         (factorise(MLP), {}, ParameterError, "already"),

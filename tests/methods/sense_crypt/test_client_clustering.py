@@ -156,6 +156,3 @@ def test_noise_that_hides_everything_makes_no_clusters(seed):
     assert not found.labels.any()
     assert math.isnan(found.silhouette)
     assert "undefined" in found.notes[0]
-
-
-SCORES = np.linspace(0.0, 1.0, 4000, dtype=np.float32)

@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.dict_pfl.pruning import (
     DictPflSettings,
@@ -140,7 +139,7 @@ class DictPflClient(MaskedAverageClient):
             )
         return Mask.full(count)
 
-    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+    def _vector(self, answer: Message | None) -> FloatVector | DoubleVector:
         """Return the active positions' values, then buffers' differences (n,); with noise, whole numbers."""
         values = self._held.values_at(self._active)
         if self.method.noise is not None:
@@ -151,7 +150,7 @@ class DictPflClient(MaskedAverageClient):
     def _noised(self) -> Mask:
         return self._active
 
-    def _shares_in(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _shares_in(self, sent: DoubleVector) -> DoubleVector:
         return sent
 
     def _make(self, phase: str, answer: Message | None) -> Message:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from shieldfl.authority.message import Message
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.errors import ParameterError, RangeError, WireFormatError
+from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.masks import Mask, positions_in_budget
 from shieldfl.methods.encrypted_update import smallest
 from shieldfl.methods.encryption_settings import WeighedEncryption
@@ -110,7 +111,7 @@ class PruningHistory:
         "tried": int,
         "returned": int,
         "_streaks": NDArray[np.uint16],
-        "_probabilities": NDArray[np.float64],
+        "_probabilities": DoubleVector,
         "_drawn": tuple[int, Mask] | None,
     }
 
@@ -176,7 +177,7 @@ class PruningHistory:
             self._drawn = round_number, Mask.from_bool(kept | (draws < self._probabilities * 2.0**32))
         return self._drawn[1]
 
-    def observe(self, round_number: int, global_update: NDArray[np.float32] | NDArray[np.float64]) -> None:
+    def observe(self, round_number: int, global_update: FloatVector | DoubleVector) -> None:
         """Learn from a round's decrypted global update. Rounds that gave none are left out by all alike.
 
         These are the values at the n positions of ``active_mask(round_number)``, ascending; bit for bit the
@@ -283,9 +284,9 @@ class HeldBack:
     """
 
     changes: ClassVar = {
-        "_unsent": NDArray[np.float32],
-        "_update": NDArray[np.float32],
-        "_uploaded": NDArray[np.float32],
+        "_unsent": FloatVector,
+        "_update": FloatVector,
+        "_uploaded": FloatVector,
         "_round": int,
         "_uploaded_round": int | None,
     }
@@ -314,7 +315,7 @@ class HeldBack:
             self._update[:] = 0.0
         self._round = round_number
 
-    def train(self, update: NDArray[np.float32]) -> None:
+    def train(self, update: FloatVector) -> None:
         """Take this round's update (P,). Raises RangeError, unchanged."""
         with np.errstate(over="ignore", invalid="ignore"):
             total = self._unsent + update + self._uploaded
@@ -324,7 +325,7 @@ class HeldBack:
             )
         self._update[:] = update
 
-    def values_at(self, active: Mask) -> NDArray[np.float32]:
+    def values_at(self, active: Mask) -> FloatVector:
         """Copy what is held at the active positions, ascending: what an upload has to bring."""
         return active.gather(self._total())
 
@@ -349,5 +350,5 @@ class HeldBack:
         for part in (self._unsent, self._update, self._uploaded):
             part[:] = 0.0
 
-    def _total(self) -> NDArray[np.float32]:
+    def _total(self) -> FloatVector:
         return self._unsent + self._update + self._uploaded

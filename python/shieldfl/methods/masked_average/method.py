@@ -18,7 +18,7 @@ from shieldfl.encryption.registry import (
     scheme_of,
 )
 from shieldfl.errors import ParameterError, PolicyError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask
 from shieldfl.methods.dp_sgd_rounds import KindsOfRounds
 from shieldfl.methods.encrypted_update import (
@@ -57,7 +57,7 @@ from shieldfl.stateful import refuse_unless
 
 __all__ = ["MaskedAverage", "MaskedAverageAggregator", "MaskedAverageClient"]
 
-Reader = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+Reader = Callable[[DoubleVector], DoubleVector]
 """What makes a mean update of the opened sums of a total."""
 CLIP_EXPONENT = "clip exponent"
 """The part of a model's message with the round's norm: a signed 64-bit number, see :class:`ClipRule`."""
@@ -334,7 +334,7 @@ class MaskedAverageClient(TrainingClient):
             raise PolicyError("another mask was agreed on, and it is for the whole run: nothing was sent")
         return zone if self._agreed is None else self._agreed
 
-    def _vector(self, answer: Message | None) -> NDArray[np.float32] | NDArray[np.float64]:
+    def _vector(self, answer: Message | None) -> FloatVector | DoubleVector:
         """Return what is averaged (N,), by what the phase before decided; with noise, whole numbers."""
         noise, difference = self.method.noise_in(self.round), self._difference()
         if noise is None:
@@ -380,7 +380,7 @@ class MaskedAverageClient(TrainingClient):
         noise = self.method.noise
         return noise.deviation_of_share * (self._clip_norm / noise.clip_norm)
 
-    def in_the_mean(self, vector: NDArray[np.float32] | NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_the_mean(self, vector: FloatVector | DoubleVector) -> DoubleVector:
         """Return its part (P,) of what the round's mean is of, by what it has encrypted, as it alone knows it."""
         sent, noise = np.asarray(vector[: self._size], dtype=np.float64), self.method.noise_in(self.round)
         if noise is None:
@@ -390,10 +390,10 @@ class MaskedAverageClient(TrainingClient):
         self._noised.scatter(mean_of_shares(self.context, share, 1, self.round, steps), own)
         return own
 
-    def _shares_in(self, sent: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _shares_in(self, sent: DoubleVector) -> DoubleVector:
         return self._noised.gather(sent)
 
-    def _share_of(self, values: FloatVector) -> tuple[NDArray[np.float64], bool]:
+    def _share_of(self, values: FloatVector) -> tuple[DoubleVector, bool]:
         assert self.method.noise is not None
         sent, was_clipped = share_of(self.method.noise, self.context, values, self.round, self._clip_norm)
         return sent.astype(np.float64), was_clipped
@@ -501,7 +501,7 @@ class MaskedAverageRule(OpeningRule):
         self._is_replaced = False
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
 
-    def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> NDArray[np.float64]:
+    def _opened_shares(self, noise: SumNoise, claim: MixedTotal, sums: RoundSums) -> DoubleVector:
         """Return the mean update (P,), and move the norm, where it moves: it follows from opened sums alone."""
         rule, norm = self._method.clip_rule, noise.clip_norm
         if rule is not None:
@@ -680,7 +680,7 @@ class MaskedAverage(Method):
 
 def opened_mean(
     method: MaskedAverage, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
-) -> NDArray[np.float64]:
+) -> DoubleVector:
     """Open a total without noise, whose message comes along, and return the mean update (N,)."""
     read = method.reader(context, claim, message)
     stated = claim.stated_weight(context.most_weight) if read is None else None

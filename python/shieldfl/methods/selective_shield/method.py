@@ -18,7 +18,7 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.encryption.encryption import SchemeTotal, UnionMask
 from shieldfl.encryption.registry import scheme_of, weighing_encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import FloatVector, LocalUpdate, StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, LocalUpdate, StartingPoint
 from shieldfl.masks import Mask, Votes, Zones, split_zones
 from shieldfl.methods.encrypted_update import (
     added_total,
@@ -214,7 +214,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         "_masks": dict[int, Mask | None],
         "_negotiated": int | None,
         "_encrypted_zone": Mask,
-        "_sums": NDArray[np.float64],
+        "_sums": DoubleVector,
         "_vote_counts": NDArray[np.uint32],
         "_added": bytes | None,
     }
@@ -233,7 +233,7 @@ class SelectiveShieldAggregator(CollectingAggregator):
         self._encrypted_zone = Mask.empty(self._size)
         self._ciphertexts: Any = None
         self._votes = Votes(self._size)
-        self._sums: NDArray[np.float64] = np.zeros(0)
+        self._sums: DoubleVector = np.zeros(0)
 
     def check_changed(self) -> None:
         masks, size = self._masks.values(), self._size if self._votes_in_clear else None
@@ -372,7 +372,7 @@ class SelectiveShieldRule(OpeningRule):
 
     changes: ClassVar = {
         "_model": GlobalModel,
-        "_tallies": NDArray[np.float64],
+        "_tallies": DoubleVector,
         "_voters": int,
         "_voted_round": int,
         "_encrypted_zone": Mask,
@@ -383,7 +383,7 @@ class SelectiveShieldRule(OpeningRule):
         self._model = self._initial = initial
         self._settings = settings
         self._votes_in_clear = not context.encrypts("votes")
-        self._tallies: NDArray[np.float64] = np.zeros(0)
+        self._tallies: DoubleVector = np.zeros(0)
         self._voters = 0
         self._voted_round = 0
         self._encrypted_zone = Mask.empty(initial.parameters.size)
@@ -465,9 +465,7 @@ class SelectiveShieldRule(OpeningRule):
             )
         return self._model.to_message()
 
-    def _noise_zone(
-        self, message: Message, zone: Mask, clients: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _noise_zone(self, message: Message, zone: Mask, clients: int) -> tuple[DoubleVector, DoubleVector]:
         """Return sums and number of contributors by position, float64 (P,) each."""
         size = self._model.parameters.size
         if not self._settings.hide_personalised:

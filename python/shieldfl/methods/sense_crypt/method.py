@@ -19,7 +19,7 @@ from shieldfl.authority.message import Message, Part
 from shieldfl.authority.round_key_check import INVITED, digest_of_parts, model_signature_name, round_key_parts
 from shieldfl.encryption.registry import encryptions
 from shieldfl.errors import ParameterError, PolicyError, RangeError, WireFormatError
-from shieldfl.learning.local_update import StartingPoint
+from shieldfl.learning.local_update import DoubleVector, FloatVector, StartingPoint
 from shieldfl.masks import Mask, Selection, select, sense_crypt_budgets
 from shieldfl.methods.encrypted_update import (
     MixedSum,
@@ -227,8 +227,8 @@ class SenseCryptAggregator(CollectingAggregator):
     changes: ClassVar = {
         "_clusters": NDArray[np.int64],
         "_capabilities": np.ndarray[tuple[int, int], np.dtype[np.float64]],
-        "_waiting": dict[int, NDArray[np.float32]],
-        "_centres": list[NDArray[np.float32]],
+        "_waiting": dict[int, FloatVector],
+        "_centres": list[FloatVector],
         "_masks": dict[int, Mask],
         "_masks_of": int | None,
         "_sums": dict[int, MixedSum],
@@ -250,11 +250,11 @@ class SenseCryptAggregator(CollectingAggregator):
         self._weights = weights
         self._clusters: NDArray[np.int64] = np.full(self._clients, -1)
         """Of every client, (K,); -1 for one that has not been seen."""
-        self._capabilities: NDArray[np.float64] = np.zeros((self._clients, 2))
+        self._capabilities: DoubleVector = np.zeros((self._clients, 2))
         """Bandwidths and computing speeds that clients reported, (K, 2)."""
-        self._waiting: dict[int, NDArray[np.float32]] = {}
+        self._waiting: dict[int, FloatVector] = {}
         """Sensitivities of clients that are not assigned yet; nothing of each where they do not decide."""
-        self._centres: list[NDArray[np.float32]] = []
+        self._centres: list[FloatVector] = []
         self._masks: dict[int, Mask] = {}
         self._masks_of: int | None = None
         """The round of these masks."""
@@ -319,7 +319,7 @@ class SenseCryptAggregator(CollectingAggregator):
         is_known = self._clusters[client] >= 0
         if is_known and "capability" not in message:
             return
-        sensitivity: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+        sensitivity: FloatVector = np.empty(0, dtype=np.float32)
         if self._by_sensitivity:
             sensitivity = message.vector("sensitivity", np.float32, self._size)
         reported = message.vector("capability", np.float64, 2)
