@@ -46,10 +46,23 @@ class SchemeParameters(Generic[Core, Key]):
     """Bits behind the binary point."""
     values_per_ciphertext: int
     """How many values a full ciphertext holds."""
+    value_limit: float
+    """The largest magnitude that a value, times its weight, may have."""
+    weight_step: float
+    """What a weight that is encrypted beside values is rounded to a multiple of: 2**-fraction_bits, or
+    2**-(value_bits - 2) where that is more, so that a weight of 1 fits."""
+    bytes_per_value: float
+    """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
+    security_bits: int
+    """Bits of security, by the table that the scheme's parameters are chosen from."""
+    id: bytes
+    """16 bytes that identify these parameters in every frame."""
 
     def _adopt(self, handle: Any) -> Self:
         facts = handle.facts
         vars(self).update(facts, _handle=handle, _facts=facts)
+        for name in ("value_limit", "weight_step", "bytes_per_value", "security_bits", "id"):
+            vars(self)[name] = getattr(handle, name)
         return self
 
     def _make(self, core: Callable[..., Core], *given: Any, **numbers: int | None) -> None:
@@ -132,38 +145,6 @@ class SchemeParameters(Generic[Core, Key]):
         if goal is None and count is None:
             return cls(**settings)
         return cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
-
-    @property
-    def value_limit(self) -> float:
-        """The largest magnitude that a value, times its weight, may have."""
-        return float(self._handle.value_limit)
-
-    @property
-    def weight_step(self) -> float:
-        """What a weight that is encrypted beside values is rounded to a multiple of.
-
-        2**-fraction_bits, or 2**-(value_bits - 2) where that is more, so that a weight of 1 fits.
-        """
-        return float(self._handle.weight_step)
-
-    @property
-    def bytes_per_value(self) -> float:
-        """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
-        return float(self._handle.bytes_per_value)
-
-    @property
-    def security_bits(self) -> int:
-        """Bits of security, by the table that the scheme's parameters are chosen from."""
-        return int(self._handle.security_bits)
-
-    @property
-    def id(self) -> bytes:
-        """16 bytes that identify these parameters in every frame."""
-        return bytes(self._handle.id)
-
-    def describe(self) -> str:
-        """Say in a few lines what the parameters are and what follows from them."""
-        raise NotImplementedError
 
     def _describe_as(self, scheme: str, *more: str, weights: str = "", key: str = "") -> str:
         facts, full = self._facts, self.value_bits + (self.max_clients - 1).bit_length()
