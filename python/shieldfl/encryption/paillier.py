@@ -430,7 +430,6 @@ class Paillier(Scheme):
     key_sizes = get_args(KeyBits)
     adds_clear_values = True
     integer_weights = True
-    has_pool = True
     is_slow = True
     positions_part = "order"
 

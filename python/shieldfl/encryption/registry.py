@@ -51,10 +51,9 @@ class Scheme:
     """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
     integer_weights: ClassVar[bool] = False
     """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
-    has_pool: ClassVar[bool] = False
-    """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``."""
     is_slow: ClassVar[bool] = False
-    """Whether a number of ciphertexts is measured in calibration, since a whole update would take too long."""
+    """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``. Calibration then
+    measures a number of ciphertexts, since a whole update would take too long."""
     positions_part: ClassVar[str] = "union"
     """The name of the message part that says which positions are encrypted."""
 
@@ -73,7 +72,7 @@ class Scheme:
     @property
     def calibrations(self) -> tuple[str, ...]:
         """The names under which it is calibrated; ``-pooled`` counts only what is left once randomisers are there."""
-        variants = ("", POOLED) if self.has_pool else ("",)
+        variants = ("", POOLED) if self.is_slow else ("",)
         return tuple(name + variant for name in self.encryptions for variant in variants)
 
     def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:

@@ -130,11 +130,6 @@ def memory_of(leaf: Any) -> Hashable:
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
 
 
-def check_present(name: str, leaf: Any) -> None:
-    if not isinstance(leaf, np.ndarray) and leaf.is_meta:
-        raise ArrayTypeError(f"{name!r} is a tensor on the device meta, without values: load the model first")
-
-
 def check_writable(name: str, leaf: Any) -> None:
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
     overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
@@ -200,12 +195,6 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
             f"{name!r} has a value, or a change, that {out.dtype} cannot hold, far beyond what can be encrypted: clip "
             "it first, or leave the array out with exclude"
         ) from None
-
-
-def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        numbers: NDArray[np.float64] = np.ldexp(values.astype(np.float64, copy=False), exponent)
-    return numbers
 
 
 def put(flat: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> None:
