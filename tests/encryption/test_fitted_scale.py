@@ -1,4 +1,4 @@
-"""Parameters.fit: as few bits as keep rounding within an error, for every scheme; and what a scale then holds."""
+"""Parameters.fit: as few bits as keep rounding within an error; and what a scale then holds."""
 
 from __future__ import annotations
 

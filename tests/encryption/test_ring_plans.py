@@ -1,4 +1,4 @@
-"""Which ring a plan chooses, and what attacks on it cost, as parameters of key-additive encryption state it."""
+"""Which ring a plan chooses, and what attacks on it cost, as parameters state it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SCHEMES = ("kahe", "pads", "ckks", "paillier")
 
 
 def summed(layout, models, mask=None, scheme="kahe", **options):
-    """Return the sums of models that clients have encrypted under a scheme, and their weights' sum if there are any."""
+    """Return the sums, or the weighted mean, of models that clients have encrypted under a scheme."""
     module = getattr(sf, scheme)
     if scheme in ("kahe", "pads"):
         authority = sf.KeyAuthority(module.Parameters(max_clients=4), min_clients=2)

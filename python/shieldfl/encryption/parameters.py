@@ -17,7 +17,6 @@ from shieldfl.masks import Mask
 # The share of a sample's values which may round to zero: half of what brings a warning.
 _ROUNDED_TO_ZERO = 0.05
 
-Core = TypeVar("Core")
 Key = TypeVar("Key")
 
 
@@ -26,7 +25,7 @@ def core_number(value: int, name: str, bits: int = 32) -> int:
     return min(as_unsigned(value, name), (1 << bits) - 1)
 
 
-class SchemeParameters(Generic[Core, Key]):
+class SchemeParameters(Generic[Key]):
     """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
@@ -65,12 +64,12 @@ class SchemeParameters(Generic[Core, Key]):
             vars(self)[name] = getattr(handle, name)
         return self
 
-    def _make(self, core: Callable[..., Core], *given: Any, **numbers: int | None) -> None:
+    def _make(self, core: Callable[..., Any], *given: Any, **numbers: int | None) -> None:
         checked = (None if value is None else core_number(value, name) for name, value in numbers.items())
         self._adopt(core(*given, *checked))
 
     @classmethod
-    def _wrap(cls, core: Core) -> Self:
+    def _wrap(cls, core: Any) -> Self:
         return cls.__new__(cls)._adopt(core)
 
     @classmethod
@@ -185,7 +184,7 @@ class SchemeParameters(Generic[Core, Key]):
         return hash(self.id)
 
 
-class RingParameters(SchemeParameters[Core, Key]):
+class RingParameters(SchemeParameters[Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
 
     ring_degree: int

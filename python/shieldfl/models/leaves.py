@@ -258,8 +258,8 @@ def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
         for _, _, other, whole in begun:
             if _meet(whole, leaf):
                 raise ParameterError(
-                    f"{other!r} and {name!r} have values in common in memory, and are not the same array: make one of "
-                    "them a copy, or leave it out"
+                    f"{other!r} and {name!r} have values in common in memory, and are not the same array: "
+                    "make one of them a copy, or leave it out"
                 )
         begun.append((start, stop, name, leaf))
 
@@ -283,7 +283,7 @@ def _meet(one: Any, other: Any) -> bool:
 
 
 def _view(leaf: Any) -> NDArray[Any]:
-    """Return a NumPy array of the same memory. Raises TypeError or RuntimeError for what NumPy cannot look at."""
+    """Return a NumPy array of the same memory; TypeError or RuntimeError for what NumPy cannot look at."""
     if isinstance(leaf, np.ndarray):
         return leaf
     # Of its bits: NumPy does not know the dtype.

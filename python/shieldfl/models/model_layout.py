@@ -239,7 +239,7 @@ class ModelLayout:
             raise WireFormatError("this is no layout of a model that this version can read") from error
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
         possible = (
-            min((*one.shape, _MOST_EXPONENT - one.exponent, one.exponent)) >= 0 for one in layout.places
+            min(one.shape, default=0) >= 0 and 0 <= one.exponent <= _MOST_EXPONENT for one in layout.places
         )
         if len(names) != len(set(names)) or not all(possible):
             raise WireFormatError("this is no layout that a model has: names come twice, or no array is such")
@@ -285,7 +285,7 @@ class ModelLayout:
         mask: Mask | None,
         **options: Any,
     ) -> Any:
-        """Encrypt a part of the vector, of arrays that are those of the layout; ``mask`` has the part's positions."""
+        """Encrypt a part of the vector, of arrays of the layout; ``mask`` has the part's positions."""
         pieces = self._pieces(arrays, before, part)
         with ParameterLayout.of((name, piece.shape) for name, piece in pieces.items()).naming_tensors():
             return encryptor.encrypt(list(pieces.values()), mask, **options)
@@ -334,7 +334,7 @@ class ModelLayout:
         *,
         adds: bool,
     ) -> None:
-        """Write a part's decrypted values, of those of its positions that ``where`` has, into contiguous arrays.
+        """Write a part's decrypted values, of its positions that ``where`` has, into contiguous arrays.
 
         Raises ParameterError for another number of them, before anything changes.
         """
@@ -399,7 +399,7 @@ class ModelLayout:
     def _pieces(
         self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None, part: slice
     ) -> dict[str, NDArray[Any]]:
-        """Return what a part of the vector has of each array, in order; of those that serve as they are, uncopied."""
+        """Return what a part of the vector has of each array, in order, uncopied where that serves."""
         pieces, dtype = {}, self.vector_dtype
         for place, own, _ in self.pieces(part):
             name, leaf = place.name, piece_of(leaves[place.name], own)

@@ -88,10 +88,8 @@ class ModelParts:
         before = None if since is None else self.layout.arrays_of(since)
         for number, where in self._parts(mask):
             positions, part = None if where is None else Mask.from_bool(where), self._slice(number)
-            yield (
-                number,
-                self.layout.encrypt_part(encryptor_of(number), arrays, before, part, positions, **options),
-            )
+            encryptor = encryptor_of(number)
+            yield number, self.layout.encrypt_part(encryptor, arrays, before, part, positions, **options)
 
     def load(
         self, model: Any, opened: Iterable[tuple[int, NDArray[Any]]], mask: Mask | None = None, *, adds: bool
