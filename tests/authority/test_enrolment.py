@@ -13,7 +13,7 @@ from authority.enrolled_session import OF_SCHEMES, Session, updates
 from shieldfl.authority import authority_secrets
 from shieldfl.authority.authority_secrets import AuthoritySecrets
 from shieldfl.encryption import kahe
-from shieldfl.encryption.enrolment import EnrolmentRequest, client_number
+from shieldfl.encryption.enrolment import client_number, read_request, request_frame, sealed_request
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 
@@ -85,16 +85,11 @@ def test_requests_and_grants_for_others_are_refused(session):
     _, request = kahe.ClientKey.request(other.public_key, "clinic-9")
     with pytest.raises(KeyMismatchError, match="sealed to another key authority"):
         authority.accept(request)
-    asked = EnrolmentRequest.from_bytes(kahe.ClientKey.request(authority.public_key, "clinic-9")[1])
-    for changed in (
-        EnrolmentRequest("clinic-8", asked.sealed),
-        EnrolmentRequest(9, asked.sealed),
-        EnrolmentRequest(asked.client, asked.sealed[:-1]),
-        EnrolmentRequest(asked.client, b""),
-    ):
+    _, frame = kahe.ClientKey.request(authority.public_key, "clinic-9")
+    client, sealed = read_request(frame)
+    for changed in (("clinic-8", sealed), (9, sealed), (client, sealed[:-1]), (client, b"")):
         with pytest.raises(KeyMismatchError):
-            authority.accept(changed.to_bytes())
-    frame = asked.to_bytes()
+            authority.accept(request_frame(*changed))
     for damaged in (
         b"",
         frame[:5],
@@ -121,7 +116,7 @@ def test_numbers_and_names_are_apart():
 
 def test_a_request_that_is_being_opened_when_enrolment_ends_is_opened_or_refused(monkeypatch):
     owner, context = AuthoritySecrets(), bytes(16)
-    request = EnrolmentRequest.of(owner.identity, context, 7, bytes(range(32))).to_bytes()
+    request = sealed_request(owner.identity, context, 7, bytes(range(32)))
     real = authority_secrets.hpke
 
     def ends_meanwhile():

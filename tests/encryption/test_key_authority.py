@@ -130,18 +130,6 @@ def test_what_is_no_total_of_its_own_is_not_opened(parameters):
     authority.open(total_of(authority, 1))
 
 
-@pytest.mark.parametrize("min_clients", [0, 9, -1, 1.5, None])
-def test_bad_min_clients(min_clients):
-    with pytest.raises(sf.ParameterError):
-        sf.KeyAuthority(CKKS, min_clients=min_clients)
-
-
-@pytest.mark.parametrize("parameters", [{"max_clients": 4}, None, sf.paillier.Parameters], ids=str)
-def test_bad_parameters_objects(parameters):
-    with pytest.raises(sf.ParameterError, match=r"ckks\.Parameters or .* or paillier\.Parameters"):
-        sf.KeyAuthority(parameters)
-
-
 @each_pair
 @copied
 def test_what_holds_secrets_is_not_copied(parameters, attempt):
@@ -274,10 +262,22 @@ def test_rounding_of_many_weights_is_no_forgery_and_without_weights_clients_coun
     authority.open_mean(total, stated_weight=3)
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)])
-def test_bounds_of_weights_are_checked(bounds):
-    with pytest.raises(sf.ParameterError, match="weight_bounds"):
-        make(weight_bounds=bounds)
+NO_PARAMETERS = r"ckks\.Parameters or .* or paillier\.Parameters"
+BOUNDS = (0.0, 1.0), (-1.0, 1.0), (0.5, 0.4), (0.1, np.inf), (np.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        *(({"weight_bounds": bounds}, "weight_bounds") for bounds in BOUNDS),
+        *(({"min_clients": number}, "min_clients") for number in (0, 9, -1, 1.5, None)),
+        *(({"params": one}, NO_PARAMETERS) for one in ({"max_clients": 4}, None, sf.paillier.Parameters)),
+    ],
+    ids=str,
+)
+def test_bad_settings(settings, said):
+    with pytest.raises(sf.ParameterError, match=said):
+        sf.KeyAuthority(**{"params": CKKS} | settings)
 
 
 def test_a_wiped_key_opens_and_saves_nothing(tmp_path):

@@ -134,7 +134,7 @@ def test_damaged_orders():
         except sf.WireFormatError:
             continue
         assert sorted(order.positions.tolist()) == order.mask.to_indices().tolist()
-    for bad in (b"", frame[:-1], frame + b"\0", masks[1].to_bytes()):
+    for bad in (b"", frame[:-1], frame + b"\0", masks[1].to_bytes(), None, 10**15, "frame", np.zeros(4)):
         with pytest.raises(sf.WireFormatError):
             sf.paillier.UnionOrder.from_bytes(bad)
 

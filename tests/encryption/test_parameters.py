@@ -9,7 +9,6 @@ import pickle
 import pytest
 
 import shieldfl as sf
-import shieldfl._core as _core
 from encryption.paillier_keys import encode_parameters
 from encryption.wire_twin import identifier
 
@@ -140,15 +139,3 @@ def test_less_than_128_bits_is_logged_when_it_is_asked_for_and_only_then(caplog)
         assert len(caplog.records) == 1
         sf.paillier.Parameters(key_bits=2048)
         assert len(caplog.records) == 2
-
-
-def test_the_core_takes_no_name_that_it_does_not_know():
-    _core.CkksParameters("slots", 4, 24, 20, None)
-    with pytest.raises(sf.ParameterError, match="unknown name 'slot'"):
-        _core.CkksParameters("slot", 4, 24, 20, None)
-    known = {"packing": "dense", "randomizer": "classical", "max_weight": 1, "fraction_bits": 20}
-    known |= {"key_bits": 2048, "max_clients": 4, "value_bits": 24}
-    _core.PaillierParameters(**known)
-    for changed in ({"packing": "Dense"}, {"randomizer": "short"}):
-        with pytest.raises(sf.ParameterError, match="unknown name"):
-            _core.PaillierParameters(**(known | changed))

@@ -35,6 +35,7 @@ class SchemeConformance:
     sizes = (1, 2, 2047, 2049, 9000)
     weighted_sizes = (1, 2048, 4096, 5000)
     large_size = 20_000
+    lost = 1000
 
     def pytest_generate_tests(self, metafunc):
         for name, sizes in (("size", self.sizes), ("weighted_size", self.weighted_sizes)):
@@ -154,32 +155,32 @@ class SchemeConformance:
         self.check(authority.open(aggregator.total()), np.array([0.5, limit, -limit, limit]))
 
     @staticmethod
-    def half_lost(parameters, size):
-        """A third of the values are zero, and of the others every second one rounds to zero."""
+    def half_lost(parameters, count):
+        """Of three times as many values a third are zero, and as many round to zero."""
         step = 2.0**-parameters.fraction_bits
-        return np.tile([0.0, 0.25 * step, -step], size // 3)
+        return np.tile([0.0, 0.25 * step, -step], count)
 
     @pytest.mark.every_run("1-float32", "3-float64")
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_values_that_round_to_zero_are_counted(self, authority, dtype, threads):
         parameters = authority.public_key.parameters
-        update = self.half_lost(parameters, 3000).astype(dtype)
+        update, lost = self.half_lost(parameters, self.lost).astype(dtype), self.lost
         encryptor = self.client(authority, threads)
-        with pytest.warns(sf.PrecisionWarning, match="1,000 of the 2,000 values"):
+        with pytest.warns(sf.PrecisionWarning, match=f"{lost:,} of the {2 * lost:,} values"):
             batch = encryptor.encrypt(update, round=1)
-        assert batch.underflowed == reference.count_underflowed(update, parameters.fraction_bits) == 1000
-        chosen = sf.Mask.from_indices(np.arange(0, 300, 2), 3000)
-        with pytest.warns(sf.PrecisionWarning, match="50 of the 100 values"):
-            assert encryptor.encrypt(update, chosen, round=2).underflowed == 50
-        with pytest.warns(sf.PrecisionWarning, match="2,000 of the 2,000 values"):
+        assert batch.underflowed == reference.count_underflowed(update, parameters.fraction_bits) == lost
+        chosen = sf.Mask.from_indices(np.arange(0, 120, 2), update.size)
+        with pytest.warns(sf.PrecisionWarning, match="20 of the 40 values"):
+            assert encryptor.encrypt(update, chosen, round=2).underflowed == 20
+        with pytest.warns(sf.PrecisionWarning, match=f"{2 * lost:,} of the {2 * lost:,} values"):
             weighted = encryptor.encrypt(update, weight=0.25, round=3)
-        assert weighted.underflowed == 2000
-        assert reference.count_underflowed(update, parameters.fraction_bits, 0.25) == 2000
+        assert weighted.underflowed == 2 * lost
+        assert reference.count_underflowed(update, parameters.fraction_bits, 0.25) == 2 * lost
         assert self.scheme.CiphertextBatch.from_bytes(batch.to_bytes()).underflowed is None
 
     def test_the_warning_comes_once_a_round_and_says_where(self, authority):
-        update = self.half_lost(authority.public_key.parameters, 300)
+        update = self.half_lost(authority.public_key.parameters, 10)
         encryptor = self.client(authority)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -191,12 +192,12 @@ class SchemeConformance:
     def test_a_tenth_and_zeros_do_not_warn(self, authority):
         step = 2.0**-authority.public_key.parameters.fraction_bits
         encryptor = self.client(authority)
-        update = np.concatenate([np.zeros(900), np.full(10, step / 4), np.full(90, step)])
-        assert encryptor.encrypt(update).underflowed == 10
-        assert encryptor.encrypt(np.zeros(100)).underflowed == 0
+        update = np.concatenate([np.zeros(90), np.full(2, step / 4), np.full(18, step)])
+        assert encryptor.encrypt(update).underflowed == 2
+        assert encryptor.encrypt(np.zeros(10)).underflowed == 0
         update[-1] = step / 4
         with pytest.warns(sf.PrecisionWarning):
-            assert encryptor.encrypt(update).underflowed == 11
+            assert encryptor.encrypt(update).underflowed == 3
 
 
 class TestExact(SchemeConformance):
@@ -241,6 +242,7 @@ class TestPaillierDense(SchemeConformance):
     sizes = (1, 2, 67, 68, 69, 3000)
     weighted_sizes = (1, 67, 68, 500)
     large_size = 5000
+    lost = 40
 
 
 class TestPaillierSingle(TestPaillierDense):

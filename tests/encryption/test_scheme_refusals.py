@@ -412,8 +412,3 @@ class TestPaillier(OfKeyPairs):
         for weight in (0, 3, 2**63):
             with pytest.raises(sf.WireFormatError, match="weights"):
                 authority.open(reseal(frame[:offset] + weight.to_bytes(8, "little") + frame[offset + 8 :]))
-
-    @pytest.mark.parametrize("thing", [None, 10**15, "frame", np.zeros(4)])
-    def test_an_order_is_read_from_bytes(self, thing):
-        with pytest.raises(sf.WireFormatError):
-            sf.paillier.UnionOrder.from_bytes(thing)

@@ -188,21 +188,6 @@ def test_mutual_information_is_that_of_a_histogram(centre, bins, dtype):
         assert found == pytest.approx(expected, abs=1e-10)
 
 
-@settings(max_examples=100)
-@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 80), bins=st.integers(1, 40))
-def test_more_masking_never_tells_more(seed, size, bins):
-    rng = np.random.default_rng(seed)
-    weights = rng.normal(rng.uniform(-2, 2), 1.0, size).round(int(rng.integers(0, 4)))
-    masked = np.zeros(size, dtype=bool)
-    before = mutual_information(weights, sf.Mask.empty(size), bins)
-    for position in rng.permutation(size):
-        masked[position] = True
-        now = mutual_information(weights, sf.Mask.from_bool(masked), bins)
-        assert now <= before + 1e-13
-        before = now
-    assert before == 0.0
-
-
 @DTYPES
 def test_results_do_not_depend_on_threads(dtype):
     rng = np.random.default_rng(9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,14 +11,37 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from models import test_encrypting_layouts
+from encryption.paillier_keys import authority_for
 from shieldfl.masks import LayerCount
 from shieldfl.models import BATCH_NORM_STATISTICS, ModelLayout
 
 STEP = 2.0**-20
+SCHEMES = ("kahe", "pads", "ckks", "paillier")
 
 
-summed = partial(test_encrypting_layouts.summed, "kahe")
+def summed(layout, models, mask=None, scheme="kahe", **options):
+    """Return the sums, or the weighted mean, of models that clients have encrypted under a scheme."""
+    module = getattr(sf, scheme)
+    if scheme in ("kahe", "pads"):
+        authority = sf.KeyAuthority(module.Parameters(max_clients=4), min_clients=2)
+        keys = [authority.enrol(f"client-{number}") for number in range(len(models))]
+        encryptors = [module.Encryptor(key) for key in keys]
+    else:
+        authority = (
+            sf.KeyAuthority(sf.ckks.Parameters(max_clients=4), min_clients=2)
+            if scheme == "ckks"
+            else authority_for(sf.paillier.Parameters(key_bits=2048, max_clients=4))
+        )
+        encryptors = [module.Encryptor(authority.public_key)] * len(models)
+    aggregator = module.Aggregator(authority.public_key, round=3)
+    for encryptor, model in zip(encryptors, models, strict=True):
+        frame = layout.encrypt(encryptor, model, mask, round=3, **options)
+        assert frame.round == 3
+        assert frame.is_of(mask or sf.Mask.full(layout.size))
+        assert frame.weighted == ("weight" in options)
+        aggregator.add(frame.to_bytes())
+    total = aggregator.total()
+    return authority.open_mean(total) if "weight" in options else authority.open(total)
 
 
 class Net(nn.Module):
@@ -57,16 +79,6 @@ def test_a_module_is_encrypted_summed_and_loaded_by_its_names():
     assert models[0].head.weight is models[0].embedding.weight
 
 
-def test_a_tensor_under_two_names_is_sent_once_and_integers_stay_apart():
-    model = Net()
-    layout = ModelLayout.of(model)
-    assert layout.apart == ("norm.num_batches_tracked",)
-    names = [name for name, _ in layout.slices()]
-    assert "head.weight" not in names
-    assert names.count("embedding.weight") == 1
-    assert layout.size == 44 + 4 * 4 + 1 + 15
-
-
 @pytest.mark.parametrize("name", ["embedding.weight", "head.weight"])
 def test_a_shared_tensor_is_chosen_under_all_of_its_names(name):
     """Else one name would bring the old values, and the other the new ones, into the same memory."""
@@ -77,24 +89,6 @@ def test_a_shared_tensor_is_chosen_under_all_of_its_names(name):
     assert arrays["head.weight"] is arrays["embedding.weight"]
     model.load_state_dict(arrays)
     assert bool((model.head.weight == 1).all())
-
-
-def test_frozen_parameters_stay_apart_on_request():
-    model = Net()
-    layout = ModelLayout.of(model, trainable_only=True)
-    assert {"frozen.weight", "frozen.bias"} <= set(layout.apart)
-    arrays = layout.replaced(model, np.zeros(layout.size))
-    assert torch.equal(arrays["frozen.weight"], model.frozen.weight)
-    assert not arrays["embedding.weight"].any()
-
-
-def test_an_adapter_is_a_subset_of_named_parameters():
-    model = Net()
-    adapter = {name: one for name, one in model.named_parameters() if name.startswith("norm.")}
-    layout = ModelLayout.of(adapter)
-    assert [name for name, _ in layout.slices()] == ["norm.weight", "norm.bias"]
-    layout.load(adapter, layout.replaced(adapter, np.arange(8.0)))
-    assert model.norm.bias.tolist() == [4.0, 5.0, 6.0, 7.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -300,14 +294,6 @@ def test_what_is_no_text_of_a_layout_is_refused(text):
         ModelLayout.from_json(text)
 
 
-def test_the_most_positions_are_those_of_a_mask():
-    one = json.loads(layout().to_json())
-    one["places"][0].update(shape=[2**31 - 4])
-    assert ModelLayout.from_json(json.dumps(one)).size == 2**31
-    with pytest.raises(sf.ParameterError):
-        sf.Mask.full(2**31 + 1)
-
-
 def test_a_model_that_no_mask_can_be_of_is_not_laid_out():
     model = {name: torch.empty(2**30, device="meta") for name in ("a", "b", "c")}
     assert ModelLayout.of(model, exclude="c").size == 2**31
@@ -336,3 +322,83 @@ def test_digests_tell_layouts_apart_by_all_that_they_have():
     assert len(digests) == len(others) + 3
     assert digest({name: one + 1 for name, one in model.items()}) == digest(model)
     assert digest(model, ranges={"a": 100.0}) == digest(model, ranges={"a": 101.0})
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_models_are_summed_under_every_scheme(scheme, masked):
+    torch.manual_seed(1)
+    models = [{"w": torch.randn(3, 5), "b": torch.randn(5, dtype=torch.float64)} for _ in range(3)]
+    layout = ModelLayout.of(models[0], ranges={"b": 100.0})
+    mask = layout.mask("b") | sf.Mask.from_indices([2, 7], layout.size) if masked else None
+    arrays = layout.replaced(models[0], summed(layout, models, mask, scheme), mask)
+    w = sum(one["w"] for one in models)
+    if masked:
+        chosen = torch.zeros(15, dtype=torch.bool)
+        chosen[[2, 7]] = True
+        w = torch.where(chosen.reshape(3, 5), w, models[0]["w"])
+    torch.testing.assert_close(arrays["w"], w, atol=3 * STEP, rtol=1e-6)
+    torch.testing.assert_close(arrays["b"], sum(one["b"] for one in models), atol=3 * 16 * STEP, rtol=0)
+
+
+def test_tensors_that_serve_as_they_are_are_not_copied():
+    seen = []
+
+    class Recorder:
+        def encrypt(self, pieces, mask, **options):
+            seen.extend(pieces)
+
+    state = {
+        "w": torch.randn(3, 5),
+        "t": torch.randn(4, 3).T,
+        "h": torch.randn(6).half(),
+        "e": torch.zeros(0),
+    }
+    layout = ModelLayout.of(state)
+    layout.encrypt(Recorder(), state)
+    assert [piece.size for piece in seen] == [15, 12, 6]
+    memory = [piece.__array_interface__["data"][0] for piece in seen]
+    assert memory[0] == state["w"].data_ptr()
+    assert memory[1] != state["t"].data_ptr()
+    np.testing.assert_array_equal(np.concatenate(seen), layout.flatten(state))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_options_of_encryptors_are_handed_on(scheme):
+    before = {"w": torch.full((4,), 100.0)}
+    models = [{"w": torch.full((4,), 101.0)}, {"w": torch.full((4,), 150.0)}]
+    layout = ModelLayout.of(before)
+    with pytest.raises(sf.RangeError, match=r"the tensor 'w'"):
+        summed(layout, models, scheme=scheme, since=before)
+    mean = summed(layout, models, scheme=scheme, since=before, weight=0.5, clip=True)
+    # The second one's update, 50, is clipped to 8 times 2 for its weight.
+    assert layout.moved(before, mean)["w"].tolist() == pytest.approx([108.5] * 4, abs=1e-4)
+
+
+@pytest.mark.parametrize("largest", [8.0 - STEP, 8.0, np.nextafter(64.0, 0.0), 64.0, 65_536.0, 1e6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_up_to_the_range_that_is_named_are_encrypted(largest, dtype):
+    largest = float(dtype(largest))
+    model = {"w": np.array([largest, -largest], dtype)}
+    layout = ModelLayout.of(model, ranges={"w": largest})
+    encryptor = sf.ckks.Encryptor(sf.KeyAuthority(sf.ckks.Parameters()).public_key)
+    assert layout.encrypt(encryptor, model).clipped == 0
+    # And no more is scaled than has to be.
+    (place,) = layout.places
+    if place.exponent:
+        doubled = {"w": model["w"] * 2}
+        with pytest.raises(sf.RangeError, match="'w'"):
+            layout.encrypt(encryptor, doubled)
+
+
+def test_the_limit_is_that_of_the_parameters():
+    params = sf.ckks.Parameters(value_bits=30, fraction_bits=20)
+    model = {"w": np.array([params.value_limit]), "x": np.array([2 * params.value_limit])}
+    layout = ModelLayout.of(
+        model, ranges={name: float(one[0]) for name, one in model.items()}, limit=params.value_limit
+    )
+    assert [place.exponent for place in layout.places] == [0, 1]
+    layout.encrypt(sf.ckks.Encryptor(sf.KeyAuthority(params).public_key), model)
+    default = sf.ckks.Parameters().value_limit
+    assert ModelLayout.of(model, ranges={"w": default}).places[0].exponent == 0
+    assert ModelLayout.of(model, ranges={"w": np.nextafter(default, 9)}).places[0].exponent == 1

@@ -177,3 +177,11 @@ def test_frames_are_the_twin_s_byte_for_byte_and_their_sum_opens(degree, weighte
 
 def test_purposes_have_ids_of_their_own():
     assert purpose_id("update") != purpose_id("votes")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("leaves", "more"), [(0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (8, 0), (21, 300)])
+def test_digests_are_those_of_hashlib(leaves, more, threads):
+    size = leaves * enrolled.LEAF_BYTES + more
+    frame = np.random.default_rng(size).bytes(size)
+    assert _core.total_digest(frame, threads) == enrolled.total_digest(frame)

@@ -15,7 +15,7 @@ from methods.variants import (
     variants,
 )
 from shieldfl.authority.message import Message
-from shieldfl.encryption.enrolment import OPENER, EnrolmentRequest
+from shieldfl.encryption.enrolment import OPENER, sealed_request
 from shieldfl.errors import (
     KeyMismatchError,
     ParameterError,
@@ -122,7 +122,7 @@ def test_an_aggregator_that_lost_its_state_gets_no_second_grant():
         run.authority.grant(run.new_aggregator().enrolment())
     again = run.authority.grant(run.aggregator.enrolment())
     run.aggregator.enrolled(again)
-    elsewhere = EnrolmentRequest.of(run.reader.check.identity, bytes(32), OPENER, bytes(32)).to_bytes()
+    elsewhere = sealed_request(run.reader.check.identity, bytes(32), OPENER, bytes(32))
     with pytest.raises(PolicyError, match="granted the answers of this session before"):
         run.authority.keys.grant_opener(elsewhere)
     with pytest.raises(KeyMismatchError, match="another client or session"):

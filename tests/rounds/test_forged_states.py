@@ -14,7 +14,7 @@ from methods.method_conformance import SteppedRun, run_of
 from methods.variants import PARAMETERS, every_variant
 from shieldfl.authority.message import Message
 from shieldfl.authority.role_state import pack_state
-from shieldfl.encryption.enrolment import EnrolmentRequest
+from shieldfl.encryption.enrolment import read_request, request_frame
 from shieldfl.errors import KeyMismatchError, PolicyError, WireFormatError
 from shieldfl.masks import Mask
 from shieldfl.privacy.events import EncryptedUpload, OpenedSum, SummedUploads
@@ -103,8 +103,8 @@ def test_forged_values_with_a_right_checksum_change_nothing(variant):
 
 
 def of_another_client(request: bytes) -> bytes:
-    own = EnrolmentRequest.from_bytes(request)
-    return replace(own, client=own.client + 1).to_bytes()
+    client, sealed = read_request(request)
+    return request_frame(client + 1, sealed)
 
 
 def short(array: np.ndarray) -> np.ndarray:

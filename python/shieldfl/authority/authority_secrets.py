@@ -25,9 +25,10 @@ from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
     AuthorityGroup,
     AuthorityIdentity,
-    EnrolmentRequest,
     hpke,
     hpke_suite,
+    read_request,
+    request_context,
 )
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireFormatError
 from shieldfl.stateful import Uncopied
@@ -117,7 +118,7 @@ class AuthoritySecrets(Uncopied):
         Raises WireFormatError for what is no request, KeyMismatchError for one that was sealed to another authority or
         for another session, or was altered; PolicyError once the enrolment key was erased.
         """
-        asked = EnrolmentRequest.from_bytes(request)
+        client, sealed = read_request(request)
         enrolment = self._enrolment  # read once: it may be erased meanwhile
         if enrolment is None:
             raise PolicyError(ENROLMENT_HAS_ENDED)
@@ -125,7 +126,7 @@ class AuthoritySecrets(Uncopied):
         from cryptography.exceptions import InvalidTag
 
         try:
-            secret = suite.decrypt(asked.sealed, private_key, asked.context(session, asked.client))
+            secret = suite.decrypt(sealed, private_key, request_context(session, client))
         except (InvalidTag, ValueError):  # ValueError: too short
             secret = b""
         if len(secret) != SECRET_BYTES:
@@ -133,7 +134,7 @@ class AuthoritySecrets(Uncopied):
                 "the request was sealed to another key authority or for another session, or was altered: make it anew "
                 "from this session's public key"
             )
-        return asked.client, bytes(secret)
+        return client, bytes(secret)
 
 
 def _enrolment_modules() -> tuple[Any, Any]:

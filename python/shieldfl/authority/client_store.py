@@ -25,7 +25,7 @@ from shieldfl.authority.store import (
     refuse_altered,
 )
 from shieldfl.encryption.answers import Answers, open_answered
-from shieldfl.encryption.enrolment import SECRET_BYTES, EnrolmentRequest, Identity, grant_key, read_grant
+from shieldfl.encryption.enrolment import SECRET_BYTES, Identity, grant_key, read_grant, sealed_request
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
 from shieldfl.masks import Mask
@@ -138,7 +138,7 @@ class ClientStore(Store):
         finally:
             drawn[:] = bytes(len(drawn))
         requests = [
-            EnrolmentRequest.of(authority, session, client, secret).to_bytes()
+            sealed_request(authority, session, client, secret)
             for authority, secret in zip(authorities, shared, strict=True)
         ]
         granted = [(grant_key(secret, session), b"") for secret in shared]

@@ -11,7 +11,14 @@ from shieldfl.array_view import Buffer, as_frame, as_unsigned
 from shieldfl.authority.message import piece_of_each
 from shieldfl.authority.round_key_check import RoundKeyCheck
 from shieldfl.authority.total_opener import AnswerOpener
-from shieldfl.encryption.enrolment import OPENER, SECRET_BYTES, EnrolmentRequest, grant_key, read_grant
+from shieldfl.encryption.enrolment import (
+    OPENER,
+    SECRET_BYTES,
+    grant_key,
+    read_grant,
+    read_request,
+    sealed_request,
+)
 from shieldfl.encryption.registry import scheme_of
 from shieldfl.errors import KeyMismatchError, PolicyError, ShieldError, WireFormatError
 from shieldfl.stateful import Uncopied, refuse_unless
@@ -38,7 +45,7 @@ class GrantRequest(Uncopied):
         each = [bytes(secret) for secret in piece_of_each(drawn, len(members))]
         self._grant_key = b"".join(grant_key(secret, session) for secret in each)
         self.request = b"".join(
-            EnrolmentRequest.of(member, session, client, secret).to_bytes()
+            sealed_request(member, session, client, secret)
             for member, secret in zip(members, each, strict=True)
         )
         """For each authority a piece that it alone can read."""
@@ -47,7 +54,7 @@ class GrantRequest(Uncopied):
         count = len(self._check.identity.members)
         refuse_unless(len(self._grant_key) == SECRET_BYTES * count)
         pieces = piece_of_each(self.request, count)
-        refuse_unless(all(EnrolmentRequest.from_bytes(piece).client == self._client for piece in pieces))
+        refuse_unless(all(read_request(piece)[0] == self._client for piece in pieces))
 
     def granted(self, grant: Buffer) -> bytes:
         """Return what opens each authority's answers, 32 bytes for each; secret. Raises KeyMismatchError."""

@@ -94,12 +94,12 @@ class KeyAuthority(TotalOpener[Key]):
 
     @overload
     def __new__(
-        cls, params: SchemeParameters[Any, SessionKey], *settled: Any, **options: Any
+        cls, params: SchemeParameters[SessionKey], *settled: Any, **options: Any
     ) -> SumKeyAuthority[SessionKey]: ...
 
     @overload
     def __new__(
-        cls, params: SchemeParameters[Any, Key], *settled: Any, **options: Any
+        cls, params: SchemeParameters[Key], *settled: Any, **options: Any
     ) -> KeyPairAuthority[Key]: ...
 
     def __new__(cls, params: Any, *settled: Any, **options: Any) -> Any:
@@ -194,7 +194,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
 
     def __init__(
         self,
-        params: SchemeParameters[Any, Key],
+        params: SchemeParameters[Key],
         min_clients: int = LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
@@ -301,7 +301,7 @@ class KeyPairAuthority(KeyAuthority[Key]):
 
 
 def session_key(
-    params: SchemeParameters[Any, Key],
+    params: SchemeParameters[Key],
     authority: AuthorityIdentity | AuthorityGroup,
     min_clients: int,
     most_values: int = MOST_VALUES,
@@ -355,7 +355,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
 
     def __init__(
         self,
-        params: SchemeParameters[Any, Key],
+        params: SchemeParameters[Key],
         min_clients: int = LEAST_THAT_HIDES,
         one_total_per_round: bool = True,
         *,
@@ -403,7 +403,7 @@ class SumKeyAuthority(KeyAuthority[Key]):
             raise
 
     def _check_session(
-        self, params: SchemeParameters[Any, Key], public_key: Any, store: AuthorityStore | None
+        self, params: SchemeParameters[Key], public_key: Any, store: AuthorityStore | None
     ) -> None:
         """Raise ParameterError for the session of others, PolicyError for one that this store must not begin.
 

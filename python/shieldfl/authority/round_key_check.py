@@ -35,7 +35,7 @@ INVITED = "invited"
 _KEPT = 8
 
 PublicKey = SchemePublicKey
-Parameters = SchemeParameters[Any, Any]
+Parameters = SchemeParameters[Any]
 
 
 def ed25519() -> Any:

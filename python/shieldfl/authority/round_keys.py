@@ -174,7 +174,7 @@ class RoundKeys(RoundSigner):
 
     def __init__(
         self,
-        parameters: Mapping[str, SchemeParameters[Any, Any]],
+        parameters: Mapping[str, SchemeParameters[Any]],
         min_clients: int,
         *,
         weight_bounds: tuple[float, float] = (1.0, 1.0),
@@ -310,7 +310,7 @@ class SessionKeys(RoundSigner):
 
     def __init__(
         self,
-        parameters: Mapping[str, SchemeParameters[Any, Any]],
+        parameters: Mapping[str, SchemeParameters[Any]],
         min_clients: int,
         *,
         most_values: int,

@@ -49,7 +49,7 @@ def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     return smallest, largest
 
 
-def checked_min_clients(params: SchemeParameters[Any, Any], min_clients: int) -> int:
+def checked_min_clients(params: SchemeParameters[Any], min_clients: int) -> int:
     number = as_unsigned(min_clients, "min_clients")
     if not 1 <= number <= params.max_clients:
         raise ParameterError(

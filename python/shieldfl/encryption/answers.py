@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -73,20 +74,14 @@ def read_answer(
         ) from None
     nonce, rest = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     commitment, ciphertext = rest[:_COMMITMENT_BYTES], rest[_COMMITMENT_BYTES:]
-    try:
-        salted = bytes(
-            cryptographic("ciphers.aead", "answers").AESGCM(opening_key).decrypt(nonce, ciphertext, bound)
-        )
-        is_what_was_committed_to = len(salted) >= _SALT_BYTES and hmac.compare_digest(
-            commitment, _commitment(bound, salted)
-        )
-    except (InvalidTag, ValueError):  # ValueError: too short, where an authority has signed that
-        is_what_was_committed_to = False
-    if not is_what_was_committed_to:
-        raise PolicyError(
-            "the answer is sealed for others: who opens is settled by whom the key authority gives a grant"
-        )
-    return salted[_SALT_BYTES:]
+    cipher = cryptographic("ciphers.aead", "answers").AESGCM(opening_key)
+    with suppress(InvalidTag, ValueError):  # ValueError: too short, where an authority has signed that
+        salted = bytes(cipher.decrypt(nonce, ciphertext, bound))
+        if len(salted) >= _SALT_BYTES and hmac.compare_digest(commitment, _commitment(bound, salted)):
+            return salted[_SALT_BYTES:]
+    raise PolicyError(
+        "the answer is sealed for others: who opens is settled by whom the key authority gives a grant"
+    )
 
 
 Answers = Buffer | Sequence[Buffer]

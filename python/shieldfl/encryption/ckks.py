@@ -20,7 +20,7 @@ from shieldfl.errors import ParameterError
 __all__ = ["Aggregator", "CiphertextBatch", "Encryptor", "Parameters", "PublicKey", "Total"]
 
 
-class Parameters(RingParameters[_core.CkksParameters, "PublicKey"]):
+class Parameters(RingParameters["PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters

@@ -117,10 +117,10 @@ class _Ciphertext:
 
     _read: ClassVar[Any]
     """Checks a frame of this kind, on so many threads; 0 means all cores."""
+    _parsed: CoreCiphertext | None = None
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame
-        self._parsed: CoreCiphertext | None = None
 
     def to_bytes(self) -> bytes:
         """Return the frame that travels."""
@@ -133,10 +133,9 @@ class _Ciphertext:
 
     def parse(self, threads: int | None = None) -> CoreCiphertext:
         """Check the frame unless that was done before, on ``threads`` threads. Raises WireFormatError."""
-        parsed = self._parsed
-        if parsed is None:
-            parsed = self._parsed = type(self)._read(self._frame, as_threads(threads))
-        return parsed
+        if self._parsed is None:
+            self._parsed = type(self)._read(self._frame, as_threads(threads))
+        return self._parsed
 
     @property
     def nbytes(self) -> int:
@@ -212,10 +211,7 @@ class SchemeTotal(_Ciphertext):
 
     _core_request: ClassVar[Any] = None
     """The core's class of what asks for the key of one, where clients enrol; then a total says who is in it."""
-
-    def __init__(self, frame: bytes) -> None:
-        super().__init__(frame)
-        self._digest: bytes | None = None
+    _digest: bytes | None = None
 
     @property
     def total_weight(self) -> int:
@@ -317,8 +313,12 @@ class Encryptor(Uncopied):
             )
         self._client_key = key if isinstance(key, ClientKey) else None
         if isinstance(key, ClientKey):
-            key.check_complete()
-            key = key.public_key
+            shared, key = len(key._cores), key.public_key
+            if key.identity is not None and len(key.identity.members) != shared:
+                raise ParameterError(
+                    f"the session has {len(key.identity.members)} authorities, and the key is shared with "
+                    f"{shared}: make it by requests(), of which each authority gets one"
+                )
         self.public_key: Any = checked_key(key, self._keys)
         self._threads = as_threads(threads)
         self._bound = _bound_to(self.public_key, purpose, part)

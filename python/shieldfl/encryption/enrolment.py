@@ -189,41 +189,32 @@ def _numbered(client: int | str) -> tuple[int, bytes]:
     return number, b""
 
 
-@dataclass(frozen=True)
-class EnrolmentRequest:
-    """What a client sends to the authority once: who it is, and a secret that is sealed for the authority."""
+def request_context(session: bytes, client: int | str) -> bytes:
+    number, name = _numbered(client)
+    return _REQUEST_DOMAIN + struct.pack("<HIB", len(session), number, len(name)) + session + name
 
-    client: int | str
-    sealed: bytes
 
-    @classmethod
-    def of(
-        cls, identity: AuthorityIdentity, session: bytes, client: int | str, secret: bytes
-    ) -> EnrolmentRequest:
-        """Seal a secret of 32 bytes for a session, whose id it is bound to, and a client."""
-        return cls(client, identity.seal(secret, cls.context(session, client)))
+def request_frame(client: int | str, sealed: bytes) -> bytes:
+    """Return what a client sends to the authority once: who it is, and a secret, sealed for the authority."""
+    number, name = _numbered(client)
+    return _HEAD.pack(_MAGIC, _VERSION, number, len(name)) + name + sealed
 
-    @staticmethod
-    def context(session: bytes, client: int | str) -> bytes:
-        number, name = _numbered(client)
-        return _REQUEST_DOMAIN + struct.pack("<HIB", len(session), number, len(name)) + session + name
 
-    def to_bytes(self) -> bytes:
-        """Encode: magic, version, number, length of the name, name, what is sealed."""
-        number, name = _numbered(self.client)
-        return _HEAD.pack(_MAGIC, _VERSION, number, len(name)) + name + self.sealed
+def sealed_request(identity: AuthorityIdentity, session: bytes, client: int | str, secret: bytes) -> bytes:
+    """Seal a secret of 32 bytes for a session, whose id it is bound to, and a client, in a request."""
+    return request_frame(client, identity.seal(secret, request_context(session, client)))
 
-    @classmethod
-    def from_bytes(cls, data: Buffer) -> EnrolmentRequest:
-        """Read a request, which can be anybody's. Raises WireFormatError."""
-        frame = bytes(as_frame(data))
-        with suppress(struct.error, UnicodeDecodeError, ParameterError):
-            _, _, number, length = _HEAD.unpack_from(frame)
-            sealed = _HEAD.size + length
-            request = cls(frame[_HEAD.size : sealed].decode() or number, frame[sealed:])
-            if request.to_bytes() == frame:
-                return request
-        raise WireFormatError("these bytes are no enrolment request that this version can read")
+
+def read_request(data: Buffer) -> tuple[int | str, bytes]:
+    """Return client and sealed secret of a request, which can be anybody's. Raises WireFormatError."""
+    frame = bytes(as_frame(data))
+    with suppress(struct.error, UnicodeDecodeError, ParameterError):
+        _, _, number, length = _HEAD.unpack_from(frame)
+        name_end = _HEAD.size + length
+        client, sealed = frame[_HEAD.size : name_end].decode() or number, frame[name_end:]
+        if request_frame(client, sealed) == frame:
+            return client, sealed
+    raise WireFormatError("these bytes are no enrolment request that this version can read")
 
 
 def grant_key(secret: Buffer, session: bytes) -> bytes:

@@ -36,7 +36,7 @@ classical core-SVP (one call of a sieve, 0.292 bits for each dimension), and by 
 ``bench/lattice_estimates.py`` computes them; docs/kahe.md says what they leave out."""
 
 
-class Parameters(RingParameters[_core.KaheParameters, "PublicKey"]):
+class Parameters(RingParameters["PublicKey"]):
     """What a session agrees on before its first round. Immutable; equal when everything is.
 
     Parameters

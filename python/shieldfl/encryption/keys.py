@@ -13,12 +13,12 @@ from shieldfl.encryption.enrolment import (
     SECRET_BYTES,
     AuthorityGroup,
     AuthorityIdentity,
-    EnrolmentRequest,
     Identity,
     client_number,
     grant_key,
     read_grant,
     read_identity,
+    sealed_request,
 )
 from shieldfl.encryption.parameters import SchemeParameters
 from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError
@@ -30,7 +30,7 @@ class SchemePublicKey:
 
     parameters: Any
     _scheme: ClassVar[str]
-    _parameters_class: ClassVar[type[SchemeParameters[Any, Any]]]
+    _parameters_class: ClassVar[type[SchemeParameters[Any]]]
     _core_class: ClassVar[Any]
     _core_ciphertext: ClassVar[type]
     _core_encryptor: ClassVar[Any]
@@ -90,7 +90,7 @@ class EnrolledPublicKey(SchemePublicKey):
     uniform polynomials of a ring, is drawn from it, and so is never anybody's choice.
     """
 
-    identity: AuthorityIdentity | AuthorityGroup | None
+    identity: AuthorityIdentity | AuthorityGroup | None = None
     """Whose session it is; None where it was read from a frame alone, which has its id. Keys of one session are equal,
     with it or without."""
     _core_request: ClassVar[Any]
@@ -125,10 +125,6 @@ class EnrolledPublicKey(SchemePublicKey):
         key = cls(cls._core_class(parameters._handle, as_frame(manifest_digest), of_authority, epoch))
         key.identity = identity
         return key
-
-    def __init__(self, core: Any) -> None:
-        super().__init__(core)
-        self.identity = None
 
     @classmethod
     def from_bytes(cls, frame: Buffer, identity: Identity | None = None) -> Self:
@@ -235,7 +231,7 @@ class ClientKey(Uncopied):
         try:
             key = cls.of_secret(public_key, client, drawn)
             sealed = [
-                EnrolmentRequest.of(authority, public_key.id, client, bytes(part)).to_bytes()
+                sealed_request(authority, public_key.id, client, bytes(part))
                 for authority, part in zip(authorities, _parts(drawn), strict=True)
             ]
             return key, sealed
@@ -284,15 +280,6 @@ class ClientKey(Uncopied):
         if not self._opening_keys or len(self._opening_keys) < len(self._cores):
             raise PolicyError("this client was granted no answers: take the key authority's grant first")
         return [self._opening_keys[number] for number in range(len(self._cores))]
-
-    def check_complete(self) -> None:
-        """Raise ParameterError for one authority's part of the key, with which nothing is to be encrypted."""
-        identity = self.public_key.identity
-        if identity is not None and len(identity.members) != len(self._cores):
-            raise ParameterError(
-                f"the session has {len(identity.members)} authorities, and the key is shared with {len(self._cores)}: "
-                "make it by requests(), of which each authority gets one"
-            )
 
     @property
     def client(self) -> int:

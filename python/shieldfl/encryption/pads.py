@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class Parameters(SchemeParameters[_core.PadsParameters, "PublicKey"]):
+class Parameters(SchemeParameters["PublicKey"]):
     """What a session agrees on before its first round. Immutable; equal when everything is, but for what was planned.
 
     Parameters

@@ -43,7 +43,7 @@ _CHOICES = {"packing": ("dense", "single"), "randomizer": ("short-exponent", "cl
 _WIDTHS = {"key_bits": 16, "max_clients": 32, "value_bits": 8, "fraction_bits": 8, "max_weight": 32}
 
 
-class Parameters(SchemeParameters[_core.PaillierParameters, "PublicKey"]):
+class Parameters(SchemeParameters["PublicKey"]):
     """What a federation agrees on before its first round. Immutable; equal when everything is.
 
     Parameters
@@ -430,7 +430,6 @@ class Paillier(Scheme):
     key_sizes = get_args(KeyBits)
     adds_clear_values = True
     integer_weights = True
-    has_pool = True
     is_slow = True
     positions_part = "order"
 

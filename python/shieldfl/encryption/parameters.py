@@ -17,7 +17,6 @@ from shieldfl.masks import Mask
 # The share of a sample's values which may round to zero: half of what brings a warning.
 _ROUNDED_TO_ZERO = 0.05
 
-Core = TypeVar("Core")
 Key = TypeVar("Key")
 
 
@@ -26,7 +25,7 @@ def core_number(value: int, name: str, bits: int = 32) -> int:
     return min(as_unsigned(value, name), (1 << bits) - 1)
 
 
-class SchemeParameters(Generic[Core, Key]):
+class SchemeParameters(Generic[Key]):
     """Immutable; equal when they make the same frames, however they were chosen. What ``Parameters`` have in common.
 
     ``Key`` is the scheme's public key, so that type checkers know what a key authority of these parameters has.
@@ -46,18 +45,31 @@ class SchemeParameters(Generic[Core, Key]):
     """Bits behind the binary point."""
     values_per_ciphertext: int
     """How many values a full ciphertext holds."""
+    value_limit: float
+    """The largest magnitude that a value, times its weight, may have."""
+    weight_step: float
+    """What a weight that is encrypted beside values is rounded to a multiple of: 2**-fraction_bits, or
+    2**-(value_bits - 2) where that is more, so that a weight of 1 fits."""
+    bytes_per_value: float
+    """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
+    security_bits: int
+    """Bits of security, by the table that the scheme's parameters are chosen from."""
+    id: bytes
+    """16 bytes that identify these parameters in every frame."""
 
     def _adopt(self, handle: Any) -> Self:
         facts = handle.facts
         vars(self).update(facts, _handle=handle, _facts=facts)
+        for name in ("value_limit", "weight_step", "bytes_per_value", "security_bits", "id"):
+            vars(self)[name] = getattr(handle, name)
         return self
 
-    def _make(self, core: Callable[..., Core], *given: Any, **numbers: int | None) -> None:
+    def _make(self, core: Callable[..., Any], *given: Any, **numbers: int | None) -> None:
         checked = (None if value is None else core_number(value, name) for name, value in numbers.items())
         self._adopt(core(*given, *checked))
 
     @classmethod
-    def _wrap(cls, core: Core) -> Self:
+    def _wrap(cls, core: Any) -> Self:
         return cls.__new__(cls)._adopt(core)
 
     @classmethod
@@ -133,38 +145,6 @@ class SchemeParameters(Generic[Core, Key]):
             return cls(**settings)
         return cls.plan(goal="speed" if goal is None else goal, count=count, **settings)
 
-    @property
-    def value_limit(self) -> float:
-        """The largest magnitude that a value, times its weight, may have."""
-        return float(self._handle.value_limit)
-
-    @property
-    def weight_step(self) -> float:
-        """What a weight that is encrypted beside values is rounded to a multiple of.
-
-        2**-fraction_bits, or 2**-(value_bits - 2) where that is more, so that a weight of 1 fits.
-        """
-        return float(self._handle.weight_step)
-
-    @property
-    def bytes_per_value(self) -> float:
-        """Bytes on the wire for each value of a full ciphertext, frame header excluded."""
-        return float(self._handle.bytes_per_value)
-
-    @property
-    def security_bits(self) -> int:
-        """Bits of security, by the table that the scheme's parameters are chosen from."""
-        return int(self._handle.security_bits)
-
-    @property
-    def id(self) -> bytes:
-        """16 bytes that identify these parameters in every frame."""
-        return bytes(self._handle.id)
-
-    def describe(self) -> str:
-        """Say in a few lines what the parameters are and what follows from them."""
-        raise NotImplementedError
-
     def _describe_as(self, scheme: str, *more: str, weights: str = "", key: str = "") -> str:
         facts, full = self._facts, self.value_bits + (self.max_clients - 1).bit_length()
         # Six digits of the limit, which are themselves allowed.
@@ -204,7 +184,7 @@ class SchemeParameters(Generic[Core, Key]):
         return hash(self.id)
 
 
-class RingParameters(SchemeParameters[Core, Key]):
+class RingParameters(SchemeParameters[Key]):
     """What ``Parameters`` over a ring Z_q[X] / (X^N + 1) have in common: which N to choose, and what each costs."""
 
     ring_degree: int

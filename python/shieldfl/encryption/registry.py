@@ -51,10 +51,11 @@ class Scheme:
     """Whether plain numbers are added to ciphertexts, so that each client encrypts its own mask and not the union."""
     integer_weights: ClassVar[bool] = False
     """Whether the aggregator multiplies by weights; otherwise they travel encrypted beside the values."""
-    has_pool: ClassVar[bool] = False
-    """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``."""
     is_slow: ClassVar[bool] = False
-    """Whether a number of ciphertexts is measured in calibration, since a whole update would take too long."""
+    """Whether encryptors make randomisers ahead: ``precompute``, ``wait`` and ``ciphertexts_for``.
+
+    Calibration then measures a number of ciphertexts, since a whole update would take too long.
+    """
     positions_part: ClassVar[str] = "union"
     """The name of the message part that says which positions are encrypted."""
 
@@ -73,7 +74,7 @@ class Scheme:
     @property
     def calibrations(self) -> tuple[str, ...]:
         """The names under which it is calibrated; ``-pooled`` counts only what is left once randomisers are there."""
-        variants = ("", POOLED) if self.has_pool else ("",)
+        variants = ("", POOLED) if self.is_slow else ("",)
         return tuple(name + variant for name in self.encryptions for variant in variants)
 
     def sum_key_facts(self, unit: int, count: int) -> dict[str, Fact]:
@@ -97,20 +98,19 @@ class Scheme:
         and the mean by half a step times K / sum(weights): with weights divided by the largest that is most_weight /
         mean_weight.
         """
-        make: Callable[..., Any] = self.Parameters
+        make: Callable[..., Any] = partial(self.Parameters, max_clients=needs.clients)
         count = self._planned_count(needs)
         if count is not None:
             # Where weights differ, each is encrypted behind the values.
             fields = count + 1 if needs.most_weight > 1 else max(count, 1)
-            make = partial(self.Parameters.plan, goal="size", count=fields)
-        if self.has_sum_bits and needs.sum_bits is not None:
+            make = partial(self.Parameters.plan, goal="size", count=fields, max_clients=needs.clients)
+        if self.has_sum_bits:
             make = partial(make, sum_bits=needs.sum_bits)
         ratio = 1.0 if needs.mean_weight is None else max(needs.most_weight / needs.mean_weight, 1.0)
         more = math.ceil(math.log2(ratio))
         while True:
-            bits = {"value_bits": needs.value_bits + more, "fraction_bits": needs.fraction_bits + more}
             try:
-                return make(max_clients=needs.clients, **bits)
+                return make(value_bits=needs.value_bits + more, fraction_bits=needs.fraction_bits + more)
             except ParameterError:
                 if more == 0:
                     raise

@@ -205,7 +205,7 @@ class MixedTotal:
         cls,
         message: Message,
         suffix: str,
-        parameters: SchemeParameters[Any, Any],
+        parameters: SchemeParameters[Any],
         size: int,
         round_number: int,
         has_rest: bool = True,

@@ -130,11 +130,6 @@ def memory_of(leaf: Any) -> Hashable:
     return (str(leaf.device), start, tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.is_neg())
 
 
-def check_present(name: str, leaf: Any) -> None:
-    if not isinstance(leaf, np.ndarray) and leaf.is_meta:
-        raise ArrayTypeError(f"{name!r} is a tensor on the device meta, without values: load the model first")
-
-
 def check_writable(name: str, leaf: Any) -> None:
     strides = leaf.strides if isinstance(leaf, np.ndarray) else leaf.stride()
     overlaps = any(size > 1 and not stride for size, stride in zip(leaf.shape, strides, strict=True))
@@ -202,12 +197,6 @@ def scale_into(out: NDArray[Any], name: str, leaf: Any, since: Any, exponent: in
         ) from None
 
 
-def unscaled(values: NDArray[Any], exponent: int) -> NDArray[np.float64]:
-    with np.errstate(over="ignore"):
-        numbers: NDArray[np.float64] = np.ldexp(values.astype(np.float64, copy=False), exponent)
-    return numbers
-
-
 def put(flat: Any, numbers: NDArray[np.float64], chosen: NDArray[np.bool_] | None, adds: bool) -> None:
     """Write numbers (count,) to a vector (size,), in place, at those places that ``chosen`` (size,) has; all for None.
 
@@ -269,8 +258,8 @@ def check_apart(leaves: Iterable[tuple[str, Any]]) -> None:
         for _, _, other, whole in begun:
             if _meet(whole, leaf):
                 raise ParameterError(
-                    f"{other!r} and {name!r} have values in common in memory, and are not the same array: make one of "
-                    "them a copy, or leave it out"
+                    f"{other!r} and {name!r} have values in common in memory, and are not the same array: "
+                    "make one of them a copy, or leave it out"
                 )
         begun.append((start, stop, name, leaf))
 
@@ -294,7 +283,7 @@ def _meet(one: Any, other: Any) -> bool:
 
 
 def _view(leaf: Any) -> NDArray[Any]:
-    """Return a NumPy array of the same memory. Raises TypeError or RuntimeError for what NumPy cannot look at."""
+    """Return a NumPy array of the same memory; TypeError or RuntimeError for what NumPy cannot look at."""
     if isinstance(leaf, np.ndarray):
         return leaf
     # Of its bits: NumPy does not know the dtype.

@@ -22,7 +22,6 @@ from shieldfl.models.leaves import (
     as_it_lies,
     check_apart,
     check_frozen_are_known,
-    check_present,
     check_writable,
     contiguous_copy,
     copied,
@@ -37,7 +36,6 @@ from shieldfl.models.leaves import (
     put,
     same_values,
     scale_into,
-    unscaled,
 )
 from shieldfl.models.parameter_layout import ParameterLayout
 
@@ -70,7 +68,6 @@ def _matches(name: str, pattern: Pattern) -> bool:
 
 
 _MOST_EXPONENT = 1_000
-_MOST_DIMENSIONS = 64  # of a NumPy array
 
 
 @dataclass(frozen=True)
@@ -242,10 +239,7 @@ class ModelLayout:
             raise WireFormatError("this is no layout of a model that this version can read") from error
         names = [name for place in layout.places for name in place.names] + list(layout.apart)
         possible = (
-            len(one.shape) <= _MOST_DIMENSIONS
-            and min(one.shape, default=0) >= 0
-            and 0 <= one.exponent <= _MOST_EXPONENT
-            for one in layout.places
+            min(one.shape, default=0) >= 0 and 0 <= one.exponent <= _MOST_EXPONENT for one in layout.places
         )
         if len(names) != len(set(names)) or not all(possible):
             raise WireFormatError("this is no layout that a model has: names come twice, or no array is such")
@@ -258,7 +252,7 @@ class ModelLayout:
         for other arrays, shapes or values under names of one tensor; ArrayTypeError for what are no floats, or have no
         values; RangeError for a float64 that float32 cannot hold. Each names it.
         """
-        return np.concatenate(self._pieces(self.arrays_of(model), None))
+        return np.concatenate(list(self._pieces(self.arrays_of(model), None, slice(0, self.size)).values()))
 
     def encrypt(
         self, encryptor: Any, model: Any, mask: Mask | None = None, *, since: Any = None, **options: Any
@@ -279,9 +273,22 @@ class ModelLayout:
         """
         if mask is not None:
             bits_of(mask)
-        pieces = self._pieces(self.arrays_of(model), None if since is None else self.arrays_of(since))
-        with self.parameters.naming_tensors():
-            return encryptor.encrypt(pieces, mask, **options)
+        arrays, before = self.arrays_of(model), None if since is None else self.arrays_of(since)
+        return self.encrypt_part(encryptor, arrays, before, slice(0, self.size), mask, **options)
+
+    def encrypt_part(
+        self,
+        encryptor: Any,
+        arrays: Mapping[str, Any],
+        before: Mapping[str, Any] | None,
+        part: slice,
+        mask: Mask | None,
+        **options: Any,
+    ) -> Any:
+        """Encrypt a part of the vector, of arrays of the layout; ``mask`` has the part's positions."""
+        pieces = self._pieces(arrays, before, part)
+        with ParameterLayout.of((name, piece.shape) for name, piece in pieces.items()).naming_tensors():
+            return encryptor.encrypt(list(pieces.values()), mask, **options)
 
     def replaced(self, model: Any, values: NDArray[Any], mask: Mask | None = None) -> dict[str, Any]:
         """Return a model's arrays by name, with decrypted values in the place of its own where the mask chose.
@@ -327,7 +334,7 @@ class ModelLayout:
         *,
         adds: bool,
     ) -> None:
-        """Write a part's decrypted values, of those of its positions that ``where`` has, into contiguous arrays.
+        """Write a part's decrypted values, of its positions that ``where`` has, into contiguous arrays.
 
         Raises ParameterError for another number of them, before anything changes.
         """
@@ -339,7 +346,8 @@ class ModelLayout:
         for place, own, within in self.pieces(part):
             chosen = None if where is None else where[within]
             count = own.stop - own.start if chosen is None else int(np.count_nonzero(chosen))
-            numbers = unscaled(values[taken : taken + count], place.exponent)
+            with np.errstate(over="ignore"):
+                numbers = np.ldexp(values[taken : taken + count].astype(np.float64), place.exponent)
             taken += count
             for target in {memory_of(arrays[name]): arrays[name] for name in place.among(arrays)}.values():
                 put(piece_of(target, own), numbers, chosen, adds)
@@ -388,15 +396,18 @@ class ModelLayout:
     def slices(self) -> Iterator[tuple[str, slice]]:
         return self.parameters.slices()
 
-    def _pieces(self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None) -> list[NDArray[Any]]:
-        """Return the vector's slices (place.size,), one after the other; arrays that serve as they are, uncopied."""
-        pieces, dtype = [], self.vector_dtype
-        for place, (name, _) in zip(self.places, self.slices(), strict=True):
-            piece = None if since is not None or place.exponent else as_it_lies(leaves[name], dtype)
+    def _pieces(
+        self, leaves: Mapping[str, Any], since: Mapping[str, Any] | None, part: slice
+    ) -> dict[str, NDArray[Any]]:
+        """Return what a part of the vector has of each array, in order, uncopied where that serves."""
+        pieces, dtype = {}, self.vector_dtype
+        for place, own, _ in self.pieces(part):
+            name, leaf = place.name, piece_of(leaves[place.name], own)
+            piece = None if since is not None or place.exponent else as_it_lies(leaf, dtype)
             if piece is None:
-                piece = np.empty(place.size, dtype)
-                scale_into(piece, name, leaves[name], since and since[name], place.exponent)
-            pieces.append(piece)
+                piece = np.empty(own.stop - own.start, dtype)
+                scale_into(piece, name, leaf, since and piece_of(since[name], own), place.exponent)
+            pieces[name] = piece
         return pieces
 
     def arrays_of(self, model: Any, *, overwritten: bool = False) -> dict[str, Any]:
@@ -424,7 +435,10 @@ def _check_place(place: Place, leaves: Mapping[str, Any], *, overwritten: bool) 
         if tuple(leaf.shape) != place.shape:
             has = f"{name!r} has the shape {tuple(leaf.shape)}, and in the layout {place.shape}"
             raise ParameterError(f"{_WRONG} {has}")
-        check_present(name, leaf)
+        if not isinstance(leaf, np.ndarray) and leaf.is_meta:
+            raise ArrayTypeError(
+                f"{name!r} is a tensor on the device meta, without values: load the model first"
+            )
         alike = overwritten or leaf is first or memory_of(leaf) == memory_of(first)
         if not alike and not same_values(leaf, first):
             raise ParameterError(

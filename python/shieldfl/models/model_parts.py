@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,8 @@ from shieldfl.masks import Mask
 from shieldfl.models.leaves import (
     check_contiguous,
     check_writable,
-    piece_of,
-    scale_into,
 )
 from shieldfl.models.model_layout import ModelLayout
-from shieldfl.models.parameter_layout import ParameterLayout
 
 
 class ModelParts:
@@ -90,15 +87,9 @@ class ModelParts:
         arrays = self.layout.arrays_of(model)
         before = None if since is None else self.layout.arrays_of(since)
         for number, where in self._parts(mask):
-            vector = self._vector(number, arrays, before)
-            positions = None if where is None else Mask.from_bool(where)
-            pieces = (
-                (place.name, (own.stop - own.start,))
-                for place, own, _ in self.layout.pieces(self._slice(number))
-            )
-            with ParameterLayout.of(pieces).naming_tensors():
-                batch = encryptor_of(number).encrypt(vector, positions, **options)
-            yield number, batch
+            positions, part = None if where is None else Mask.from_bool(where), self._slice(number)
+            encryptor = encryptor_of(number)
+            yield number, self.layout.encrypt_part(encryptor, arrays, before, part, positions, **options)
 
     def load(
         self, model: Any, opened: Iterable[tuple[int, NDArray[Any]]], mask: Mask | None = None, *, adds: bool
@@ -134,12 +125,3 @@ class ModelParts:
     def _slice(self, number: int) -> slice:
         start = number * self.most_values
         return slice(start, start + self.size(number))
-
-    def _vector(
-        self, number: int, arrays: Mapping[str, Any], before: Mapping[str, Any] | None
-    ) -> NDArray[Any]:
-        vector = np.empty(self.size(number), self.layout.vector_dtype)
-        for place, own, within in self.layout.pieces(self._slice(number)):
-            since = None if before is None else piece_of(before[place.name], own)
-            scale_into(vector[within], place.name, piece_of(arrays[place.name], own), since, place.exponent)
-        return vector

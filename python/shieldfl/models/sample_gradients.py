@@ -187,30 +187,28 @@ def _compare(
             same = [place] * len(batch[0])
             torch.manual_seed(0)
             beside, _, _ = gradients_of_samples(model, loss)(features[same], targets[same])
-            if name := _first_other(
+            _check_same(
                 {name: gradients[place] for name, gradients in beside.items()},
                 {name: gradients[place] for name, gradients in alone.items()},
-            ):
-                raise ParameterError(
-                    f"the gradient of {name!r} of a sample depends on the others of its batch: take a function without "
-                    "a vmap rule of its own"
-                )
+                "of a sample depends on the others of its batch: take a function without an own vmap rule",
+            )
         means = {name: gradients.mean(dim=0) for name, gradients in alone.items()}
         whole = {
             name: torch.zeros_like(means[name]) if one is None else one for name, one in together.items()
         }
-        if name := _first_other(means, whole):
-            raise ParameterError(
-                f"the gradients of {name!r} of each sample alone do not add up to that of the batch: let its layer "
-                "treat samples on their own"
-            )
+        _check_same(
+            means,
+            whole,
+            "of each sample alone does not add up to the batch's: let its layer treat samples on their own",
+        )
 
 
-def _first_other(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> str | None:
+def _check_same(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], said: str) -> None:
     norms = [one.norm() for one in expected.values()]
     least = _LEAST * float(torch.stack(norms).norm()) if norms else 0.0
-    others = (name for name, one in expected.items() if not _is_close(found[name], one, least))
-    return next(others, None)
+    for name, one in expected.items():
+        if not _is_close(found[name], one, least):
+            raise ParameterError(f"the gradient of {name!r} {said}")
 
 
 def _seeded_outputs(model: nn.Module, features: torch.Tensor, seed: int) -> torch.Tensor:

@@ -45,7 +45,7 @@ def beside_total(result: Message) -> bytes:
     return digest_of_parts(result, but=[TOTAL])
 
 
-def sum_request(parameters: SchemeParameters[Any, Any], result: Message, history: bytes | None) -> Message:
+def sum_request(parameters: SchemeParameters[Any], result: Message, history: bytes | None) -> Message:
     """Return what asks for what opens a total, bound to all of the phase's result and to the history."""
     total = scheme_of(parameters).Total.from_bytes(result[TOTAL])
     follows = {} if history is None else {HISTORY: history}

@@ -99,7 +99,7 @@ class Method(metaclass=abc.ABCMeta):
 
     phases: tuple[Phase, ...]
     """Every phase that a round may have, in order; settings may leave some of the class's out."""
-    purposes: Mapping[str, SchemeParameters[Any, Any]] = MappingProxyType({})
+    purposes: Mapping[str, SchemeParameters[Any]] = MappingProxyType({})
     """What is encrypted, and how: parameters by purpose, ``"update"`` among them; nothing for a method without keys."""
 
     def __init__(self, name: str, settings: Any, plan: FederationPlan) -> None:

@@ -73,7 +73,7 @@ class RoleContext:
         return purpose in self.keys.parameters
 
     @property
-    def parameters(self) -> SchemeParameters[Any, Any]:
+    def parameters(self) -> SchemeParameters[Any]:
         return self.keys.parameters["update"]
 
     def stage_of(self, phase: str) -> str:

@@ -39,7 +39,7 @@ class AgreedShare:
         self.settled = settled_positions(ratio, plan.parameters, plan.buffers)
         """What rounds that encrypt do where nothing is to be agreed on."""
 
-    def keys(self, encryption: str) -> dict[str, SchemeParameters[Any, Any]]:
+    def keys(self, encryption: str) -> dict[str, SchemeParameters[Any]]:
         """Return how scores are encrypted, beside updates by this scheme."""
         if self.settled is not None:
             return {}

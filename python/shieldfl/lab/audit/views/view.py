@@ -53,7 +53,7 @@ _kept: dict[tuple[str, int, tuple[float, float]], Contents] = {}
 
 
 def kept_pair(
-    parameters: SchemeParameters[Any, Any],
+    parameters: SchemeParameters[Any],
     min_clients: int,
     *,
     threads: int | None,
