@@ -149,7 +149,7 @@ class Progress:
     format: Literal["shieldfl checkpoint 3"] = "shieldfl checkpoint 3"
 
     def to_bytes(self) -> bytes:
-        return msgspec.msgpack.encode(self, enc_hook=Message.to_bytes)
+        return msgspec.msgpack.encode(self)
 
     @classmethod
     def kept_in(cls, checkpoint: RunFolder) -> tuple[Progress, Message]:
@@ -159,8 +159,9 @@ class Progress:
             )
         message = checkpoint.read()
         try:
+            # To the encoder a role's message is a dict, which it asks no hook for.
             progress = msgspec.msgpack.decode(
-                message["progress"], type=cls, dec_hook=lambda _, kept: Message.from_bytes(kept)
+                message["progress"], type=cls, dec_hook=lambda kind, parts: kind(parts)
             )
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error

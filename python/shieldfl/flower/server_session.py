@@ -9,7 +9,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
@@ -259,6 +259,11 @@ class ServerSession:
         log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, len(finished), len(chosen), moved)
         return finished
 
+    def told(self, number: int, kind: str) -> MetricRecord | None:
+        """Return what a round that was done before came to by clients' metrics."""
+        found = self.metrics.get(number, {}).get(kind)
+        return None if found is None else MetricRecord(found)
+
     def take_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with what an app hands over, where that is another model than the newest one."""
         newest = self._newest() if server_sees_model(self.method) else self._planned.initial
@@ -302,7 +307,7 @@ class ServerSession:
     def finish(self) -> None:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, "finish") for index in self.clients.by_index}
-        self.clients.asked_all(contents, "the end of the run")
+        self.clients.asked_all("finish", contents, "the end of the run")
         clients, spent = self.clients, self.privacy_spent
         log(INFO, "shieldfl: the end of the run: %s", clients.bytes_moved())
         whole = f"{clients.bytes_up:,} bytes up, {clients.bytes_down:,} bytes down"
