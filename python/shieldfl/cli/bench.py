@@ -159,26 +159,22 @@ _READING_OF_PAILLIER = (
 def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> None:
     print_machine(comparison.machine, console)
     of_updates = isinstance(comparison.cases[0].case, UpdateCase)
+    settings, sampled = dict[str, str](), 0
     console.print(f"Medians of each value, in {'nanoseconds' if of_updates else 'microseconds'}, and bytes.")
     for result in comparison.cases:
         console.print()
         console.print(_title(result), style="bold cyan", soft_wrap=True)
         console.print(_table(result, *((_STAGES, 1.0) if of_updates else (_STAGES_OF_PAILLIER, 1e3))))
-    first = comparison.cases[0].figures[0].scheme
-    reading = (_READING if of_updates else _READING_OF_PAILLIER).format(first=first)
-    sampled = {
-        figure.values
-        for result in comparison.cases
-        for figure in result.figures
-        if of_updates and not figure.own and figure.values < result.selected
-    }
+        for figure in result.figures:
+            # A setting names its key size, so that a scheme has as many settings as there are sizes.
+            settings[figure.setting] = f"{figure.scheme}: {figure.setting}"
+            if of_updates and not figure.own and figure.values < result.selected:
+                sampled = max(sampled, figure.values)
+    reading = _READING if of_updates else _READING_OF_PAILLIER
+    reading = reading.format(first=comparison.cases[0].figures[0].scheme)
     if sampled:
-        reading += f" The others were measured on the first {max(sampled):,} values where there are more."
-    # A setting names its key size, so that a scheme has as many settings as there are sizes.
-    settings = {figure.setting: figure.scheme for result in comparison.cases for figure in result.figures}
-    console.say(
-        *(f"{scheme}: {setting}" for setting, scheme in settings.items()), reading, *comparison.missing
-    )
+        reading += f" The others were measured on the first {sampled:,} values where there are more."
+    console.say(*settings.values(), reading, *comparison.missing)
 
 
 def print_machine(machine: dict[str, Any], console: ResultConsole) -> None:

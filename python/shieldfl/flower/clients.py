@@ -115,6 +115,11 @@ class GridClients:
     def by_node(self) -> dict[int, int]:
         return {one.node: index for index, one in self.by_index.items()}
 
+    @property
+    def silent(self) -> list[int]:
+        """Those that do not say how many samples they have."""
+        return [index for index, one in self.by_index.items() if one.samples is None]
+
     def bytes_moved(self) -> str:
         (up, down), self._moved = self._moved, (self.bytes_up, self.bytes_down)
         return f"{self.bytes_up - up:,} bytes up, {self.bytes_down - down:,} bytes down"
@@ -182,7 +187,7 @@ class GridClients:
         ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy sends beside
         it in round 1; a node that is not in that round gets what another one does.
         """
-        silent = [index for index, one in self.by_index.items() if one.samples is None]
+        silent = self.silent
         told = "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it"
         log(INFO, told, len(silent))
         others = next(iter(records.values()), RecordDict())

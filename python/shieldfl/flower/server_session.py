@@ -101,11 +101,11 @@ class ServerSession:
             )
         clients = GridClients(grid, timeout_seconds, _nodes_in(checkpoint))
         clients.find(settings.clients)
-        if planned.counts_samples and any(one.samples is None for one in clients.by_index.values()):
+        if planned.counts_samples and clients.silent:
             count_samples(clients)
         samples = [clients.by_index[index].samples for index in range(settings.clients)]
         weights, idle = planned.weights(samples)
-        method = planned.method(weights, sum(one or 0 for one in samples) if all(samples) else None)
+        method = planned.method(weights, sum(filter(None, samples)) if all(samples) else None)
         authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
             authority = connection.begin_session(SessionRequest(method, planned.initial))
@@ -231,7 +231,7 @@ class ServerSession:
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
         index_of = self.clients.by_node
-        chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
+        chosen = sorted({index_of[node] for node in index_of.keys() & set(nodes)}.difference(self._idle))
         late = len(nodes) - len(chosen) - len(self._idle)
         if late > 0:
             left_out = "no clients of this run, since they came after it had begun: left out"
