@@ -87,13 +87,6 @@ def test_a_command_that_is_mistyped_is_guessed(typed: list[str], meant: str):
     assert f"'{meant}'" in result.stderr
 
 
-def test_every_command_is_where_it_is_imported_from():
-    assert len(commands()) == 17
-    for name, one in commands().items():
-        assert one.name == name.split()[-1]
-        assert one.help, name
-
-
 def test_help_has_a_line_for_each_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Those of other packages among them, also one that cannot be loaded, which says why."""
     metadata = tmp_path / "other_methods-1.0.dist-info"

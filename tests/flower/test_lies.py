@@ -213,7 +213,6 @@ def test_a_run_that_waits_for_nodes_says_so_at_once_and_every_ten_seconds(monkey
 
 
 def test_a_run_whose_clients_have_one_sample_each_is_gone_on_with(tmp_path):
-    """It was told from one that weighs all alike by its largest weight, and refused."""
     run = VectorRun(checkpoint=str(tmp_path / "run"), samples=lambda context: 1, weighting="samples")
     cut_off(run, "round 2", "train")
     given = run.config | {"shieldfl.resume": True}

@@ -93,7 +93,6 @@ def test_shields_on_an_app_and_on_its_functions_are_one_shield(mods, train):
 
 
 def test_an_evaluation_without_a_shield_is_told_where_it_belongs(caplog):
-    """It was a KeyError: 'arrays', which names nothing that is in the app."""
     run = functions(train=[ShieldMod()])
     run.start()
     said = [one.getMessage() for one in caplog.records if "left evaluation 1" in one.getMessage()]

@@ -80,7 +80,6 @@ def test_a_checkpoint_is_of_one_run(tmp_path):
 
 
 def test_a_run_goes_on_with_the_settings_that_it_began_with(tmp_path):
-    """Others were ignored: the run went on with what it had begun with, and nothing said so."""
     weighted = {"samples": lambda context: 20, "weighting": "samples", "most_weight": 2**14}
     run = VectorRun(checkpoint=str(tmp_path / "run"), **weighted)
     cut_off(run, "round 2", "train")

@@ -58,7 +58,6 @@ def test_a_servers_optimiser_makes_of_the_mean_what_it_makes_without_protection(
 
 
 def test_a_method_that_no_server_steps_with_is_refused_before_anybody_trains():
-    """It was refused after the first round, by settings that the refusal before had advised."""
     run = VectorRun(strategy=FedAdam(**ONE), method="selective-shield", opener="aggregator")
     with pytest.raises(ParameterError, match="take FedAvg, or a method such as full-he"):
         run.start()
@@ -227,7 +226,6 @@ class _Decaying(_Tracking):
 
 @pytest.mark.parametrize("kind", [_Tracking, _Decaying])
 def test_a_start_of_a_strategys_own_does_what_it_does_without_protection(kind):
-    """It was skipped without a word: nothing was written down, and the run went on without what it changes."""
     found = []
     for mods in (None, []):
         own = kind()

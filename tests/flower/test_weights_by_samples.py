@@ -123,7 +123,6 @@ def test_where_all_count_alike_nothing_is_counted_and_the_log_says_so(method, se
 
 
 def test_a_delta_of_the_number_of_samples_follows_from_the_count():
-    """It was refused before anybody was asked."""
     run = sized([10, 400, 900, 100], method="alt-fl-pi", rounds=1)
     run.config["shieldfl.settings.noise_multiplier"] = 0.0
     with pytest.raises(

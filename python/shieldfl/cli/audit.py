@@ -103,9 +103,13 @@ def audit(
         refuse_given(context, _OF_ATTACKS, "it goes with attacks on data, and not with --epsilon")
     else:
         refuse_given(context, settings_of(EpsilonConfig), "it goes with --epsilon")
-    for package in ("torch", "opacus", "dp_accounting", "scipy"):
-        require(package)
-    for package in ("matplotlib", "jinja2") if report is not None else ():
+    for package in (
+        "torch",
+        "opacus",
+        "dp_accounting",
+        "scipy",
+        *(("matplotlib", "jinja2") if report else ()),
+    ):
         require(package)
     every = names_with_epsilon(method_names()) if attacked.epsilon else method_names()
     with refused_as("--method"):
@@ -164,8 +168,7 @@ def _attack(
     with refused_as("--attack"):
         usable_attacks(attacked.attacks)
     with refused_as("--party"):
-        for party in attacked.parties:
-            party_named(party)
+        tuple(map(party_named, attacked.parties))
     with nullcontext() if report is None else kept_folder(report):
         stopped: AuditInterrupted | None = None
         with audit_progress(config.budget_minutes) as tell:

@@ -28,7 +28,7 @@ from shieldfl.lab.bench.comparison import (
     compare,
     grid,
 )
-from shieldfl.lab.bench.measurement import Effort, Figure
+from shieldfl.lab.bench.measurement import Effort
 from shieldfl.lab.bench.own import UPDATE_SCHEMES
 from shieldfl.settings import Settings, Share, ThreadCounts, about
 
@@ -151,39 +151,30 @@ _READING = (
 )
 _READING_OF_PAILLIER = (
     '"load" is from bytes to what "add" takes, "add, with plaintext" adds as many values in the clear as well; '
-    '"× time" compares encrypting and serialising with that of {first}; "cores" is processor time over time while '
-    "encrypting. shieldfl makes its frame while it encrypts, and parses and checks one while it adds. Every opened sum "
-    "was checked."
+    '"× time" compares encrypting and serialising with that of {first}. shieldfl makes its frame while it encrypts, '
+    "and parses and checks one while it adds. Every opened sum was checked."
 )
 
 
 def _print_comparison(comparison: Comparison[Any], console: ResultConsole) -> None:
     print_machine(comparison.machine, console)
     of_updates = isinstance(comparison.cases[0].case, UpdateCase)
-    console.print(f"Medians, {'nanoseconds and bytes for each value' if of_updates else 'microseconds'}.")
+    settings, sampled = dict[str, str](), 0
+    console.print(f"Medians of each value, in {'nanoseconds' if of_updates else 'microseconds'}, and bytes.")
     for result in comparison.cases:
         console.print()
         console.print(_title(result), style="bold cyan", soft_wrap=True)
-        if of_updates:
-            console.print(_table("", result, _STAGES, 1.0))
-        else:
-            console.print(_table("for each ciphertext", result, _STAGES_OF_PAILLIER, 1e3))
-            console.print(_table("for each value", result, _STAGES_OF_PAILLIER, 1e3))
-    first = comparison.cases[0].figures[0].scheme
-    reading = (_READING if of_updates else _READING_OF_PAILLIER).format(first=first)
-    sampled = {
-        figure.values
-        for result in comparison.cases
-        for figure in result.figures
-        if of_updates and not figure.own and figure.values < result.selected
-    }
+        console.print(_table(result, *((_STAGES, 1.0) if of_updates else (_STAGES_OF_PAILLIER, 1e3))))
+        for figure in result.figures:
+            # A setting names its key size, so that a scheme has as many settings as there are sizes.
+            settings[figure.setting] = f"{figure.scheme}: {figure.setting}"
+            if of_updates and not figure.own and figure.values < result.selected:
+                sampled = max(sampled, figure.values)
+    reading = _READING if of_updates else _READING_OF_PAILLIER
+    reading = reading.format(first=comparison.cases[0].figures[0].scheme)
     if sampled:
-        reading += f" The others were measured on the first {max(sampled):,} values where there are more."
-    # A setting names its key size, so that a scheme has as many settings as there are sizes.
-    settings = {figure.setting: figure.scheme for result in comparison.cases for figure in result.figures}
-    console.say(
-        *(f"{scheme}: {setting}" for setting, scheme in settings.items()), reading, *comparison.missing
-    )
+        reading += f" The others were measured on the first {sampled:,} values where there are more."
+    console.say(*settings.values(), reading, *comparison.missing)
 
 
 def print_machine(machine: dict[str, Any], console: ResultConsole) -> None:
@@ -208,27 +199,20 @@ def _title(result: CaseResult[Any]) -> str:
     return f"{case.values:,} values, {which}, {threads}"
 
 
-def _table(what: str, result: CaseResult[Any], stages: Mapping[str, str], nanoseconds: float) -> Table:
-    def many(figure: Figure) -> int:
-        return figure.values_per_ciphertext if what == "for each ciphertext" else 1
-
-    def number(value: float) -> str:
+def _table(result: CaseResult[Any], stages: Mapping[str, str], nanoseconds: float) -> Table:
+    def number(value: float | None) -> str:
+        if value is None:
+            return "–"
         return f"{value:,.0f}" if value >= 99.5 else f"{value:#.3g}"
 
-    def time_of(figure: Figure, stage: str) -> str:
-        if stage not in figure.stage_ns:
-            return "–"
-        return number(figure.stage_ns[stage] * many(figure) / nanoseconds)
-
-    shows_cores = bool(what)
-    table = result_table([what, *stages, "bytes", *(["cores"] if shows_cores else []), "× time"])
+    table = result_table(["", *stages, "bytes", "× time"])
     for figure in result.figures:
+        times = (figure.stage_ns.get(stage) for stage in stages.values())
         table.add_row(
             figure.scheme,
-            *(time_of(figure, stage) for stage in stages.values()),
-            f"{figure.bytes_per_value * many(figure):,.2f}",
-            *([f"{figure.cores:.2f}"] if shows_cores else []),
-            number(result.times_own(figure) * many(figure) / many(result.figures[0])),
+            *(number(None if one is None else one / nanoseconds) for one in times),
+            f"{figure.bytes_per_value:,.2f}",
+            number(result.times_own(figure)),
             style="bold" if figure.own else None,
         )
     return table

@@ -146,9 +146,10 @@ def _seconds_of_sum(scheme: Scheme) -> float:
     needs = SumNeeds(clients=_CLIENTS, value_bits=24, fraction_bits=20, count=count, key_bits=key_bits)
     authority: Any = KeyAuthority(scheme.update_parameters(scheme.encryptions[0], needs), threads=threads)
     public_key, mask, rng = authority.public_key, Mask.full(count), np.random.default_rng(1)
-    names = [f"client-{number}" for number in range(_CLIENTS)]
-    keys = [authority.enrol(name) if scheme.enrols else public_key for name in names]
-    updates = [rng.normal(0.0, 0.05, count).astype(np.float32) for _ in names]
+    updates = rng.normal(0.0, 0.05, (_CLIENTS, count)).astype(np.float32)
+    keys = [
+        authority.enrol(f"client-{number}") if scheme.enrols else public_key for number in range(_CLIENTS)
+    ]
     positions = scheme.positions_of([mask] * _CLIENTS, threads)
     start = time.perf_counter()
     aggregator = scheme.aggregator(public_key, threads, 1, positions, weighted=False, purpose="update")
@@ -163,7 +164,7 @@ def _seconds_of_sum(scheme: Scheme) -> float:
         opened = authority.open(total)
     seconds = time.perf_counter() - start
     scale = 2.0**public_key.parameters.fraction_bits
-    integers = np.sum([np.rint(update.astype(np.float64) * scale) for update in updates], axis=0)
+    integers = np.rint(updates.astype(np.float64) * scale).sum(axis=0)
     wrong = int(np.count_nonzero(positions.scatter(opened) * scale != integers))
     if wrong:
         raise ShieldError(f"{wrong:,} of {count:,} values of the sum are wrong")

@@ -37,19 +37,18 @@ def inspect(frame: Frame, json_file: JsonFile = None) -> None:
 
 
 def _text(report: FrameReport) -> str:
-    facts: dict[str, object] = {"size": f"{report.size_bytes:,} bytes"}
-    if report.declared_bytes is not None and report.declared_bytes != report.size_bytes:
-        facts["stated size"] = f"{report.declared_bytes:,} bytes"
-    if report.version is not None:
-        facts["version"] = report.version
-        facts["checksum"] = "fits" if report.checksum_ok else "does not fit"
-    if report.parameter_id is not None:
-        facts["parameter id"] = report.parameter_id
-    if report.key_id is not None:
-        facts["key id"] = report.key_id
-    facts.update(report.counts)
+    stated, checksum = report.declared_bytes, "fits" if report.checksum_ok else "does not fit"
+    facts = {
+        "size": f"{report.size_bytes:,} bytes",
+        "stated size": None if stated in (None, report.size_bytes) else f"{stated:,} bytes",
+        "version": report.version,
+        "checksum": None if report.version is None else checksum,
+        "parameter id": report.parameter_id,
+        "key id": report.key_id,
+        **report.counts,
+    }
     lines = [f"{report.kind}, {'intact' if report.intact else 'NOT INTACT'}"]
-    lines += [f"  {name:<14} {_fact_text(value)}" for name, value in facts.items()]
+    lines += [f"  {name:<14} {_fact_text(value)}" for name, value in facts.items() if value is not None]
     if report.description:
         lines += ["", report.description]
     elif report.parameters:

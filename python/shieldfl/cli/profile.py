@@ -250,19 +250,23 @@ def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
 def _print_simulation(
     fleets: Sequence[Mapping[str, Sequence[FleetRounds]]], clients: bool, console: ResultConsole
 ) -> None:
-    for scheme, runs in ((scheme, runs) for of_fleet in fleets for scheme, runs in of_fleet.items()):
+    every = [one for of_fleet in fleets for one in of_fleet.items()]
+    for scheme, runs in every:
         fleet = runs[0].fleet
         title = f"{fleet.name}: {fleet.size:,} clients, {fleet.model.parameters:,} parameters, {scheme}"
         console.print(title, style="bold cyan", soft_wrap=True)
-        summaries = [summarise(rounds) for rounds in runs]
-        rows = ([one.method, *summary_cells(one).values()] for one in summaries)
-        console.print(result_table(["", *summary_cells(summaries[0])], rows, _WORDS))
-        console.say(*(f"{one.method}: {line}" for one in summaries for line in remarks(one)))
+        rows, lines = [], list[str]()
+        for one in map(summarise, runs):
+            cells = summary_cells(one)
+            rows.append([one.method, *cells.values()])
+            lines += [f"{one.method}: {line}" for line in remarks(one)]
+        console.print(result_table(["", *cells], rows, _WORDS))
+        console.say(*lines)
         for rounds in runs if clients else ():
             console.print(f"{rounds.plan.method}, each client", style="bold", soft_wrap=True)
             console.print(result_table(*client_cells(rounds), _WORDS))
-    counts = sorted({runs[0].dropped.shape[0] for of_fleet in fleets for runs in of_fleet.values()})
-    many = f"Means over {' or '.join(f'{one:,}' for one in counts)} rounds."
+    counts = sorted({runs[0].dropped.shape[0] for _, runs in every})
+    many = f"Means over {' or '.join(map('{:,}'.format, counts))} rounds."
     over = "Of one round." if counts == [1] else many
     console.say(
         f"{over} update: until the slowest client's update has arrived; index: slowest over median client; idle: share "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +68,17 @@ class Session:
         """Run the methods, then write and print what they measured, also of a run that has not ended."""
         with refused_as("--method"):
             checked_methods(self.methods)
+        folder: AbstractContextManager[None] = nullcontext()
         if self.report is not None:
             # Before the run, so that a missing package or a folder that cannot be made is told at once.
             import_module("shieldfl.lab.report.run_report")
+            folder = kept_folder(self.report)
         seeds = tuple(self.seeds) or (self.config.seed,)
         labels = {
             (seed, method): f"{method}, seed {seed}" if self.seeds else method
-            for seed in seeds
-            for method in self.methods
+            for seed, method in product(seeds, self.methods)
         }
-        with nullcontext() if self.report is None else kept_folder(self.report):
+        with folder:
             try:
                 with round_progress(labels, self.config.rounds) as tell:
                     done = runner.run_seeds(self.config, self.methods, seeds, self.settings, on_round=tell)

@@ -163,7 +163,7 @@ class ClientSession:
         except RangeError:
             self.keep()  # a method may give up what it cannot encrypt
             raise
-        metrics = self._told.metrics if self._kind == "train" and self._told.round == self._round else {}
+        metrics = self._told.metrics if self._told.round == self._round else {}
         return self.replied(message, {name: MetricRecord(one) for name, one in metrics.items()})
 
     def _train(self, app: App) -> Error | None:

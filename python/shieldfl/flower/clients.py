@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any
 
-from flwr.app import Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import recorddict_to_proto
 from flwr.serverapp import Grid
@@ -115,6 +115,11 @@ class GridClients:
     def by_node(self) -> dict[int, int]:
         return {one.node: index for index, one in self.by_index.items()}
 
+    @property
+    def silent(self) -> list[int]:
+        """Those that do not say how many samples they have."""
+        return [index for index, one in self.by_index.items() if one.samples is None]
+
     def bytes_moved(self) -> str:
         (up, down), self._moved = self._moved, (self.bytes_up, self.bytes_down)
         return f"{self.bytes_up - up:,} bytes up, {self.bytes_down - down:,} bytes down"
@@ -144,7 +149,7 @@ class GridClients:
         content = RecordDict({ASK: ask("hello", session=self.session, store=self._store)})
         told: dict[int, dict[str, Any]] = {}
         refused, advice = [], ""
-        for reply in self._exchanged(dict.fromkeys(self.nodes(clients), content), "set-up"):
+        for reply in self._exchanged("hello", dict.fromkeys(self.nodes(clients), content), "set-up"):
             node = reply.metadata.src_node_id
             try:
                 told[node] = _checked_hello(reply)
@@ -156,12 +161,10 @@ class GridClients:
                     advice = f". {NO_SHIELD}"
         numbered = self._numbered(told, clients)
         if len(numbered) < clients:
-            for reason in refused:
-                log(WARNING, "shieldfl: %s", reason)
             reasons = "; ".join(refused) or "others do not answer"
             raise PolicyError(f"{len(numbered)} of {clients} clients can take part: {reasons}{advice}")
         for index, node in sorted(numbered.items()):
-            one, hello = self._known.get(index) or Participant(node), told[node]
+            one, hello = self._known.get(index, Participant(node)), told[node]
             one.node, one.writes_model, one.held = node, hello["writes-model"], b""
             one.samples = None if hello["samples"] < 0 else hello["samples"]
             one.position, one.is_unsure = max(hello["position"], one.position), bool(self._known)
@@ -184,7 +187,7 @@ class GridClients:
         ``arrays`` names the model's record for the app. ``records`` are, by node, what the app's strategy sends beside
         it in round 1; a node that is not in that round gets what another one does.
         """
-        silent = [index for index, one in self.by_index.items() if one.samples is None]
+        silent = self.silent
         told = "shieldfl: %s clients train to count their samples: ShieldMod(samples=...) saves it"
         log(INFO, told, len(silent))
         others = next(iter(records.values()), RecordDict())
@@ -194,7 +197,7 @@ class GridClients:
                 index: self.content(index, "count", model, index=index, layout=layout, arrays=arrays)
                 for index in silent
             },
-            "count of samples",
+            "count",
         )
 
     def set_up(
@@ -207,8 +210,8 @@ class GridClients:
         replies = self._asked_each(contents, "set-up")
         return {index: message_in(one.content) or RoleMessage() for index, one in replies.items()}
 
-    def _asked_each(self, contents: Mapping[int, RecordDict], group: str) -> dict[int, Message]:
-        replies = self.asked_all(contents, group)
+    def _asked_each(self, contents: Mapping[int, RecordDict], kind: Kind) -> dict[int, Message]:
+        replies = self.asked_all(kind, contents, kind)
         if self.failures:
             refused = "; ".join(f"client {index}: {why}" for index, why in sorted(self.failures.items()))
             raise PolicyError(f"the run does not begin: {refused}")
@@ -234,16 +237,20 @@ class GridClients:
                 parts["shieldfl.missed"] = packed(found)
         asked = ask(kind, session=self.session, position=list(one.position), store=self._store, **values)
         if message is not None:
-            digest = self._once(_digest_of_model, message)
-            one.sent = digest or one.sent
-            if digest and one.held == digest:
-                rest = {name: part for name, part in message.items() if name not in GlobalModel.parts}
-                parts[MESSAGE] = packed(RoleMessage({**rest, HELD: digest}))
-            else:
-                parts[MESSAGE] = self._once(packed, message)
+            parts[MESSAGE] = self._packed_for(one, message)
         if one.grant is not None:
             parts["shieldfl.grant"] = packed(one.grant)
         return RecordDict({ASK: asked, **parts})
+
+    def _packed_for(self, one: Participant, message: RoleMessage) -> ArrayRecord:
+        """Return a message, with a digest in the place of a model that the client holds."""
+        digest = self._once(_digest_of_model, message)
+        one.sent = digest or one.sent
+        if not digest or one.held != digest:
+            whole: ArrayRecord = self._once(packed, message)
+            return whole
+        rest = {name: part for name, part in message.items() if name not in GlobalModel.parts}
+        return packed(RoleMessage({**rest, HELD: digest}))
 
     def _once(self, make: Callable[[RoleMessage], Any], message: RoleMessage) -> Any:
         """Return what is made of a message: of one object once in an exchange, for all clients."""
@@ -252,15 +259,14 @@ class GridClients:
             self._made[key] = message, make(message)
         return self._made[key][1]
 
-    def _exchanged(
-        self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
-    ) -> Sequence[Message]:
+    def _exchanged(self, kind: Kind, contents: Mapping[int, RecordDict], group: str) -> Sequence[Message]:
         """Send to nodes; return the replies, errors among them, one for a node at most.
 
         It looks more often than ``Grid.send_and_receive``, every 3 s.
         """
+        type_ = MessageType.EVALUATE if kind == "model" else MessageType.TRAIN
         messages = [
-            Message(one, node, kind, ttl=self._timeout, group_id=group) for node, one in contents.items()
+            Message(one, node, type_, ttl=self._timeout, group_id=group) for node, one in contents.items()
         ]
         self.bytes_down += sum(map(_bytes_of, messages))
         waiting = {one for one in self._grid.push_messages(messages) if one}
@@ -278,24 +284,20 @@ class GridClients:
                 pause = min(_LONGEST_PAUSE, 1.3 * pause)
         return list(replies.values())
 
-    def asked_all(
-        self, contents: Mapping[int, RecordDict], group: str, kind: str = MessageType.TRAIN
-    ) -> dict[int, Message]:
+    def asked_all(self, kind: Kind, contents: Mapping[int, RecordDict], group: str) -> dict[int, Message]:
         """Send to clients, and read each reply; return those, and note why others gave none that can be read."""
         self._made = {}
         index_of, found, reasons = self.by_node, dict[int, Message](), dict[int, str]()
-        kinds = {index: str(content.config_records[ASK]["kind"]) for index, content in contents.items()}
-        for index, one in kinds.items():
-            if one in ("train", "phase"):
-                self.told.silent[index] = self._round
+        if kind in ("train", "phase"):
+            self.told.silent |= dict.fromkeys(contents, self._round)
         by_node = {self.by_index[index].node: content for index, content in contents.items()}
-        for reply in self._exchanged(by_node, group, kind):
+        for reply in self._exchanged(kind, by_node, group):
             index = index_of.get(reply.metadata.src_node_id, -1)
             if index in contents and reply.has_error():
                 reasons[index] = reply.error.reason or "it failed"
             elif index in contents:
                 try:
-                    self._read(index, reply, kinds[index])
+                    self._read(index, reply, kind)
                     found[index] = reply
                 except (ShieldError, KeyError, TypeError, ValueError) as error:
                     reasons[index] = f"its reply cannot be read ({error})"
@@ -336,19 +338,16 @@ class GridClients:
     ) -> Iterator[tuple[int, bytes | RangeError]]:
         """Have each client make a phase's message; yield them by the clients' numbers, so that sums are repeatable."""
         values: dict[str, Any] = {"phase": phase, "round": self._round}
-        contents = {}
-        for index in clients:
-            if message_of is None:
-                first, count = self._first.pop(index), self._participants
-                contents[index] = self.content(index, "train", first, participants=count, **values)
-            else:
-                contents[index] = self.content(index, "phase", message_of(index), **values)
+        kind: Kind = "phase"
+        if message_of is None:
+            kind, values["participants"], message_of = "train", self._participants, self._first.pop
+        contents = {index: self.content(index, kind, message_of(index), **values) for index in clients}
         log(INFO, "shieldfl: round %s: %s clients are asked for phase %r", self._round, len(contents), phase)
-        replies = self.asked_all(contents, f"round {self._round}")
+        replies = self.asked_all(kind, contents, f"round {self._round}")
         for index in sorted(clients):
             if index in replies:
                 content = replies[index].content
-                if message_of is None:
+                if kind == "train":
                     self.trained[index] = dict(content.metric_records.items())
                 # Whoever reads it refuses what cannot be read, of this client alone.
                 yield index, bytes_in(content) or b""

@@ -159,8 +159,9 @@ class Progress:
             )
         message = checkpoint.read()
         try:
+            # To the encoder a role's message is a dict, which it asks no hook for.
             progress = msgspec.msgpack.decode(
-                message["progress"], type=cls, dec_hook=lambda _, kept: Message(kept)
+                message["progress"], type=cls, dec_hook=lambda kind, parts: kind(parts)
             )
         except msgspec.MsgspecError as error:
             raise WireFormatError("the checkpoint is of another version of shieldfl") from error

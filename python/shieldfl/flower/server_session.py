@@ -9,7 +9,7 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
-from flwr.app import ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
@@ -101,11 +101,11 @@ class ServerSession:
             )
         clients = GridClients(grid, timeout_seconds, _nodes_in(checkpoint))
         clients.find(settings.clients)
-        if planned.counts_samples and any(one.samples is None for one in clients.by_index.values()):
+        if planned.counts_samples and clients.silent:
             count_samples(clients)
         samples = [clients.by_index[index].samples for index in range(settings.clients)]
         weights, idle = planned.weights(samples)
-        method = planned.method(weights, sum(one or 0 for one in samples) if all(samples) else None)
+        method = planned.method(weights, sum(filter(None, samples)) if all(samples) else None)
         authority: AuthoritySteps | RemoteAuthority | None
         if connection is not None and method.purposes:
             authority = connection.begin_session(SessionRequest(method, planned.initial))
@@ -231,7 +231,7 @@ class ServerSession:
         Raises UnreachableError: what was asked of the authority may have been answered, and the run is to be resumed.
         """
         index_of = self.clients.by_node
-        chosen = sorted({index_of[node] for node in nodes if node in index_of}.difference(self._idle))
+        chosen = sorted({index_of[node] for node in index_of.keys() & set(nodes)}.difference(self._idle))
         late = len(nodes) - len(chosen) - len(self._idle)
         if late > 0:
             left_out = "no clients of this run, since they came after it had begun: left out"
@@ -258,6 +258,11 @@ class ServerSession:
         moved, finished = self.clients.bytes_moved(), traffic.finished
         log(INFO, "shieldfl: round %s: %s of %s clients, %s", number, len(finished), len(chosen), moved)
         return finished
+
+    def told(self, number: int, kind: str) -> MetricRecord | None:
+        """Return what a round that was done before came to by clients' metrics."""
+        found = self.metrics.get(number, {}).get(kind)
+        return None if found is None else MetricRecord(found)
 
     def take_model(self, arrays: ArrayRecord) -> None:
         """Begin the next round with what an app hands over, where that is another model than the newest one."""
@@ -302,7 +307,7 @@ class ServerSession:
     def finish(self) -> None:
         self.clients.app_records = {}
         contents = {index: self.model_content(index, "finish") for index in self.clients.by_index}
-        self.clients.asked_all(contents, "the end of the run")
+        self.clients.asked_all("finish", contents, "the end of the run")
         clients, spent = self.clients, self.privacy_spent
         log(INFO, "shieldfl: the end of the run: %s", clients.bytes_moved())
         whole = f"{clients.bytes_up:,} bytes up, {clients.bytes_down:,} bytes down"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from logging import INFO, WARNING
 from types import MethodType, ModuleType
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from flwr.supercore import log
 
 from shieldfl.authority.message import Message as RoleMessage
-from shieldfl.errors import ParameterError, PolicyError, ShieldError
+from shieldfl.errors import ParameterError, PolicyError
 from shieldfl.flower.clients import GridClients, check_sample
 from shieldfl.flower.run import PlannedRun
 from shieldfl.flower.server_session import ServerSession, server_sees_model
@@ -61,13 +61,13 @@ class ShieldStrategy(Strategy):
         self._arrays_key = str(getattr(own, "arrayrecord_key", "arrays"))
         self._weighted_by = str(getattr(own, "weighted_by_key", "num-examples"))
         self._session: ServerSession | None = None
+        self._begin_session: Callable[[Callable[[], dict[int, RecordDict]]], ServerSession] | None = None
+        """Makes the session of what the first round sends, which samples may be counted by."""
         self._finished: list[int] = []
         self._evaluated: dict[int, Message] = {}
         self._ended_rounds = 0
         self._newest: ArrayRecord | None = None
         """What the app's ``start`` got last: what it hands over for the next round may be another model."""
-        self._first: tuple[dict[str, Any], ConfigRecord, dict[int, RecordDict]] | None = None
-        """Where samples were counted by round 1's training: its settings before and after, and what it sends."""
 
     @property
     def session(self) -> ServerSession:
@@ -83,12 +83,7 @@ class ShieldStrategy(Strategy):
         return self.session.privacy_spent
 
     def summary(self) -> None:
-        method = self.session.method
-        unset = "" if self.settings.opener else ", since shieldfl.opener is not set"
-        log(INFO, "\t├──> shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
-        log(INFO, "\t│\tthe server sees: %s", method.all_that_the_aggregator_sees)
-        log(INFO, "\t│\t%s", self.session.weighted_by)
-        self._hooks["summary"]()
+        self._own.summary()
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *arguments: Any, **named: Any) -> Result:
         """Run as the app's strategy's own ``start`` does, which is called with these arguments.
@@ -99,27 +94,23 @@ class ShieldStrategy(Strategy):
         """
         given = self._given(grid, initial_arrays, *arguments, **named)
         settings, timeout, evaluates = self.settings, given["timeout"], given["evaluate_fn"] is not None
-        self._ended_rounds, self._first = 0, None
+        self._ended_rounds, self._session, self._newest = 0, None, initial_arrays
         planned = PlannedRun.of(settings, self._method_settings, initial_arrays, given["num_rounds"])
-        if not settings.resume:
-            self._check_fits(planned.method_of_equals, evaluates)
         with settings.authority_connection() or nullcontext() as connection:
             if settings.resume:
                 session = ServerSession.resume(grid, timeout, planned, connection)
                 for name, content in session.strategy_state.items():
                     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                         setattr(self._own, name, {key[1:]: arrays[key] for key in arrays.files})
+                self._check_fits(session.method, evaluates)
+                self._go_on_with(session)
             else:
-                count = partial(self._count_samples, planned, initial_arrays, given["train_config"], grid)
-                session = ServerSession.begin(grid, timeout, planned, connection, count)
-            self._session = session
-            self._check_fits(session.method, evaluates)
-            # Not every method lets a server step: that is to be known before training.
-            if self._steps and not session.done:
-                session.replace_model(initial_arrays)
-            self._newest = initial_arrays
+                self._check_fits(planned.method_of_equals, evaluates)
+                begin = partial(ServerSession.begin, grid, timeout, planned, connection)
+                self._begin_session = lambda sent: begin(partial(self._count_samples, planned, sent))
             with self._standing_in():
                 result: Result = self._own.start(grid, initial_arrays, *arguments, **named)
+            session = self.session
             session.finish()
         if not self._ended_rounds:
             raise PolicyError("not one round ended: the reasons are in the log above")
@@ -127,6 +118,16 @@ class ShieldStrategy(Strategy):
             return result
         log(INFO, "shieldfl: the model is with the clients, and the server has none")
         return ResultWithoutModel(result, session.method.opened_by)
+
+    def _go_on_with(self, session: ServerSession) -> None:
+        self._session, method = session, session.method
+        # Not every method lets a server step: that is to be known before training.
+        if self._steps and not session.done and self._newest is not None:
+            session.replace_model(self._newest)
+        unset = "" if self.settings.opener else ", since shieldfl.opener is not set"
+        log(INFO, "shieldfl: %s, opened by %s%s", method.name, method.opened_by, unset)
+        log(INFO, "shieldfl: the server sees: %s", method.all_that_the_aggregator_sees)
+        log(INFO, "shieldfl: %s", session.weighted_by)
 
     @contextmanager
     def _standing_in(self) -> Iterator[None]:
@@ -157,12 +158,7 @@ class ShieldStrategy(Strategy):
         )
 
     def _count_samples(
-        self,
-        planned: PlannedRun,
-        arrays: ArrayRecord,
-        config: ConfigRecord | None,
-        grid: Grid,
-        clients: GridClients,
+        self, planned: PlannedRun, sent: Callable[[], dict[int, RecordDict]], clients: GridClients
     ) -> None:
         if self._weighted_by != COUNTED_METRIC:
             raise ParameterError(
@@ -170,19 +166,8 @@ class ShieldStrategy(Strategy):
                 f"{COUNTED_METRIC!r} alone: give the app ShieldMod(samples=...), or the strategy weighted_by_key="
                 f"{COUNTED_METRIC!r}"
             )
-        given = dict(config or {})
-        own = ConfigRecord(dict(given))
-        try:
-            records = self._configured("train", 1, arrays, own, grid)
-        except ShieldError:
-            raise
-        except Exception as error:
-            raise ParameterError(
-                f"the strategy's configure_train fails before its start ({type(error).__name__}: {error}), where "
-                "clients count their samples by a first training: give the app ShieldMod(samples=...)"
-            ) from error
+        records = sent()
         check_sample(len(clients.by_node.keys() & set(records)), planned.method_of_equals.plan)
-        self._first = given, own, records
         clients.count(planned.first_training(), planned.layout.to_json(), self._arrays_key, records)
 
     def _given(self, *arguments: Any, **named: Any) -> dict[str, Any]:
@@ -209,19 +194,18 @@ class ShieldStrategy(Strategy):
         config: ConfigRecord,
         grid: Grid,
     ) -> set[int]:
-        """Take the model and what the app's strategy sends; return the nodes that it sends it to."""
-        session, first = self.session, self._first
-        if arrays is not self._newest:
+        """Take the model and what the app's strategy sends, which begins the session; return the nodes it sends to."""
+        is_other, model = arrays is not self._newest, arrays
+        if kind == "train" and not is_other and self._session is not None:
+            model = self._session.model() or arrays
+        sent = cache(partial(self._configured, kind, number, model, config, grid))
+        if self._session is None and self._begin_session is not None:
+            self._go_on_with(self._begin_session(sent))
+        session = self.session
+        if is_other:
             session.take_model(arrays)
             self._newest = arrays
-        if kind == "train":
-            self._first = None
-        if kind == "train" and first is not None and dict(config) == first[0]:
-            config.update(first[1])
-            records = first[2]
-        else:
-            model = session.model() or arrays if kind == "train" else arrays
-            records = self._configured(kind, number, model, config, grid)
+        records = sent()
         index_of = session.clients.by_node
         session.clients.app_records = {
             index_of[node]: one for node, one in records.items() if node in index_of
@@ -233,13 +217,13 @@ class ShieldStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Run the round, all phases of it, and leave nothing for Flower to send."""
-        session = self.session
         self._finished = []
-        if server_round <= session.done:
+        if self._session is not None and server_round <= self._session.done:
             log(INFO, "shieldfl: round %s was done before", server_round)
             self._ended_rounds += 1
             return []
         nodes = self._begin("train", server_round, arrays, config, grid)
+        session = self.session
         if not self._ended_rounds:
             check_sample(len(session.clients.app_records), session.method.plan)
         session.clients.asked["weighted-by"] = self._weighted_by if session.counts_samples else ""
@@ -254,19 +238,15 @@ class ShieldStrategy(Strategy):
         session = self.session
         arrays, metrics = session.model(), None
         if server_round <= session.done:
-            before = session.metrics.get(server_round, {}).get("train")
-            self._newest = arrays or self._newest
-            return arrays, None if before is None else MetricRecord(before)
+            return arrays, session.told(server_round, "train")
         if self._finished:
-            # By a client without metrics the strategy still gets its mean.
-            told = {one: session.clients.trained.get(one, {}) for one in self._finished}
-            joined = self._alike(told) or (
-                {0: {"metrics": MetricRecord({self._weighted_by: 1})}} if self._steps else {}
-            )
+            told = {one: session.clients.trained[one] for one in self._finished}
             brought = {self._arrays_key: arrays or ArrayRecord([np.zeros(1, np.float32)])}
-            replies = [_reply_of(client, {**brought, **records}) for client, records in joined.items()]
+            replies = self._alike(told, brought)
+            if self._steps and not replies:  # by a client without metrics the strategy still gets its mean
+                replies = [_reply_of(0, {**brought, "metrics": MetricRecord({self._weighted_by: 1})})]
             stepped, metrics = self._hooks["aggregate_train"](server_round, replies)
-            if self._steps and arrays is not None:
+            if self._steps:
                 arrays = stepped
                 if stepped is not None:
                     session.replace_model(stepped)
@@ -280,24 +260,21 @@ class ShieldStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        session = self.session
-        if "evaluate" not in session.metrics.get(server_round, {}):
+        if self._session is None or self._session.told(server_round, "evaluate") is None:
             self._begin("evaluate", server_round, arrays, config, grid)
-            clients = session.clients
+            session, clients = self.session, self.session.clients
             contents = {index: session.model_content(index, "model") for index in sorted(clients.app_records)}
-            self._evaluated = clients.asked_all(contents, f"evaluation {server_round}", "evaluate")
+            self._evaluated = clients.asked_all("model", contents, f"evaluation {server_round}")
             log(INFO, "shieldfl: evaluation %s: %s", server_round, clients.bytes_moved())
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        before = self.session.metrics.get(server_round, {})
-        if "evaluate" in before:
-            return MetricRecord(before["evaluate"])
-        told = {index: dict(one.content.metric_records) for index, one in sorted(self._evaluated.items())}
-        replies = [_reply_of(client, records) for client, records in self._alike(told).items()]
-        metrics: MetricRecord | None = self._hooks["aggregate_evaluate"](server_round, replies)
-        if metrics is not None:
-            self._keep(server_round, "evaluate", metrics)
+        metrics = self.session.told(server_round, "evaluate")
+        if metrics is None:
+            told = {index: dict(one.content.metric_records) for index, one in sorted(self._evaluated.items())}
+            metrics = self._hooks["aggregate_evaluate"](server_round, self._alike(told, {}))
+            if metrics is not None:
+                self._keep(server_round, "evaluate", metrics)
         return metrics
 
     def _keep(self, number: int, kind: str, metrics: MetricRecord | None) -> None:
@@ -329,7 +306,8 @@ class ShieldStrategy(Strategy):
                 )
             if node in found:
                 raise ParameterError(f"{name} sends a node two messages in a round: send it one")
-            records = dict(message.content.array_records.items())
+            content = message.content
+            records = dict(content.array_records.items())
             for key, record in records.items():
                 if len(records) > 1 and key != self._arrays_key:
                     raise ParameterError(
@@ -342,11 +320,13 @@ class ShieldStrategy(Strategy):
                         "model that all have"
                     )
                 self._arrays_key = key
-            found[node] = RecordDict({key: one for key, one in message.content.items() if key not in records})
+            found[node] = RecordDict({**dict(content.config_records), **dict(content.metric_records)})
         return found
 
-    def _alike(self, told: Mapping[int, Mapping[str, MetricRecord]]) -> dict[int, Mapping[str, MetricRecord]]:
-        """Return what can be joined: metrics of the form that most clients' have, and a weight that is one.
+    def _alike(
+        self, told: Mapping[int, Mapping[str, MetricRecord]], brought: Mapping[str, ArrayRecord]
+    ) -> list[Message]:
+        """Return replies that can be joined: metrics of the form that most clients' have, and a weight that is one.
 
         One client alone could else end the run by what it says of itself. Where an epsilon holds, clients tell none.
         """
@@ -356,7 +336,7 @@ class ShieldStrategy(Strategy):
         alike = {client: told[client] for client, form in forms.items() if form == most[0][0]}
         for client in told.keys() - alike.keys():
             log(WARNING, "shieldfl: the metrics of client %s are not those of the others: left out", client)
-        return alike
+        return [_reply_of(client, {**brought, **records}) for client, records in alike.items()]
 
     def _can_be_joined(self, records: Mapping[str, MetricRecord]) -> bool:
         weights = [record[self._weighted_by] for record in records.values() if self._weighted_by in record]
@@ -368,19 +348,27 @@ class ShieldStrategy(Strategy):
 _STEPPING = (flowers.FedAdagrad, flowers.FedAdam, flowers.FedAvgM, flowers.FedYogi)
 _REFUSED = {
     "compares single clients' updates, which nobody sees here: take a strategy that needs their mean": (
-        "Bulyan FedMedian FedTrimmedAvg Krum MultiKrum QFedAvg"
+        flowers.Bulyan,
+        flowers.FedMedian,
+        flowers.FedTrimmedAvg,
+        flowers.Krum,
+        flowers.MultiKrum,
+        flowers.QFedAvg,
     ),
     "joins single clients' trees, which nobody sees here: take a strategy that needs a mean": (
-        "FedXgbBagging FedXgbCyclic"
+        flowers.FedXgbBagging,
+        flowers.FedXgbCyclic,
     ),
     "adds noise that is scaled for clients whose single updates are clipped, and gets their mean alone: take "
     "shieldfl.method = 'ddp-fedavg', whose clients clip and add noise, with FedAvg": (
-        "DifferentialPrivacyClientSideAdaptiveClipping DifferentialPrivacyClientSideFixedClipping "
-        "DifferentialPrivacyServerSideAdaptiveClipping DifferentialPrivacyServerSideFixedClipping"
+        flowers.DifferentialPrivacyClientSideAdaptiveClipping,
+        flowers.DifferentialPrivacyClientSideFixedClipping,
+        flowers.DifferentialPrivacyServerSideAdaptiveClipping,
+        flowers.DifferentialPrivacyServerSideFixedClipping,
     ),
 }
 """By the reason, strategies that nothing can be set to allow."""
-_HOOKS = "summary", "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
+_HOOKS = "configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate"
 """What ``start`` calls."""
 _MOST_WEIGHT = 2.0**53
 """Sums of such weights are finite: divided by infinity, the mean model that a strategy steps with would be 0."""
@@ -404,10 +392,9 @@ def _steps(strategy: Strategy, *, takes_mean: bool) -> bool:
             "take the one of the same name there"
         )
     for one in _strategies_in(strategy):
-        for reason, names in _REFUSED.items():
-            for name in names.split():
-                if isinstance(one, getattr(flowers, name)):
-                    raise ParameterError(f"{name} {reason}")
+        for reason, refused in _REFUSED.items():
+            if isinstance(one, refused):
+                raise ParameterError(f"{type(one).__name__} {reason}")
     aggregates = getattr(strategy.aggregate_train, "__func__", None)
     if isinstance(strategy, FedAvg) and aggregates is FedAvg.aggregate_train:
         return False

@@ -185,13 +185,14 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
     Raises PolicyError where a round asks for synthetic data or private training, and the reply does not say that it was
     so; ParameterError for missing scores, for other arrays than the model's, or several records of them.
     """
-    models = [record for name, record in content.array_records.items() if name != SCORES]
+    models = dict(content.array_records)
+    scores = models.pop(SCORES, None)
     if len(models) != 1:
         raise ParameterError(
             f"the app's reply has {len(models)} records of arrays: return the trained model in one, and nothing else"
         )
     told: dict[str, Any] = dict(content.config_records.get(TRAINING, {}))
-    model = layout.model_of(models[0])
+    model = layout.model_of(*models.values())
     if start.synthetic and told.get("synthetic") is not True:
         raise PolicyError(
             "this round trains on synthetic data, and sends what it trains in the clear: the app has to say that it "
@@ -204,11 +205,11 @@ def update_of(content: RecordDict, start: StartingPoint, layout: RecordLayout) -
             "this round trains by DP-SGD: the app has to say how many steps it made, at which sample rate, in the "
             f"record {TRAINING!r}"
         )
-    scores = content.array_records.get(SCORES)
-    if start.scores is not None and scores is None:
+    if start.scores is None:
+        return start.trained(model.parameters, model.buffers, None, private)
+    if scores is None:
         raise ParameterError(
             f"the method needs scores of the kind {start.scores!r}: return them as the record {SCORES!r}, arrays under "
             "the names of the model's parameters"
         )
-    found = None if start.scores is None or scores is None else layout.scores_of(scores)
-    return start.trained(model.parameters, model.buffers, found, private)
+    return start.trained(model.parameters, model.buffers, layout.scores_of(scores), private)
