@@ -142,8 +142,10 @@ class AttackedTrial:
         It ends early, before an attack that has not been done yet, once the clock is past ``ends``.
         """
         found = Found()
-        for known, changes in self._changes(party, attack, found):
-            for form, observed, remark in self._forms(known, changes, attack):
+        for known, changes, why in self._changes(party, attack):
+            found.received = True
+            found.reason = found.reason or why
+            for form, observed, remark in () if why else self._forms(known, changes, attack):
                 key = _digest(attack, observed, known.clients)
                 if key not in self._known:
                     if time.monotonic() > ends:
@@ -154,36 +156,29 @@ class AttackedTrial:
                     found.reason = found.reason or outcome
                 else:
                     outcome = replace(outcome, remark=outcome.remark or remark)
-                    found.outcomes.append((f"{form}, {how}" if how else form, outcome))
+                    found.outcomes.append((form + how, outcome))
         return found
 
     def _changes(
-        self, party: Party, attack: UpdateAttack, found: Found
-    ) -> Iterator[tuple[KnownChange, list[KnownChange]]]:
-        """Yield what is attacked, with all that the party has of that victim.
+        self, party: Party, attack: UpdateAttack
+    ) -> Iterator[tuple[KnownChange, list[KnownChange], str]]:
+        """Yield what the party has of each victim, all of that, and why it is not attacked; "" for what is.
 
         Of sums of one round that share clients the first alone is a try: others would say the same again.
         """
         counted: dict[str, set[int]] = {}
-        for victim in range(self._trial.config.clients if attack.recovers == "labels" else 1):
+        images = attack.recovers == "images"
+        for victim in range(1 if images else self._trial.config.clients):
             changes = list(self._trial.changes(party, victim))
-            sources: set[str] = set()
             for known in changes:
-                found.received = True
+                already = counted.setdefault(known.source if images else _place(known), set())
                 if known.synthetic:
-                    found.reason = found.reason or _SYNTHETIC
-                    continue
-                if attack.recovers == "images":
-                    if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
-                        found.reason = found.reason or _SEVERAL
-                        continue
-                    if known.source in sources:
-                        continue
-                    sources.add(known.source)
-                already = counted.setdefault(_place(known), set())
-                if already.isdisjoint(known.clients):
+                    yield known, changes, _SYNTHETIC
+                elif images and len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
+                    yield known, changes, _SEVERAL
+                elif already.isdisjoint(known.clients):
                     already.update(known.clients)
-                    yield known, changes
+                    yield known, changes, ""
 
     def _forms(
         self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
@@ -315,7 +310,7 @@ class PieceWorker:
         searches = planting is None and any(one.recovers == "images" for one in attacks)
         shared = (self._plain_of(piece, trial), self._known) if searches else ()
         attacked = AttackedTrial(trial, self._config.seed + piece.trial, *shared)
-        with_rows = f"with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
+        with_rows = f", with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
         for one, attack in zip(ended, attacks, strict=True):
             ends = began + made + piece.seconds.get(attack.name, math.inf)
             try:
