@@ -41,7 +41,7 @@ from shieldfl.lab.audit.attack import (
 )
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind, party_named
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.training_processes import end_with_parent
@@ -197,17 +197,12 @@ class AttackedTrial:
             yield f"{place}, {how}", guess, ""
 
     def _without_rounding(self, known: KnownChange) -> tuple[str, ObservedUpdate, str] | None:
-        if len(known.clients) > 1 or known.start is None or not known.known.all():
+        if len(known.clients) > 1 or not known.known.all():
             return None
-        own = (self._trial, "")
-        plain = [] if self._plain is None else [(self._plain, _AS_PLAIN)]
-        for trial, remark in [own] if self._trial.method.name == UNDEFENDED else [*plain, own]:
+        for trial in (self._plain or self._trial, self._trial):
             for other in trial.changes(_SERVER, known.clients[0]):
-                if other.source != "message" or other.round != known.round or other.start is None:
-                    continue
-                pairs = (known.change, other.change), (known.start, other.start)
-                if other.known.all() and all(_is_alike(one, two, other.change) for one, two in pairs):
-                    return _place(known), trial.as_update(other), remark
+                if (other.source, other.round) == ("message", known.round) and _is_alike(known, other):
+                    return _place(known), trial.as_update(other), "" if trial is self._trial else _AS_PLAIN
         return None
 
     def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome | str:
@@ -223,11 +218,13 @@ class AttackedTrial:
             return str(error)
 
 
-def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
-    if one.shape != two.shape:
+def _is_alike(known: KnownChange, whole: KnownChange) -> bool:
+    if known.start is None or whole.start is None or known.change.shape != whole.change.shape:
         return False
-    apart = one.astype(np.float64) - two
-    return float(apart @ apart) <= _ALIKE * float(np.square(change, dtype=np.float64).sum())
+    most = _ALIKE * float(np.square(whole.change, dtype=np.float64).sum())
+    pairs = (known.change, whole.change), (known.start, whole.start)
+    apart = [one.astype(np.float64) - two for one, two in pairs]
+    return bool(whole.known.all()) and all(float(one @ one) <= most for one in apart)
 
 
 def _place(known: KnownChange) -> str:
@@ -292,15 +289,12 @@ class PieceWorker:
         began = time.monotonic()
         attacks = [self._on_updates[name] for name in piece.attacks]
         ended = [Attacked(piece.method, one.name, piece.trial) for one in attacks]
+        if piece.rows is not None:
+            attacks = [replace(cast(Any, attacks[0]), rows=piece.rows)]
         planting = attacks[0] if isinstance(attacks[0], ModelPlantingAttack) else None
-        how = self._settings, self._config, self._dataset, piece.trial
+        how = piece.method, self._settings, self._config, self._dataset, piece.trial
         try:
-            if planting is not None:
-                planting = planting if piece.rows is None else replace(cast(Any, planting), rows=piece.rows)
-                attacks = [planting]
-                trial = planted_trial(planting, piece.method, *how)
-            else:
-                trial = Trial(piece.method, *how)
+            trial = Trial(*how) if planting is None else planted_trial(planting, *how)
         except ShieldError as error:
             for one in ended:
                 one.seconds, one.left_out = (time.monotonic() - began) / len(attacks), str(error)
@@ -325,13 +319,12 @@ class PieceWorker:
         return ended
 
     def _plain_of(self, piece: Piece, trial: Trial) -> Trial | None:
-        number = piece.trial
-        if number not in self._plain:
-            how = self._settings, self._config, self._dataset, number
-            self._plain, self._known = {number: None}, {}
+        if piece.trial not in self._plain:
+            how = UNDEFENDED, self._settings, self._config, self._dataset, piece.trial
+            self._plain, self._known = {piece.trial: None}, {}
             with suppress(ShieldError):
-                self._plain[number] = trial if piece.method == UNDEFENDED else Trial(UNDEFENDED, *how)
-        return self._plain[number]
+                self._plain[piece.trial] = trial if piece.method == UNDEFENDED else Trial(*how)
+        return self._plain[piece.trial]
 
     def _own_federations(self, method: str, name: str) -> Attacked:
         began = time.monotonic()
