@@ -222,11 +222,11 @@ def test_a_method_that_fails_or_has_no_view_is_left_out_with_its_reason(small, m
     ("attacks", "parties", "message"),
     [
         (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
-        (["ilrg", "ilrg"], ["aggregator"], "each attack once"),
+        (["ilrg", "ilrg"], ["aggregator"], "name one attack or several, each once"),
         (["ilrg"], ["aunt"], "no party 'aunt'"),
-        (["ilrg"], [], "name a party"),
-        ([], ["aggregator"], "name an attack"),
-        (["ilrg"], ["aggregator", "aggregator"], "each party and each attack once"),
+        (["ilrg"], [], "name one party"),
+        ([], ["aggregator"], "name one attack"),
+        (["ilrg"], ["aggregator", "aggregator"], "name one party or several, each once"),
     ],
 )
 def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):

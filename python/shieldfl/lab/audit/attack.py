@@ -134,15 +134,9 @@ class AuditResult:
     """What a reader must know: methods of which no trial was had, and why."""
 
     def undefended(self, attack: str) -> Cell | None:
-        for one in self.cells:
-            if (one.method, one.attack, one.party, one.status) == (
-                UNDEFENDED,
-                attack,
-                "aggregator",
-                "attacked",
-            ):
-                return one
-        return None
+        wanted = UNDEFENDED, attack, "aggregator", "attacked"
+        of_it = (one for one in self.cells if (one.method, one.attack, one.party, one.status) == wanted)
+        return next(of_it, None)
 
     def verdict(self, cell: Cell) -> Verdict:
         return cell.verdict(self.undefended(cell.attack))
@@ -314,21 +308,26 @@ def usable_attacks(
     offers: dict[str, list[EntryPoint]] = {}
     for one in (*(EntryPoint(*own, GROUP) for own in BUILT_IN.items()), *sorted(entry_points(group=GROUP))):
         offers.setdefault(one.name, []).append(one)
-    made: list[UpdateAttack | type[FederationAttack]] = []
+    on_updates: list[UpdateAttack] = []
+    on_methods: list[type[FederationAttack]] = []
     left_out: list[str] = []
     for name in names:
         if name not in offers:
             raise ParameterError(f"unknown attack {name!r}: choose from {', '.join(offers)}")
         try:
-            made.append(_made(name, offers[name]))
+            attack = _made(name, offers[name])
         except ParameterError as error:
             left_out.append(f"left out: {error}")
-    if not made and left_out:
-        raise ParameterError("; ".join(left_out))
-    if not made or len({attack.name for attack in made}) < len(made):
-        raise ParameterError(f"name one attack or several, each once: {', '.join(offers)}")
-    on_updates = [one for one in made if isinstance(one, UpdateAttack)]
-    return on_updates, [one for one in made if isinstance(one, type)], left_out
+            continue
+        if isinstance(attack, UpdateAttack):
+            on_updates.append(attack)
+        else:
+            on_methods.append(attack)
+    made: list[UpdateAttack | type[FederationAttack]] = [*on_updates, *on_methods]
+    if not made or len({one.name for one in made}) < len(made):
+        what = f"name one attack or several, each once: {', '.join(offers)}"
+        raise ParameterError("; ".join([*left_out, what]))
+    return on_updates, on_methods, left_out
 
 
 def psnr(images: Tensor, true: Tensor, value_range: tuple[float, float]) -> Tensor:

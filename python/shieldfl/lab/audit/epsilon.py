@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -37,7 +37,7 @@ from shieldfl.models.torch_bridge import flatten, flatten_buffers
 from shieldfl.rounds.global_model import GlobalModel
 from shieldfl.rounds.method import Method
 from shieldfl.rounds.plan import FederationPlan
-from shieldfl.settings import TrainingSettings, plain_settings, settings_of
+from shieldfl.settings import TrainingSettings, plain_settings
 
 _LARGEST = 64.0
 """An epsilon at which guesses are never wrong, to the last digit of a float64."""
@@ -367,7 +367,7 @@ def measure_epsilons(
     audit: AuditConfig,
     config: EpsilonConfig,
     methods: Sequence[str],
-    settings: MethodSettings | None = None,
+    settings: MethodSettings,
     on_federation: OnFederation = lambda method, number: None,
 ) -> EpsilonResult:
     """Run each method on canaries and bound its epsilon from below, beside what its own account claims.
@@ -381,7 +381,6 @@ def measure_epsilons(
     methods, AuditInterrupted.
     """
     names = checked_methods(methods)
-    settings = settings or MethodSettings()
     federation = {name: getattr(audit, name) for name in ("clients", "min_clients", "rounds", "opener")}
     measurement = asdict(config) | {"seed": audit.seed}
     result = EpsilonResult(federation, measurement, describe_environment())
@@ -390,8 +389,8 @@ def measure_epsilons(
     try:
         with torch_threads(audit.threads or 1):
             for name in names:
-                entry, given = settings.of(name), settings
-                if entry is not None and "delta" in settings_of(type(entry)) and entry.delta is None:
+                given = settings
+                if getattr(settings.of(name), "delta", _DELTA) is None:
                     given = settings.changed(name, {"delta": _DELTA})
                 try:
                     claim = _measured(name, given, audit, config, on_federation, ends)
@@ -400,9 +399,9 @@ def measure_epsilons(
                 result.claims.append(claim)
     except KeyboardInterrupt as error:
         # Of a method that is cut off amid its federations nothing is told: fewer canaries would give another bound.
-        ended = {claim.method for claim in result.claims}
         why = "the measurement was interrupted before it had ended"
-        result.claims += [ClaimedEpsilon(name, "not measured", why) for name in names if name not in ended]
+        left = names[len(result.claims) :]
+        result.claims += [ClaimedEpsilon(name, "not measured", why) for name in left]
         raise AuditInterrupted("measurement", result) from error
     finally:
         result.seconds = time.monotonic() - began
@@ -434,9 +433,8 @@ def _measured(
         spent = federation.account.spent()
         claim = replace(claim, adversary=federation.method.adversary)
         if not math.isfinite(spent.epsilon):
-            reason = "there is no epsilon: nothing that had noise has left a client"
-            if spent.reason is not None:
-                reason = f"epsilon is infinite: {spent.reason.removeprefix('ε is ∞ because ')}"
+            why = spent.reason or "there is no epsilon: nothing that had noise has left a client"
+            reason = why.replace("ε is ∞ because", "epsilon is infinite:")
             return replace(claim, status="claims nothing", reason=reason)
         found = federation.evidence()
         if not any(map(np.any, found)):
@@ -449,11 +447,8 @@ def _measured(
         return replace(claim, reason="the time was over before its first federation")
     together = np.concatenate(included)
     # Each way to tell is guessed by with every share; which of them there are does not depend on the coins.
-    guesses = [
-        guessed
-        for one in map(np.concatenate, zip(*evidence, strict=True))
-        for guessed in count_guesses(one, together, SHARES)
-    ]
+    every = map(np.concatenate, zip(*evidence, strict=True))
+    guesses = list(chain.from_iterable(count_guesses(one, together) for one in every))
     unit = cast(Literal["sample", "client"], reading.unit)
     bound = bound_from_one_run(len(together), guesses, delta=delta, unit=unit, claimed=claimed)
     claim = replace(claim, canaries=len(together), federations=len(included), bound=bound)

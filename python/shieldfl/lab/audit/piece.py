@@ -41,7 +41,7 @@ from shieldfl.lab.audit.attack import (
 )
 from shieldfl.lab.audit.attacks.labels import exposed_elsewhere, guesses
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.observed_update import FloatVector, ObservedUpdate
+from shieldfl.lab.audit.views.observed_update import ObservedUpdate
 from shieldfl.lab.audit.views.view import KnownChange, Party, Trial, model_kind, party_named
 from shieldfl.lab.simulation.data import Dataset, load_dataset
 from shieldfl.lab.simulation.training_processes import end_with_parent
@@ -142,8 +142,10 @@ class AttackedTrial:
         It ends early, before an attack that has not been done yet, once the clock is past ``ends``.
         """
         found = Found()
-        for known, changes in self._changes(party, attack, found):
-            for form, observed, remark in self._forms(known, changes, attack):
+        for known, changes, why in self._changes(party, attack):
+            found.received = True
+            found.reason = found.reason or why
+            for form, observed, remark in () if why else self._forms(known, changes, attack):
                 key = _digest(attack, observed, known.clients)
                 if key not in self._known:
                     if time.monotonic() > ends:
@@ -154,36 +156,29 @@ class AttackedTrial:
                     found.reason = found.reason or outcome
                 else:
                     outcome = replace(outcome, remark=outcome.remark or remark)
-                    found.outcomes.append((f"{form}, {how}" if how else form, outcome))
+                    found.outcomes.append((form + how, outcome))
         return found
 
     def _changes(
-        self, party: Party, attack: UpdateAttack, found: Found
-    ) -> Iterator[tuple[KnownChange, list[KnownChange]]]:
-        """Yield what is attacked, with all that the party has of that victim.
+        self, party: Party, attack: UpdateAttack
+    ) -> Iterator[tuple[KnownChange, list[KnownChange], str]]:
+        """Yield what the party has of each victim, all of that, and why it is not attacked; "" for what is.
 
         Of sums of one round that share clients the first alone is a try: others would say the same again.
         """
         counted: dict[str, set[int]] = {}
-        for victim in range(self._trial.config.clients if attack.recovers == "labels" else 1):
+        images = attack.recovers == "images"
+        for victim in range(1 if images else self._trial.config.clients):
             changes = list(self._trial.changes(party, victim))
-            sources: set[str] = set()
             for known in changes:
-                found.received = True
+                already = counted.setdefault(known.source if images else _place(known), set())
                 if known.synthetic:
-                    found.reason = found.reason or _SYNTHETIC
-                    continue
-                if attack.recovers == "images":
-                    if len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
-                        found.reason = found.reason or _SEVERAL
-                        continue
-                    if known.source in sources:
-                        continue
-                    sources.add(known.source)
-                already = counted.setdefault(_place(known), set())
-                if already.isdisjoint(known.clients):
+                    yield known, changes, _SYNTHETIC
+                elif images and len(known.clients) > 1 and not isinstance(attack, ModelPlantingAttack):
+                    yield known, changes, _SEVERAL
+                elif already.isdisjoint(known.clients):
                     already.update(known.clients)
-                    yield known, changes
+                    yield known, changes, ""
 
     def _forms(
         self, known: KnownChange, changes: Sequence[KnownChange], attack: UpdateAttack
@@ -202,17 +197,12 @@ class AttackedTrial:
             yield f"{place}, {how}", guess, ""
 
     def _without_rounding(self, known: KnownChange) -> tuple[str, ObservedUpdate, str] | None:
-        if len(known.clients) > 1 or known.start is None or not known.known.all():
+        if len(known.clients) > 1 or not known.known.all():
             return None
-        own = (self._trial, "")
-        plain = [] if self._plain is None else [(self._plain, _AS_PLAIN)]
-        for trial, remark in [own] if self._trial.method.name == UNDEFENDED else [*plain, own]:
+        for trial in (self._plain or self._trial, self._trial):
             for other in trial.changes(_SERVER, known.clients[0]):
-                if other.source != "message" or other.round != known.round or other.start is None:
-                    continue
-                pairs = (known.change, other.change), (known.start, other.start)
-                if other.known.all() and all(_is_alike(one, two, other.change) for one, two in pairs):
-                    return _place(known), trial.as_update(other), remark
+                if (other.source, other.round) == ("message", known.round) and _is_alike(known, other):
+                    return _place(known), trial.as_update(other), "" if trial is self._trial else _AS_PLAIN
         return None
 
     def _attacked(self, attack: UpdateAttack, observed: ObservedUpdate, known: KnownChange) -> Outcome | str:
@@ -228,11 +218,13 @@ class AttackedTrial:
             return str(error)
 
 
-def _is_alike(one: FloatVector, two: FloatVector, change: FloatVector) -> bool:
-    if one.shape != two.shape:
+def _is_alike(known: KnownChange, whole: KnownChange) -> bool:
+    if known.start is None or whole.start is None or known.change.shape != whole.change.shape:
         return False
-    apart = one.astype(np.float64) - two
-    return float(apart @ apart) <= _ALIKE * float(np.square(change, dtype=np.float64).sum())
+    most = _ALIKE * float(np.square(whole.change, dtype=np.float64).sum())
+    pairs = (known.change, whole.change), (known.start, whole.start)
+    apart = [one.astype(np.float64) - two for one, two in pairs]
+    return bool(whole.known.all()) and all(float(one @ one) <= most for one in apart)
 
 
 def _place(known: KnownChange) -> str:
@@ -297,15 +289,12 @@ class PieceWorker:
         began = time.monotonic()
         attacks = [self._on_updates[name] for name in piece.attacks]
         ended = [Attacked(piece.method, one.name, piece.trial) for one in attacks]
+        if piece.rows is not None:
+            attacks = [replace(cast(Any, attacks[0]), rows=piece.rows)]
         planting = attacks[0] if isinstance(attacks[0], ModelPlantingAttack) else None
-        how = self._settings, self._config, self._dataset, piece.trial
+        how = piece.method, self._settings, self._config, self._dataset, piece.trial
         try:
-            if planting is not None:
-                planting = planting if piece.rows is None else replace(cast(Any, planting), rows=piece.rows)
-                attacks = [planting]
-                trial = planted_trial(planting, piece.method, *how)
-            else:
-                trial = Trial(piece.method, *how)
+            trial = Trial(*how) if planting is None else planted_trial(planting, *how)
         except ShieldError as error:
             for one in ended:
                 one.seconds, one.left_out = (time.monotonic() - began) / len(attacks), str(error)
@@ -315,7 +304,7 @@ class PieceWorker:
         searches = planting is None and any(one.recovers == "images" for one in attacks)
         shared = (self._plain_of(piece, trial), self._known) if searches else ()
         attacked = AttackedTrial(trial, self._config.seed + piece.trial, *shared)
-        with_rows = f"with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
+        with_rows = f", with {piece.rows} rows, since more would have taken too long" if piece.rows else ""
         for one, attack in zip(ended, attacks, strict=True):
             ends = began + made + piece.seconds.get(attack.name, math.inf)
             try:
@@ -330,13 +319,12 @@ class PieceWorker:
         return ended
 
     def _plain_of(self, piece: Piece, trial: Trial) -> Trial | None:
-        number = piece.trial
-        if number not in self._plain:
-            how = self._settings, self._config, self._dataset, number
-            self._plain, self._known = {number: None}, {}
+        if piece.trial not in self._plain:
+            how = UNDEFENDED, self._settings, self._config, self._dataset, piece.trial
+            self._plain, self._known = {piece.trial: None}, {}
             with suppress(ShieldError):
-                self._plain[number] = trial if piece.method == UNDEFENDED else Trial(UNDEFENDED, *how)
-        return self._plain[number]
+                self._plain[piece.trial] = trial if piece.method == UNDEFENDED else Trial(*how)
+        return self._plain[piece.trial]
 
     def _own_federations(self, method: str, name: str) -> Attacked:
         began = time.monotonic()

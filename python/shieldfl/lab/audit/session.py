@@ -146,10 +146,11 @@ class Schedule:
         """Return a piece for these attacks of it; None for no attacks, where it waits, or is too long."""
         if not attacks or self._waits(piece):
             return None
-        shares = {one: level - self._spent[one] for one in attacks}
-        seconds = {one: min(left, share) if share > 0 else left for one, share in shares.items()}
+        seconds = {
+            one: min(left, level - self._spent[one]) if level > self._spent[one] else left for one in attacks
+        }
         name, fewer = attacks[0], None
-        if name in self.planting and piece.method in self._rounds and name in self._sizes:
+        if name in self.planting.keys() & self._sizes.keys() and piece.method in self._rounds:
             # What takes long is to encrypt every parameter, so that it is guessed by how many there are.
             round_seconds, parameters = self._rounds[piece.method]
             expected, rows = round_seconds * self._sizes[name] / parameters, self.planting[name].rows
@@ -330,16 +331,10 @@ class _Session:
         self._began = time.monotonic()
         self._config, self._on_trial = config, on_trial
         self._names = checked_methods(dict.fromkeys([UNDEFENDED, *methods]))
-        if not attacks:
-            raise ParameterError("name an attack at least")
-        if len(set(parties)) < len(parties) or len(set(attacks)) < len(attacks):
-            raise ParameterError(
-                "name each party and each attack once: what is tried twice would count as two tries"
-            )
         self._on_updates, self._on_methods, left_out = usable_attacks(attacks)
         self._parties = tuple(party_named(name) for name in parties)
-        if not self._parties:
-            raise ParameterError("name a party at least: nobody has a view otherwise")
+        if not parties or len(set(parties)) < len(parties):
+            raise ParameterError("name one party or several, each once")
         self._dataset = load_dataset(config.dataset, config.data_dir)
         self._written: WrittenAudit | None = None
         if config.folder is not None:

@@ -57,7 +57,6 @@ def test_is_found_wherever_it_is_defined():
 def test_every_model_of_the_package_has_one(name):
     model = build_model(name, (3, 32, 32), 10, seed=0)
     found = of(model, (3, 32, 32))
-    assert found is not None
     assert found.bias == list(model.named_parameters())[-1][0]
     assert model.training
 
@@ -76,7 +75,6 @@ def test_the_only_label_is_the_negative_row():
     features, labels = drawn(1, seed=3)
     observed = trained(relu_model(), features, labels)
     found = last_layer(observed)
-    assert found is not None
     rows = found.weight_gradient(observed).sum(axis=1)
     assert (rows < 0).sum() == 1
     assert only_label(observed) == int(labels)
@@ -131,7 +129,6 @@ def test_layers_of_their_own_and_those_without_a_bias_are_none():
 
 def scored(observed: ObservedUpdate, labels: torch.Tensor, attack: Ilrg | None = None) -> float:
     counts = (attack or Ilrg()).recover(observed, seed=0).label_counts
-    assert counts is not None
     assert counts.sum() == observed.samples
     return label_scores(counts, np.bincount(labels.numpy(), minlength=10).astype(np.int64))[1]
 

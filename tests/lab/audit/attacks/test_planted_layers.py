@@ -166,20 +166,15 @@ def test_images_that_a_row_passed_alone_are_recovered_and_few_others(train_digit
     assert recovered[~isolated].float().mean() < 0.1
 
 
-def test_an_image_that_several_rows_caught_is_handed_back_once(train_digits, trapped):
+@pytest.mark.parametrize("hidden", [0.0, 0.3])
+def test_an_image_that_several_rows_caught_is_handed_back_once_and_whole(train_digits, trapped, hidden):
     images = train_digits[0][:1]
     assert (trapped.traps(images.flatten(1)) > 0).sum() > 1
-    found = TRAPS.recover(observed_step(trapped, images, train_digits[1][:1]), 0).images
-    assert len(found) == 1
-    assert torch.allclose(found, images, atol=1e-3)
-
-
-def test_what_is_hidden_of_one_row_is_taken_from_others_that_found_the_same(train_digits, trapped):
-    images = train_digits[0][:1]
     whole = observed_step(trapped, images, train_digits[1][:1])
-    known = np.random.default_rng(0).random(whole.change.size) > 0.3
+    known = np.random.default_rng(0).random(whole.change.size) > hidden
     known |= positions_of(whole, "traps.bias")
     found = TRAPS.recover(replace(whole, known=known), 0).images
+    assert len(found) == 1
     assert torch.allclose(found, images, atol=1e-3)
 
 

@@ -105,7 +105,6 @@ def test_models_with_attention_and_batch_norm_have_slopes_and_stay_as_they_are(n
     assert slope.abs().sum() > 0
     assert all(torch.equal(value, before[1][key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert isinstance(model, nn.Module)
 
 
 class _Branching(nn.Module):
@@ -232,14 +231,19 @@ def test_a_start_without_progress_runs_out_of_patience():
     assert least_of_many(flat, starts(2), 1000, patience=20)[2] == 20
 
 
-@pytest.mark.parametrize("attack", [Dlg(iterations=40, starts=2), Idlg(iterations=40, starts=1)])
-def test_finds_image_and_label(attack):
+@pytest.mark.parametrize(
+    ("attack", "least"),
+    [
+        (Dlg(iterations=40, starts=2), 25),
+        (Idlg(iterations=40, starts=1), 25),
+        (Inverting(iterations=1), -math.inf),
+    ],
+)
+def test_finds_image_and_label(attack, least):
     features, labels = drawn(1, seed=2)
     found = attack.recover(trained(sigmoid_model(), features, labels), seed=0)
-    assert found.label_counts is not None
-    assert found.images is not None
     assert found.label_counts[labels[0]] == found.label_counts.sum() == 1
-    assert float(psnr(found.images, features, digits_range())) > 25
+    assert float(psnr(found.images, features, digits_range())) > least
 
 
 @pytest.mark.parametrize(
@@ -267,9 +271,7 @@ def test_positions_count_by_how_little_noise_they_have():
 
     def found(told: np.ndarray) -> float:
         observed = replace(clean, change=clean.change + drawn_noise, noise_deviation=told)
-        images = attack.recover(observed, seed=0).images
-        assert images is not None
-        return float(psnr(images, features, digits_range()))
+        return float(psnr(attack.recover(observed, seed=0).images, features, digits_range()))
 
     assert found(noise) > found(np.zeros_like(noise)) + 5
 
@@ -295,9 +297,7 @@ def test_says_where_it_cannot_be_tried():
 def test_a_model_on_channels_last_memory_is_searched_too():
     model = build_model("lenet5", (3, 12, 12), 10, 0)
     update = trained(model, torch.rand(1, 3, 12, 12), torch.tensor([4]))
-    images = Dlg(iterations=1, starts=1).recover(update, seed=0).images
-    assert images is not None
-    assert images.shape == (1, 3, 12, 12)
+    assert Dlg(iterations=1, starts=1).recover(update, seed=0).images.shape == (1, 3, 12, 12)
 
 
 ATTACK = Inverting(iterations=120, smoothness=1e-4)
@@ -306,7 +306,6 @@ ATTACK = Inverting(iterations=120, smoothness=1e-4)
 def quality(observed: ObservedUpdate, features: torch.Tensor, attack: Inverting = ATTACK) -> float:
     """Mean PSNR of the images that were found, dB."""
     images = attack.recover(observed, seed=0).images
-    assert images is not None
     low, high = digits_range()
     assert images.min() >= low
     assert images.max() <= high
@@ -314,18 +313,10 @@ def quality(observed: ObservedUpdate, features: torch.Tensor, attack: Inverting 
     return float(psnr(images[rows], features[columns], digits_range()).mean())
 
 
-def test_finds_one_image_and_its_label():
-    features, labels = drawn(1, seed=1)
-    observed = trained(sigmoid_model(), features, labels)
-    assert quality(observed, features) > 20
-    counts = ATTACK.recover(observed, seed=0).label_counts
-    assert counts is not None
-    assert counts[labels[0]] == 1
-
-
-def test_finds_a_batch():
-    features, labels = drawn(2, seed=3)
-    assert quality(trained(sigmoid_model(), features, labels), features) > 14
+@pytest.mark.parametrize(("size", "seed", "least"), [(1, 1, 20), (2, 3, 14)])
+def test_finds_one_image_and_a_batch(size, seed, least):
+    features, labels = drawn(size, seed)
+    assert quality(trained(sigmoid_model(), features, labels), features) > least
 
 
 def test_sees_through_several_steps():

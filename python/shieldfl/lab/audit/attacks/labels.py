@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -101,18 +102,20 @@ def last_layer(observed: ObservedUpdate, *, computed: bool = False) -> LastLayer
     name = logits_layer(observed)
     if name is None:
         return None
-    layer, prefix = observed.model.get_submodule(name), f"{name}." if name else ""
+    layer = cast(nn.Linear, observed.model.get_submodule(name))
     parameters = dict(observed.model.named_parameters())
-    weight, bias = layer.weight, None if layer.bias is None else f"{prefix}bias"
-    if bias is not None and bias not in parameters:
+    # The model itself has no name.
+    weight, bias = f"{name}.weight".lstrip("."), f"{name}.bias".lstrip(".")
+    own_bias = None if layer.bias is None else bias
+    if own_bias not in (None, *parameters):
         return None
-    if f"{prefix}weight" in parameters:
-        return LastLayer(name, bias, (f"{prefix}weight",), computed=False)
-    if not computed or bias is None or not isinstance(weight, Tensor) or not weight.requires_grad:
+    if weight in parameters:
+        return LastLayer(name, own_bias, (weight,), computed=False)
+    if not (computed and own_bias and layer.weight.requires_grad):
         return None
-    gradients = torch.autograd.grad(weight.sum(), list(parameters.values()), allow_unused=True)
+    gradients = torch.autograd.grad(layer.weight.sum(), list(parameters.values()), allow_unused=True)
     of = tuple(one for one, gradient in zip(parameters, gradients, strict=True) if gradient is not None)
-    return LastLayer(name, bias, of, computed=True)
+    return LastLayer(name, own_bias, of, computed=True)
 
 
 def logits_layer(observed: ObservedUpdate) -> str | None:

@@ -26,7 +26,7 @@ from shieldfl.authority.message import Part
 from shieldfl.errors import ParameterError, WireFormatError
 from shieldfl.lab.audit.attack import UNDEFENDED, Cell, FederationAttack, OnFederation
 from shieldfl.lab.audit.audit_config import AuditConfig
-from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats
+from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, FloatVector
 from shieldfl.lab.audit.views.view import (
     PARTS_OF_VALUES,
     Delivery,
@@ -42,6 +42,7 @@ from shieldfl.learning.sgd import outputs_of
 from shieldfl.masks import Mask
 from shieldfl.methods.settings import MethodSettings
 from shieldfl.models.parameter_layout import ParameterLayout
+from shieldfl.models.torch_bridge import flatten
 
 TrainShadow = Callable[[Tensor, int], nn.Module]
 """Takes the positions of candidates to train on, int64 (k,), and a seed; returns a model trained as the target was."""
@@ -196,8 +197,8 @@ class MembershipAudit(FederationAttack):
             learning_rate=0.05,
         )
         self._known: dict[str, tuple[Floats, Flags]] = {}
-        self._plain: nn.Module | None = None
-        """The undefended method's model of the first half."""
+        self._plain: FloatVector | None = None
+        """The parameters of the undefended method's model of the first half."""
 
     def cells(self, method: str, on_federation: OnFederation) -> list[Cell]:
         """Return a cell for each party: what membership inference got of a method's last model.
@@ -208,21 +209,16 @@ class MembershipAudit(FederationAttack):
         order = np.random.default_rng([self._config.seed, 12]).permutation(_CANDIDATES)
         chosen = torch.from_numpy(np.sort(order[: _CANDIDATES // 2]))
         first, having = self._train(method, chosen, self._config.seed)
-        same = ""
-        if method == UNDEFENDED:
-            self._plain = first
-        else:
-            self._plain = self._plain or self._train(UNDEFENDED, chosen, self._config.seed)[0]
-            own, plain = ([one.detach() for one in model.parameters()] for model in (first, self._plain))
-            alike = [one.shape for one in own] == [one.shape for one in plain]
-            apart = (
-                max(float((a - b).abs().max()) for a, b in zip(own, plain, strict=True))
-                if alike
-                else math.inf
-            )
-            if apart < _ALIKE:
-                same = f"the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
-        shadows, included = self._shadows(UNDEFENDED if same else method, on_federation)
+        own = flatten(first)
+        if self._plain is None:
+            plain = first if method == UNDEFENDED else self._train(UNDEFENDED, chosen, self._config.seed)[0]
+            self._plain = flatten(plain)
+        apart = np.abs(own - self._plain).max() if own.shape == self._plain.shape else math.inf
+        source, same = method, ""
+        if method != UNDEFENDED and apart < _ALIKE:
+            source = UNDEFENDED
+            same = f"; the model is that of {UNDEFENDED}: parameters differ by {apart:.1e} at most"
+        shadows, included = self._shadows(source, on_federation)
         scores = np.concatenate(
             [
                 likelihood_ratios(
@@ -241,7 +237,7 @@ class MembershipAudit(FederationAttack):
             high=high,
             chance=_FALSE_POSITIVES,
             tries=len(scores),
-            form=f"the last model, {self.models - 1} shadow models" + (f"; {same}" if same else ""),
+            form=f"the last model, {self.models - 1} shadow models{same}",
             others={"AUC": area[0], "advantage": advantage[0]},
         )
         why = "it is on the model of a round's end, which this party never has"
@@ -437,7 +433,7 @@ def _spread(part: Part, size: int) -> Floats | None:
     if len(part) % 4 or not _FEWEST_POSITIONS <= len(part) // 4 <= size:
         return None
     positions = np.frombuffer(part, np.uint32)
-    if positions.max() >= size or len(np.unique(positions)) < positions.size:
+    if len(np.unique(positions[positions < size])) < positions.size:
         return None
     chosen = np.zeros(size)
     chosen[positions] = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain
@@ -48,10 +48,8 @@ class SimulatedTraining:
     def __init__(self, observed: ObservedUpdate) -> None:
         # Running means are written to, which cannot be done for several at once, and are of no use in training.
         self._model = replace_all_batch_norm_modules_(deepcopy(observed.model).train())
-        self._start = {
-            name: parameter.detach().clone().requires_grad_()
-            for name, parameter in self._model.named_parameters()
-        }
+        # The model is a copy: its own parameters are not moved.
+        self._start = dict(self._model.named_parameters())
         self._slopes = grad(self._loss)
         self._at_once: bool | None = None
         """Whether the model can be run on several batches at once; None where it was not tried."""
@@ -93,34 +91,31 @@ class SimulatedTraining:
             return torch.stack([distance(*one) for one in zip(samples, targets, strict=True)])
 
     def _mean_gradient(self, samples: Tensor, targets: Tensor) -> Tensor:
-        training, current = self._training, dict(self._start)
+        training, current = self._training, self._start
         moved: list[Tensor] = []
         velocities: list[Tensor] = []
         epochs = (batches_of(samples, targets, training.batch_size) for _ in range(training.local_epochs))
         for batch, target in chain.from_iterable(epochs):
-            gradients = self._slopes(current, batch, target).values()
-            directions = [
-                gradient + training.weight_decay * value if training.weight_decay else gradient
-                for gradient, value in zip(gradients, current.values(), strict=True)
-            ]
+            directions = list(self._slopes(current, batch, target).values())
+            if training.weight_decay:
+                directions = _plus(directions, training.weight_decay, current.values())
             if velocities:
-                directions = [
-                    training.momentum * velocity + direction
-                    for velocity, direction in zip(velocities, directions, strict=True)
-                ]
+                directions = _plus(directions, training.momentum, velocities)
             velocities = directions
             # Added up by itself: a difference of parameters would lose most digits of a small step.
             moved = [a + b for a, b in zip(moved, directions, strict=True)] if moved else directions
-            current = {
-                name: value - training.learning_rate * direction
-                for (name, value), direction in zip(current.items(), directions, strict=True)
-            }
-        flat = torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken
-        return self._seen(flat)
+            current = dict(
+                zip(current, _plus(current.values(), -training.learning_rate, directions), strict=True)
+            )
+        return self._seen(torch.cat([part.reshape(-1) for part in moved]) / self._gradients_taken)
 
     def _seen(self, flat: Tensor) -> Tensor:
         known = flat if self._known is None else flat[self._known]
         return known if self._weights is None else known * self._weights
+
+
+def _plus(values: Iterable[Tensor], factor: float, others: Iterable[Tensor]) -> list[Tensor]:
+    return [value + factor * other for value, other in zip(values, others, strict=True)]
 
 
 def _runs(function: Callable[..., Tensor], *arguments: Tensor) -> bool:

@@ -338,17 +338,13 @@ class View:
         models = self._record.models
         victims = models.get((client_name(self.victim), round_number))
         found = [models[one, round_number] for one in sorted(self._roles) if (one, round_number) in models]
-        if victims is not None and any(np.array_equal(one, victims) for one in found):
-            return victims
         if found:
-            return found[0]
-        if AUTHORITY in self._roles and round_number in self._record.authority_has:
-            return victims
+            return next((one for one in found if np.array_equal(one, cast(FloatVector, victims))), found[0])
         if self.party.reads_channel:
             return self._model_on_the_way(round_number)
-        if self.party.has_last_model and round_number == max(self._record.participants) + 1:
-            return victims
-        return None
+        last = {max(self._record.participants) + 1} if self.party.has_last_model else set()
+        told = self._record.authority_has if AUTHORITY in self._roles else last
+        return victims if round_number in told else None
 
     def _model_on_the_way(self, round_number: int) -> FloatVector | None:
         for one in self.deliveries:
