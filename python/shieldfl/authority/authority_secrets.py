@@ -89,7 +89,10 @@ class AuthoritySecrets(Uncopied):
     def enrolment_key(self) -> bytes | None:
         """What opens requests, 96 bytes; secret. None before it was taken, and once it is erased."""
         enrolment = self._enrolment  # read once: it may be erased meanwhile
-        return None if enrolment is None else b"".join(key.private_bytes_raw() for key in enrolment)
+        if enrolment is None:
+            return None
+        mlkem, x25519 = enrolment
+        return bytes(mlkem.private_bytes_raw() + x25519.private_bytes_raw())
 
     def take_enrolment_key(self, key: bytes | None) -> None:
         """Take what opens requests, None to erase it. Raises ParameterError for the key of another authority."""

@@ -184,7 +184,7 @@ def _write_keys(change: Transaction, session: bytes, keys: Keys, *, taken: bool)
 
 
 def _has_ended(change: Transaction) -> bool:
-    return change.sums.get(_ENROLMENT_END.kind, (0, 0))[0] > 0  # also where the record is hidden
+    return change.sums.get(_ENROLMENT_END.kind, (0,))[0] > 0  # also where the record is hidden
 
 
 def _end_enrolment(change: Transaction) -> None:

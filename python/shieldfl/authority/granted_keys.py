@@ -42,13 +42,12 @@ class GrantRequest(Uncopied):
         self._client = client
         session, members = check.manifest_digest, check.identity.members
         drawn = drawn or secrets.token_bytes(SECRET_BYTES * len(members))
-        each = [bytes(secret) for secret in piece_of_each(drawn, len(members))]
-        self._grant_key = b"".join(grant_key(secret, session) for secret in each)
-        self.request = b"".join(
-            sealed_request(member, session, client, secret)
-            for member, secret in zip(members, each, strict=True)
-        )
-        """For each authority a piece that it alone can read."""
+        self._grant_key = self.request = b""
+        """Of the request a piece for each authority, which it alone can read."""
+        for member, piece in zip(members, piece_of_each(drawn, len(members)), strict=True):
+            secret = bytes(piece)
+            self._grant_key += grant_key(secret, session)
+            self.request += sealed_request(member, session, client, secret)
 
     def check_changed(self) -> None:
         count = len(self._check.identity.members)

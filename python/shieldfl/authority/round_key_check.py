@@ -213,10 +213,9 @@ class RoundKeyCheck:
     def _has_signed(self, signature: Part, signed: bytes) -> bool:
         count = len(self.verifying_key) // VERIFYING_KEY_BYTES
         try:
-            pieces = (piece_of_each(joined, count) for joined in (self.verifying_key, signature))
-            return all(
-                _is_signature(bytes(key), bytes(own), signed) for key, own in zip(*pieces, strict=True)
-            )
+            keys, signatures = piece_of_each(self.verifying_key, count), piece_of_each(signature, count)
+            pairs = zip(keys, signatures, strict=True)
+            return all(_is_signature(bytes(key), bytes(own), signed) for key, own in pairs)
         except WireFormatError:
             return False
 

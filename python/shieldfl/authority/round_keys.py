@@ -38,7 +38,6 @@ from shieldfl.errors import DataError, KeyMismatchError, ParameterError, PolicyE
 from shieldfl.stateful import Uncopied, refuse_unless
 
 _NOT_RESTORED = "this key authority has no keys: restore the state of the one that made them"
-_NONE_ENROLS = "clients of this federation encrypt to public keys: none enrols, and no lists are answered"
 
 
 class RoundSigner(Uncopied, abc.ABC):
@@ -99,30 +98,12 @@ class RoundSigner(Uncopied, abc.ABC):
     def wipe(self, round_number: int, purpose: str = "update") -> None:
         """Open no more for a purpose of the newest round, once its one total was answered."""
 
-    def enrol(self, client: int, request: Part) -> bytes:
-        """Take what a client shares with the authority, for all purposes; return what lets it open answers.
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise ParameterError(
+            "clients of this federation encrypt to public keys: none enrols, and no lists are answered"
+        )
 
-        The same request gets the same again. Whoever calls this vouches for the channel. Raises
-        KeyMismatchError, PolicyError for a client that was enrolled before, and once all are there,
-        WireFormatError; ParameterError where none enrols.
-        """
-        raise ParameterError(_NONE_ENROLS)
-
-    def grant_opener(self, request: Part) -> bytes:
-        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
-
-        The same request gets the same again. Raises as :meth:`enrol` does, PolicyError for a second
-        aggregator's.
-        """
-        raise ParameterError(_NONE_ENROLS)
-
-    def revoke(self, client: int) -> None:
-        """Answer no list any more that has a client in it. Raises ParameterError where none enrols."""
-        raise ParameterError(_NONE_ENROLS)
-
-    def sum_key(self, round_number: int, purpose: str, request: Part) -> bytes:
-        """Answer a list of the newest round. Raises as :meth:`SumKeyAuthority.sum_key_for`; where none enrols, too."""
-        raise ParameterError(_NONE_ENROLS)
+    enrol = grant_opener = revoke = sum_key = _refuse
 
     def close(self) -> None:
         """Give up the file of this one's memory, where it has one, for another process to go on with."""
@@ -447,7 +428,12 @@ class SessionKeys(RoundSigner):
         return secret, sealed_grant(grant_key(secret, session), session, self._owner.opening_key(session))
 
     def enrol(self, client: int, request: Part) -> bytes:
-        """See :class:`RoundSigner`."""
+        """Take what a client shares with the authority, for all purposes; return what lets it open answers.
+
+        The same request gets the same again. Whoever calls this vouches for the channel. Raises
+        KeyMismatchError, PolicyError for a client that was enrolled before, and once all are there,
+        WireFormatError.
+        """
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
@@ -471,7 +457,11 @@ class SessionKeys(RoundSigner):
             self._owner.take_enrolment_key(None)
 
     def grant_opener(self, request: Part) -> bytes:
-        """See :class:`RoundSigner`."""
+        """Return what opens answers, sealed for the aggregator. It is no client: no list can name it.
+
+        The same request gets the same again. Raises as :meth:`enrol` does, PolicyError for a second
+        aggregator's.
+        """
         with self._lock:
             store = self._held_store()
             digest = hashlib.sha256(as_frame(request)).digest()
@@ -489,7 +479,7 @@ class SessionKeys(RoundSigner):
             return grant
 
     def revoke(self, client: int) -> None:
-        """Delete what is shared with a client; a second time changes nothing."""
+        """Delete what is shared with a client, of whom no list is answered any more; again, it changes nothing."""
         store = self._held_store()
         for one in self._authorities.values():
             if store.grant(one.public_key.id, client) is not None:

@@ -16,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
@@ -115,16 +115,19 @@ class StoreKeys(Uncopied):
     _why_uncopied = "hold secret keys and are neither copied nor pickled"
 
     def __init__(self, key: bytes, owner: bytes, salt: bytes) -> None:
-        self._aes, hkdf, sha256 = (
-            getattr(cryptographic(module, "stores"), name)
-            for module, name in (("ciphers.aead", "AESGCM"), ("kdf.hkdf", "HKDF"), ("hashes", "SHA256"))
-        )
+        aes = cryptographic("ciphers.aead", "stores").AESGCM
+        hkdf, sha256 = cryptographic("kdf.hkdf", "stores").HKDF, cryptographic("hashes", "stores").SHA256
         derived = hkdf(sha256(), 3 * KEY_BYTES, salt=salt, info=b"shieldfl store 1\0").derive(key)
-        self._sealing, self._authenticating, summing = (
-            derived[start : start + KEY_BYTES] for start in range(0, len(derived), KEY_BYTES)
-        )
-        self._summing = hashlib.blake2b(key=summing, digest_size=_SUM_BYTES)
-        self._newest: tuple[bytes, Any] = b"", None
+        sealing, self._authenticating = derived[:KEY_BYTES], derived[KEY_BYTES:-KEY_BYTES]
+        self._summing = hashlib.blake2b(key=derived[-KEY_BYTES:], digest_size=_SUM_BYTES)
+
+        # Of a random token of each transaction: no key seals two, also where one is cut off and tried again.
+        @functools.lru_cache(maxsize=4)
+        def cipher(token: bytes) -> Any:
+            return aes(hmac.digest(sealing, token, "sha256"))
+
+        self._cipher = cipher
+        self.encoded: Callable[[Any], bytes] = _msgpack().encode
         self._invalid: type[Exception] = importlib.import_module("cryptography.exceptions").InvalidTag
         self.proof = self.mac("proof", owner, salt)
 
@@ -134,7 +137,8 @@ class StoreKeys(Uncopied):
 
     def seal(self, token: bytes, number: int, secret: bytes, bound: bytes) -> bytes:
         """Return the token of a transaction, then AES-256-GCM with its tag; ``number`` is once in a transaction."""
-        return token + bytes(self._cipher(token).encrypt(number.to_bytes(_NONCE_BYTES, "big"), secret, bound))
+        nonce = number.to_bytes(_NONCE_BYTES, "big")
+        return token + bytes(self._cipher(token).encrypt(nonce, secret, bound))
 
     def unseal(self, number: Any, sealed: Any, bound: bytes, what: Place | str) -> bytes:
         """Return what :meth:`seal` got. Raises WireFormatError for what was sealed elsewhere, or altered."""
@@ -143,12 +147,6 @@ class StoreKeys(Uncopied):
             return bytes(self._cipher(sealed[:_TOKEN_BYTES]).decrypt(nonce, sealed[_TOKEN_BYTES:], bound))
         except (self._invalid, TypeError, AttributeError, OverflowError, ValueError):
             refuse_altered(f"{what} is not what was written")
-
-    def _cipher(self, token: bytes) -> Any:
-        # Of a random token of each transaction: no key seals two, also where one is cut off and tried again.
-        if self._newest[0] != token:
-            self._newest = token, self._aes(hmac.digest(self._sealing, token, "sha256"))
-        return self._newest[1]
 
     def summand(self, bound: bytes, sealed: bytes) -> int:
         """Return what a sealed record is in the sum of its kind; known to nobody without the key."""
@@ -198,6 +196,8 @@ def placed(kind: str, session: Any, round_number: Any = None, name: Any = ..., c
 
 
 _HEAD = b"head"
+_NO_SUM = 0, bytes(_SUM_BYTES)
+_Head = tuple[int, int, dict[str, tuple[int, bytes]]]
 AT_PLACE = "kind = ? AND session = ? AND round = ? AND name = ? AND client = ?"
 
 
@@ -210,45 +210,38 @@ class Transaction:
         self.keys = keys
         heads = self._execute("SELECT sealed FROM head").fetchall()
         content = keys.unseal(0, heads[0][0] if len(heads) == 1 else None, _HEAD, "its head")
-        self.epoch, self.number, sums = decoded(content, tuple[int, int, dict[str, tuple[int, bytes]]])
-        self.sums = {kind: (count, int.from_bytes(total, "big")) for kind, (count, total) in sums.items()}
+        head: _Head = _msgpack().decode(content, type=_Head)
+        self.epoch, self.number, self.sums = head
         """Of each kind how many records there are, and the sum of what they are."""
 
-    @property
-    def position(self) -> Position:
-        return Position(self.epoch, self.number)
-
     def write_head(self) -> None:
-        sums = {
-            kind: (count, total.to_bytes(_SUM_BYTES, "big")) for kind, (count, total) in self.sums.items()
-        }
-        content = encoded((self.epoch, self.number, sums))
+        content = self.keys.encoded((self.epoch, self.number, self.sums))
         sealed = self.keys.seal(self._token, 0, content, _HEAD)
         self._execute("UPDATE head SET sealed = ?", (sealed,))
 
     def find(self, condition: str, *values: Any, taken: bool = False) -> Iterator[tuple[Place, int, bytes]]:
         """Yield place, number and content of what fits a condition in SQL; what is ``taken`` has to be put again."""
-        for place, number, bound, sealed in self._rows(condition, values):
+        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
+        for *values_there, number, sealed in rows:
+            place, bound = Place(*values_there), self.keys.encoded((*values_there, number))
             yield place, number, self.keys.unseal(number, sealed, bound, place)
             if taken:
                 self._count(place, bound, sealed, -1)
 
     def get(self, place: Place) -> bytes | None:
-        return next((content for _, _, content in self.find(AT_PLACE, *place)), None)
+        for _, _, content in self.find(AT_PLACE, *place):
+            return content
+        return None
 
     def number_at(self, place: Place) -> int:
         """Return the number of the record there; 0 for none."""
         return next((number for _, number, _ in self.find(AT_PLACE, *place)), 0)
 
-    def _rows(self, condition: str, values: tuple[Any, ...]) -> list[tuple[Place, Any, bytes, Any]]:
-        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
-        return [(Place(*row[:-2]), row[-2], encoded(row[:-1]), row[-1]) for row in rows]
-
     def put(self, place: Place, content: bytes, *, taken: bool = False) -> int:
         """Write a record, over the one that there was; return its number, above those of all before."""
         is_there = taken or self._count_out(AT_PLACE, place)
         self.number += 1
-        bound = encoded((*place, self.number))
+        bound = self.keys.encoded((*place, self.number))
         sealed = self.keys.seal(self._token, self.number, content, bound)
         if is_there:
             # Over the one before, where that is as long; REPLACE would delete it first, and move others for that.
@@ -266,15 +259,16 @@ class Transaction:
             self._execute(f"DELETE FROM records WHERE {condition}", values)
 
     def _count_out(self, condition: str, values: tuple[Any, ...]) -> int:
-        rows = self._rows(condition, values)
-        for place, _, bound, sealed in rows:
-            self._count(place, bound, sealed, -1)
+        rows = self._execute(f"SELECT * FROM records WHERE {condition}", values).fetchall()
+        for row in rows:
+            self._count(Place(*row[:-2]), self.keys.encoded(row[:-1]), row[-1], -1)
         return len(rows)
 
     def _count(self, place: Place, bound: bytes, sealed: bytes, more: int) -> None:
-        count, total = self.sums.get(place.kind, (0, 0))
-        summand = more * self.keys.summand(bound, sealed)
-        self.sums[place.kind] = count + more, (total + summand) % 2 ** (8 * _SUM_BYTES)
+        count, before = self.sums.get(place.kind, _NO_SUM)
+        total = int.from_bytes(before, "big") + more * self.keys.summand(bound, sealed)
+        total %= 2 ** (8 * _SUM_BYTES)
+        self.sums[place.kind] = count + more, total.to_bytes(_SUM_BYTES, "big")
 
     def count(self, kind: str, session: bytes) -> int:
         select = "SELECT count(*) FROM records WHERE kind = ? AND session = ?"
@@ -282,20 +276,19 @@ class Transaction:
 
     def verify(self, kinds: set[str]) -> None:
         """Read every record, and compare all with the head. Raises WireFormatError that names what is wrong."""
-        written = {kind: one for kind, one in self.sums.items() if any(one)}
-        self.sums = {}
+        written, self.sums = self.sums, {}
         for *values, number, sealed in self._execute("SELECT * FROM records"):
-            place, bound = Place(*values), encoded((*values, number))
+            place, bound = Place(*values), self.keys.encoded((*values, number))
             self.keys.unseal(number, sealed, bound, place)
             if place.kind not in kinds:
                 raise WireFormatError(f"{place} is of a kind that this version does not know")
             self._count(place, bound, sealed, 1)
         for kind in sorted(written.keys() | self.sums.keys()):
-            (right, total), (count, own) = (one.get(kind, (0, 0)) for one in (written, self.sums))
+            (right, total), (count, own) = written.get(kind, _NO_SUM), self.sums.get(kind, _NO_SUM)
             if count != right:
                 what = f"{right - count} missing" if count < right else f"{count - right} added"
                 refuse_altered(f"of the records of kind {kind!r} there are {what}")
-            if not hmac.compare_digest(*(one.to_bytes(_SUM_BYTES, "big") for one in (own, total))):
+            if not hmac.compare_digest(own, total):
                 refuse_altered(f"a record of kind {kind!r} is back as it was before, or of another copy")
 
 
@@ -518,7 +511,7 @@ class Store(Uncopied):
             for kind in self._of_epoch:
                 connection.execute("DELETE FROM records WHERE kind = ?", (kind,))
                 found.sums.pop(kind, None)
-        elif found.position < self.position:
+        elif (found.epoch, found.number) < self.position:
             raise PolicyError(
                 f"this is an old copy of the store: it ends at row {found.number} of epoch {found.epoch}, and is known "
                 f"to have reached row {self.position.rows} of epoch {self.position.epoch}. Open the newest file, or, "
@@ -528,7 +521,7 @@ class Store(Uncopied):
             # What was read before is on the disk for good when this is. After a commit that failed, what it wrote
             # may be in the memory of the machine, be read from there, and never get to the disk.
             found.write_head()
-        self.position = found.position
+        self.position = Position(found.epoch, found.number)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
@@ -540,7 +533,7 @@ class Store(Uncopied):
                 connection.execute("BEGIN IMMEDIATE")
                 assert self._keys is not None
                 change = Transaction(connection, self._keys)
-                if change.position < self.position:
+                if (change.epoch, change.number) < self.position:
                     refuse_altered("while it was held here, it is as it was before")
                 before = change.number
                 yield change
@@ -562,7 +555,7 @@ class Store(Uncopied):
                     except sqlite3.Error:
                         self._let_go()
                 raise
-            self.position = change.position
+            self.position = Position(change.epoch, change.number)
 
     def _check_process(self) -> None:
         # Before the lock is taken: in a child it may be that of a thread which the child does not have.

@@ -43,7 +43,8 @@ _MISSTATED = (
 
 
 def checked_weight_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    smallest, largest = (as_real(bound, "a bound of weights") for bound in bounds)
+    low, high = bounds
+    smallest, largest = as_real(low, "a bound of weights"), as_real(high, "a bound of weights")
     if not 0.0 < smallest <= largest < math.inf:
         raise ParameterError("weight_bounds must be two finite numbers above 0, the smaller one first")
     return smallest, largest
@@ -203,13 +204,11 @@ class AnswerOpener(TotalOpener[Any]):
         key = self.public_key
         request = total.request(self._beside)
         members = key.identity.members
-        pieces = (
-            piece_of_each(joined, len(members))
-            for joined in (self._opening_key, bytes(as_frame(self._given)))
-        )
+        opening_keys = piece_of_each(self._opening_key, len(members))
+        answers = piece_of_each(bytes(as_frame(self._given)), len(members))
         sum_keys = [
             read_answer(member.verifying_key, bytes(opening_key), key.id, request, answer)
-            for member, opening_key, answer in zip(members, *pieces, strict=True)
+            for member, opening_key, answer in zip(members, opening_keys, answers, strict=True)
         ]
         return sum_keys, request
 

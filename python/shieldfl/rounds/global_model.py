@@ -29,9 +29,9 @@ class GlobalModel:
 
     def kept(self) -> GlobalModel:
         """Return a model of these numbers that whoever made them cannot change any more: itself, if it is one."""
-        vectors = (self.parameters, self.buffers)
-        if all(type(_owner(one)) is bytes for one in vectors):
+        if type(_owner(self.parameters)) is type(_owner(self.buffers)) is bytes:
             return self
+        vectors = (self.parameters, self.buffers)
         return GlobalModel(*(np.frombuffer(one.tobytes(), one.dtype).reshape(one.shape) for one in vectors))
 
     @cached_property
