@@ -161,7 +161,7 @@ def _names_of_package() -> list[str]:
             homes |= {name: (page, f"{module}.{name}") for name in names or exported(module)}
     table = ["| `import shieldfl as sf` | page |", "| --- | --- |"]
     for name in exported("shieldfl"):
-        page, anchor = homes.get(name, (name, f"shieldfl.{name}"))
+        page, anchor = homes[name] if name in homes else (name, next(iter(REFERENCE[name][1])))
         table.append(f"| [`sf.{name}`]({page}.md#{anchor}) | {REFERENCE[page][0]} |")
     return [
         "All that needs NumPy alone, and, loaded when they are first asked for, `KeyAuthority`, `run`, `Task` and",
