@@ -318,15 +318,11 @@ def test_a_case_measures_the_schemes_that_it_names_and_nothing_else(schemes):
     ("case", "axes"),
     [
         (UpdateCase, ([0], [1.0], [1])),
-        (UpdateCase, ([10], [0.0], [1])),
-        (UpdateCase, ([10], [1.5], [1])),
         (UpdateCase, ([10], [float("nan")], [1])),
-        (UpdateCase, ([10], [1.0], [0])),
         (UpdateCase, ([10], [1.0], [1], [()])),
         (UpdateCase, ([10], [1.0], [1], [("bfv",)])),
         (PaillierCase, ([1024], [1])),
         (PaillierCase, ([2048, 2049], [1])),
-        (PaillierCase, ([2048], [0])),
     ],
 )
 def test_a_case_out_of_range_is_refused(case, axes):
@@ -359,17 +355,6 @@ def test_a_bound_process_has_as_many_cores_as_it_may_use(capfd):
         run_on_cores(1, grid, PaillierCase, [1000], [1])
 
 
-@pytest.mark.slow
-def test_a_comparison_of_paillier_becomes_json():
-    comparison = compare(grid(PaillierCase, [2048], [1]), effort=ONCE)
-    (case,) = json.loads(json.dumps(comparison.to_json(), allow_nan=False))["cases"]
-    own = [figure for figure in case["figures"] if figure["own"]]
-    dense = own[2]
-    assert dense["values"] == 8 * dense["values_per_ciphertext"] > 60 * 8
-    assert own[3]["setting"].endswith("engine='gmp', decrypting with the fastest")
-    assert all(figure["cores"] < 1.1 for figure in case["figures"])
-
-
 def test_an_authority_is_measured_with_as_many_clients_and_values_as_asked_for():
     for clients in (2, 20):
         figure = measure_authority(sf.kahe.Parameters(max_clients=clients), clients, 1, 3)
@@ -390,15 +375,6 @@ def test_an_authority_s_wrong_key_is_no_figure(monkeypatch):
     monkeypatch.setattr("authority_answers.open_total", lambda *how, **named: (np.zeros(100), None))
     with pytest.raises(WrongSumError, match="3 clients"):
         measure_authority(sf.kahe.Parameters(max_clients=3), 3, 1, 1)
-
-
-def test_the_table_of_both_authorities_has_a_row_for_each_number_of_clients_and_values():
-    command = [sys.executable, str(BENCH / "pads_beside_kahe.py"), "--quick"]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:3] in ("| 2", "| 3")]
-    assert [row[:2] for row in rows] == [[c, v] for c in "23" for v in ("100", "2,000")]
-    for _, _, pads_ms, kahe_ms, ratio, *_ in rows:
-        assert float(ratio) == pytest.approx(float(pads_ms) / float(kahe_ms), rel=0.2)
 
 
 @pytest.mark.slow

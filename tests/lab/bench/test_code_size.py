@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
-import pytest
-
-from documentation_pages import ROOT
+import code_size
 
 BASE = '''"""What others derive from."""
 
@@ -66,15 +62,7 @@ def branching(value):
 '''
 
 
-@pytest.fixture(scope="module")
-def code_size():
-    spec = importlib.util.spec_from_file_location("code_size", ROOT / "bench" / "code_size.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_text_is_counted(code_size, tmp_path):
+def test_text_is_counted(tmp_path):
     files = {
         "python/shieldfl/base.py": BASE,
         "python/shieldfl/_core.pyi": "x: int\n",

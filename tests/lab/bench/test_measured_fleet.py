@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 
 import pytest
 
-from documentation_pages import ROOT
+import measured_fleet as script
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
 from shieldfl.lab.fleet.fleet import parse_fleet
@@ -36,17 +35,8 @@ dropout = 0.5
 """
 
 
-@pytest.fixture
-def script(monkeypatch):
-    for needed in ("torch", "typer"):
-        pytest.importorskip(needed)
-    monkeypatch.syspath_prepend(ROOT / "bench")
-    return importlib.import_module("measured_fleet")
-
-
 @pytest.fixture(scope="module")
 def profile():
-    pytest.importorskip("torch")
     shape = {"model": "linear", "sample_shape": (4, 4)}
     return calibrate(
         CalibrationSettings(schemes=(DEFAULT_ENCRYPTION,), threads=(1,), values=5000, seconds=0.0, **shape)
@@ -56,7 +46,7 @@ def profile():
 @pytest.mark.parametrize(
     ("method", "encrypted"), [("full-he", 170), pytest.param("mask-crypt", None, marks=pytest.mark.slow)]
 )
-def test_rounds_are_measured_and_simulated(script, profile, method, encrypted):
+def test_rounds_are_measured_and_simulated(profile, method, encrypted):
     measured = script.measure_method(method, parse_fleet(FLEET), profile, DEFAULT_ENCRYPTION, 2, 0.0)
     if encrypted is not None:
         assert measured.simulated.plan.values.tolist() == [encrypted, encrypted]
@@ -70,7 +60,7 @@ def test_rounds_are_measured_and_simulated(script, profile, method, encrypted):
     script.print_measured(measured)
 
 
-def test_a_process_gets_its_share(script):
+def test_a_process_gets_its_share():
     """A process that wants all of a core gets half of one."""
     pid = os.fork()
     if pid == 0:
@@ -86,7 +76,7 @@ def test_a_process_gets_its_share(script):
         os.waitpid(pid, 0)
 
 
-def test_a_client_that_ends_ends_the_run_and_leaves_no_process(script, profile, monkeypatch):
+def test_a_client_that_ends_ends_the_run_and_leaves_no_process(profile, monkeypatch):
     started = []
 
     class Killed(script.Clients):
@@ -103,7 +93,7 @@ def test_a_client_that_ends_ends_the_run_and_leaves_no_process(script, profile, 
             os.kill(pid, 0)
 
 
-def test_what_this_machine_or_profile_cannot_do_is_said(script, profile):
+def test_what_this_machine_or_profile_cannot_do_is_said(profile):
     large = parse_fleet(FLEET.replace('name = "far"', 'name = "far"\ncount = 1000'))
     with pytest.raises(SystemExit, match="lower count"):
         script.measure_method("fedavg", large, profile, DEFAULT_ENCRYPTION, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -12,6 +11,8 @@ import pytest
 
 import shieldfl as sf
 from documentation_pages import ROOT, doc
+from papers import pages, rules, run, stored, table_file, verdicts
+from papers.kinds import KINDS, kind_named, label_distributions
 from shieldfl.errors import ParameterError
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
@@ -40,57 +41,49 @@ bound = 0.005
 """
 
 
-@pytest.fixture(scope="module")
-def part():
-    """Import a module of the bench by name."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(ROOT / "bench")
-        yield lambda name: importlib.import_module(f"papers.{name}")
-
-
 @pytest.fixture
-def bench(part, tmp_path):
+def bench(tmp_path):
     """A folder of tables and one of results, and the command on them."""
     tables, results = tmp_path / "tables", tmp_path / "results"
     tables.mkdir()
     (tables / "good.toml").write_text(TABLE)
 
     def command(*arguments):
-        return part("run").main(list(arguments), tables, results)
+        return run.main(list(arguments), tables, results)
 
     command.tables, command.results = tables, results
     return command
 
 
 @pytest.fixture(scope="module")
-def published(part):
+def published():
     """All tables of the papers."""
-    tables, wrong = part("run").load_all(part("table_file").TABLES)
+    tables, wrong = run.load_all(table_file.TABLES)
     assert not wrong
     return tables
 
 
-def judged(part, rule, cells, **settings):
-    column = part("rules").Column("figure", "any", rule, **settings)
-    return list(part("rules").judge(column, [(str(n), *cell) for n, cell in enumerate(cells)]).values())
+def judged(rule, cells, **settings):
+    column = rules.Column("figure", "any", rule, **settings)
+    return list(rules.judge(column, [(str(n), *cell) for n, cell in enumerate(cells)]).values())
 
 
-def test_values_agree_within_a_distance_a_factor_or_a_range(part):
+def test_values_agree_within_a_distance_a_factor_or_a_range():
     cells = [("", 0.5, 0.59), ("", 0.5, 0.61), ("", 0.5, None), ("", 0.5, math.nan)]
-    assert judged(part, "within", cells, bound=0.1) == [True, False, None, False]
+    assert judged("within", cells, bound=0.1) == [True, False, None, False]
     cells = [("", 10.0, 20.0), ("", 10.0, 5.0), ("", 10.0, 21.0), ("", 10.0, 0.0), ("", 0.0, 0.0)]
-    assert judged(part, "factor", cells, bound=2.0) == [True, True, False, False, True]
+    assert judged("factor", cells, bound=2.0) == [True, True, False, False, True]
     printed = [("", 0.0001, 0.00029), ("", 0.0001, 0.00031), ("", 0.0, 0.00009), ("", 0.0, 0.00011)]
-    assert judged(part, "factor", printed, bound=2.0, resolution=0.0001) == [True, False, True, False]
-    assert judged(part, "between", [("", (1.0, 2.0), 1.0), ("", (1.0, 2.0), 2.1)]) == [True, False]
+    assert judged("factor", printed, bound=2.0, resolution=0.0001) == [True, False, True, False]
+    assert judged("between", [("", (1.0, 2.0), 1.0), ("", (1.0, 2.0), 2.1)]) == [True, False]
 
 
-def test_an_order_holds_for_a_whole_group_and_a_sign_beside_one_row(part):
+def test_an_order_holds_for_a_whole_group_and_a_sign_beside_one_row():
     cells = [("a", 1.0, 7.0), ("a", 2.0, 8.0), ("b", 1.0, 7.0), ("b", 2.0, 7.0), ("c", 1.0, 7.0)]
-    assert judged(part, "order", cells) == [True, True, False, False, None]
+    assert judged("order", cells) == [True, True, False, False, None]
     cells = [("", 1.0, 5.0), ("", 2.0, 5.1), ("", 0.5, 5.1), ("", 1.0, 5.1)]
-    assert judged(part, "sign", cells, against="0", bound=0.2) == [None, True, False, True]
-    assert judged(part, "sign", [("", 1.0, None), ("", 2.0, 5.1)], against="0") == [None, None]
+    assert judged("sign", cells, against="0", bound=0.2) == [None, True, False, True]
+    assert judged("sign", [("", 1.0, None), ("", 2.0, 5.1)], against="0") == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -109,10 +102,10 @@ def test_an_order_holds_for_a_whole_group_and_a_sign_beside_one_row(part):
         ('paper = "sense-crypt"', 'paper = "sense-crypt"\nnot_run = "no time"', "not_run begins with"),
     ],
 )
-def test_a_file_that_asks_for_something_unknown_is_refused(part, old, new, said):
+def test_a_file_that_asks_for_something_unknown_is_refused(old, new, said):
     assert TABLE.count(old) == 1
     with pytest.raises(ParameterError, match=said):
-        part("table_file").parse_table(TABLE.replace(old, new), "bad")
+        table_file.parse_table(TABLE.replace(old, new), "bad")
 
 
 def test_an_unknown_method_is_named_and_other_tables_run(bench, capsys):
@@ -126,8 +119,7 @@ def test_an_unknown_method_is_named_and_other_tables_run(bench, capsys):
     assert bench("--only", "no-such-table") == 2
 
 
-def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, part, monkeypatch):
-    run, stored = part("run"), part("stored")
+def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, monkeypatch):
     measured = []
 
     def counting(table, row, measure=run.measured):
@@ -142,7 +134,7 @@ def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, par
     assert bench("--small") == 0
     assert len(measured) == 4
     (bench.tables / "good.toml").write_text(TABLE.replace("0.005", "0.006"))
-    table = part("table_file").load_table(bench.tables / "good.toml")
+    table = table_file.load_table(bench.tables / "good.toml")
     assert stored.Stored.load(table, bench.results) is None
     assert bench() == 0
     assert len(measured) == 6
@@ -151,9 +143,8 @@ def test_what_is_kept_is_not_measured_again_until_file_or_code_change(bench, par
     assert len(measured) == 8
 
 
-def test_a_run_that_is_cut_off_goes_on_where_it_was(bench, part, monkeypatch):
-    run = part("run")
-    monkeypatch.setattr(part("stored"), "code_digest", lambda *sources: "one code")
+def test_a_run_that_is_cut_off_goes_on_where_it_was(bench, monkeypatch):
+    monkeypatch.setattr(stored, "code_digest", lambda *sources: "one code")
 
     def stopping(table, row, measure=run.measured):
         if row.name == "two":
@@ -171,27 +162,24 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was(bench, part, monkeypatch):
     assert rows["five"] == first["five"]
 
 
-def test_a_row_without_its_whole_data_set_is_no_failure_and_no_cell(
-    bench, part, tmp_path, monkeypatch, capsys
-):
+def test_a_row_without_its_whole_data_set_is_no_failure_and_no_cell(bench, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SHIELDFL_DATA", str(tmp_path))
-    part("run").absent.cache_clear()
+    run.absent.cache_clear()
     (bench.tables / "good.toml").write_text(
         TABLE.replace("seconds = 1", 'seconds = 1\ndata = ["mnist", "svhn"]')
     )
     assert bench() == 0
-    part("run").absent.cache_clear()
+    run.absent.cache_clear()
     assert "data absent: mnist" in capsys.readouterr().out
-    table = part("table_file").load_table(bench.tables / "good.toml")
-    counts = part("verdicts").Counts()
-    counts.add(table, part("verdicts").cells_of(table, part("stored").Stored.load(table, bench.results)))
+    table = table_file.load_table(bench.tables / "good.toml")
+    counts = verdicts.Counts()
+    counts.add(table, verdicts.cells_of(table, stored.Stored.load(table, bench.results)))
     assert (counts.run, counts.reasons) == (0, {"data absent": 2})
-    assert part("run").absent("svhn") == "data absent: svhn, which nothing here reads"
+    assert run.absent("svhn") == "data absent: svhn, which nothing here reads"
 
 
-def test_a_measurement_that_fails_is_said_and_tried_again(bench, part, monkeypatch, capsys):
-    kind = part("kinds.label_distributions")
-    monkeypatch.setattr(kind, "check", lambda settings: None)
+def test_a_measurement_that_fails_is_said_and_tried_again(bench, monkeypatch, capsys):
+    monkeypatch.setattr(label_distributions, "check", lambda settings: None)
     (bench.tables / "good.toml").write_text(
         TABLE.replace("classes_per_client = 2", "classes_per_client = -2")
     )
@@ -201,18 +189,17 @@ def test_a_measurement_that_fails_is_said_and_tried_again(bench, part, monkeypat
     assert "failed: " in capsys.readouterr().out
 
 
-def test_cells_are_counted_once_and_pages_say_so(bench, part):
+def test_cells_are_counted_once_and_pages_say_so(bench):
     assert bench() == 0
-    table = part("table_file").load_table(bench.tables / "good.toml")
-    stored = part("stored").Stored.load(table, bench.results)
-    pages = part("pages").pages([(table, stored)])
+    table = table_file.load_table(bench.tables / "good.toml")
+    written = pages.pages([(table, stored.Stored.load(table, bench.results))])
     assert (
         "1 tables and figures, 1 of them run; 2 cells, 2 of them run: 1 agree, 1 do not"
-        in pages["sense-crypt.md"]
+        in written["sense-crypt.md"]
     )
-    assert "| five | 2.78 | 2.778 | agrees |" in pages["sense-crypt.md"]
-    assert "| two | 9.9 | 3.556 | **no** |" in pages["sense-crypt.md"]
-    assert "| all | 1 | 1 | 0 | 2 | 2 | 1 | 1 | 0 | 0 |" in pages["README.md"]
+    assert "| five | 2.78 | 2.778 | agrees |" in written["sense-crypt.md"]
+    assert "| two | 9.9 | 3.556 | **no** |" in written["sense-crypt.md"]
+    assert "| all | 1 | 1 | 0 | 2 | 2 | 1 | 1 | 0 | 0 |" in written["README.md"]
 
 
 def test_all_tables_fit_a_working_day(published):
@@ -221,18 +208,18 @@ def test_all_tables_fit_a_working_day(published):
     assert {table.paper for table in published} == {"selective-shield", "sense-crypt", "dict-pfl", "alt-fl"}
 
 
-def test_pages_are_those_of_what_is_stored(part, published):
-    written = part("pages").pages(part("run").with_results(published))
+def test_pages_are_those_of_what_is_stored(published):
+    written = pages.pages(run.with_results(published))
     assert {name: doc(f"docs/papers/{name}") for name in written} == written
     assert {path.name for path in (ROOT / "docs" / "papers").iterdir()} == set(written)
 
 
-def test_nothing_is_stored_of_another_file_or_by_a_row_that_is_not_there(part, published):
+def test_nothing_is_stored_of_another_file_or_by_a_row_that_is_not_there(published):
     known = {table.name: table for table in published}
-    for path in part("stored").RESULTS.glob("*.json"):
-        stored = part("stored").Stored.load(known[path.stem])
-        assert stored is not None, f"{path.stem} was measured under another file: measure it again"
-        assert set(stored.rows) <= {row.name for row in known[path.stem].rows}
+    for path in stored.RESULTS.glob("*.json"):
+        kept = stored.Stored.load(known[path.stem])
+        assert kept is not None, f"{path.stem} was measured under another file: measure it again"
+        assert set(kept.rows) <= {row.name for row in known[path.stem].rows}
 
 
 RUN = {"dataset": "digits", "model": "linear", "clients": 3, "rounds": 2, "local_epochs": 1}
@@ -240,21 +227,13 @@ RUN = {"dataset": "digits", "model": "linear", "clients": 3, "rounds": 2, "local
 SELECTION = {"dataset": "digits", "samples": 9, "epochs": 1, "bins": 8}
 
 
-@pytest.fixture(scope="module")
-def kind():
-    """Return a kind by name."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(ROOT / "bench")
-        yield importlib.import_module("papers.kinds").kind_named
-
-
-def test_every_kind_has_figures_and_refuses_unknown_settings(kind):
-    for name in importlib.import_module("papers.kinds").KINDS:
-        assert kind(name).figures
+def test_every_kind_has_figures_and_refuses_unknown_settings():
+    for name in KINDS:
+        assert kind_named(name).figures
         with pytest.raises(ParameterError, match="unknown key"):
-            kind(name).check({"nonsense": 1})
+            kind_named(name).check({"nonsense": 1})
         with pytest.raises(ParameterError):
-            kind(name).check({})
+            kind_named(name).check({})
 
 
 @pytest.mark.parametrize(
@@ -273,26 +252,26 @@ def test_every_kind_has_figures_and_refuses_unknown_settings(kind):
         ("selection", SELECTION | {"limits": {"budget": 0.1}}, "limits lacks exposed_share, exposure_decay"),
     ],
 )
-def test_settings_that_a_row_cannot_be_measured_with_are_named(kind, name, settings, said):
+def test_settings_that_a_row_cannot_be_measured_with_are_named(name, settings, said):
     with pytest.raises(ParameterError, match=said):
-        kind(name).check(settings)
+        kind_named(name).check(settings)
 
 
-def test_accounting_is_what_one_sample_is_charged(kind):
+def test_accounting_is_what_one_sample_is_charged():
     settings = {"noise_multiplier": 1.0, "sample_rate": 0.1, "steps": 50, "delta": 1e-5}
-    kind("accounting").check(settings)
-    found = kind("accounting").measure(settings)["epsilon"]
+    kind_named("accounting").check(settings)
+    found = kind_named("accounting").measure(settings)["epsilon"]
     assert found == epsilon_of({Noise(1.0, "sample", 0.1): 50}, 1e-5)
     assert 1 < found < epsilon_of({Noise(1.0, "sample"): 50}, 1e-5)
 
 
-def test_a_federation_s_figures_are_those_of_the_run(kind):
+def test_a_federation_s_figures_are_those_of_the_run():
     settings = {"method": "full-he", "run": RUN, "seeds": [0, 1, 2]}
-    kind("federation").check(settings)
+    kind_named("federation").check(settings)
     runs = sf.run("digits", "full-he", seeds=(0, 1, 2), **{k: v for k, v in RUN.items() if k != "dataset"})
     accuracies = runs.figure("full-he", "accuracy").values
     mean, middle = (
-        kind("federation").measure(settings | {"without_extremes": drops}) for drops in (False, True)
+        kind_named("federation").measure(settings | {"without_extremes": drops}) for drops in (False, True)
     )
     assert mean["accuracy"] == pytest.approx(accuracies.mean())
     assert mean["accuracy deviation"] == pytest.approx(accuracies.std(ddof=1))
@@ -300,9 +279,9 @@ def test_a_federation_s_figures_are_those_of_the_run(kind):
     assert math.isnan(mean["converged_round"])
 
 
-def test_a_federation_against_another_says_how_many_times_less(kind):
+def test_a_federation_against_another_says_how_many_times_less():
     settings = {"method": "fedavg", "run": RUN, "against": ["full-he"]}
-    found = kind("federation").measure(settings)
+    found = kind_named("federation").measure(settings)
     runs = sf.run("digits", ["fedavg", "full-he"], **{k: v for k, v in RUN.items() if k != "dataset"})
     more, less = (
         sum(one.bytes_up + one.bytes_down for one in run.rounds) for run in reversed(runs.runs[0].methods)
@@ -310,29 +289,33 @@ def test_a_federation_against_another_says_how_many_times_less(kind):
     assert found["total_bytes"] == more / less > 1
 
 
-def test_selection_leaves_more_to_read_where_less_is_encrypted(kind):
+def test_selection_leaves_more_to_read_where_less_is_encrypted():
     common = {"dataset": "digits", "model": "linear", "samples": 200, "epochs": 1, "bins": 64}
     few, many = (
-        kind("selection").measure(common | {"order": "random", "share": share}) for share in (0.1, 0.9)
+        kind_named("selection").measure(common | {"order": "random", "share": share}) for share in (0.1, 0.9)
     )
     assert (few["encrypted_share"], many["encrypted_share"]) == (0.1, 0.9)
     assert 1 > few["information_share"] > many["information_share"] > 0
     high, low = (
-        kind("selection").measure(common | {"order": order, "share": 0.3}) for order in ("high", "low")
+        kind_named("selection").measure(common | {"order": order, "share": 0.3}) for order in ("high", "low")
     )
     assert high["encrypted_share"] == pytest.approx(low["encrypted_share"], abs=0.01)
     limits = {"budget": 0.05, "exposed_share": 0.01, "exposure_decay": 0.1}
-    assert kind("selection").measure(common | {"limits": limits})["feasible"] == 0.0
-    assert kind("selection").measure(common | {"limits": limits | {"exposed_share": 1.0}})["feasible"] == 1.0
+    assert kind_named("selection").measure(common | {"limits": limits})["feasible"] == 0.0
+    assert (
+        kind_named("selection").measure(common | {"limits": limits | {"exposed_share": 1.0}})["feasible"]
+        == 1.0
+    )
 
 
-def test_bytes_of_ciphertexts_are_those_of_the_frame_less_its_head(kind):
+def test_bytes_of_ciphertexts_are_those_of_the_frame_less_its_head():
     settings = {"scheme": "ckks", "values": 3, "parameters": {"packing": "slots"}}
-    kind("ciphertexts").check(settings)
-    found = kind("ciphertexts").measure(settings)
+    kind_named("ciphertexts").check(settings)
+    found = kind_named("ciphertexts").measure(settings)
     assert 0 < found["frame_bytes"] - found["ciphertext_bytes"] < 1000
     assert (
-        kind("ciphertexts").measure(settings | {"values": 1})["ciphertext_bytes"] == found["ciphertext_bytes"]
+        kind_named("ciphertexts").measure(settings | {"values": 1})["ciphertext_bytes"]
+        == found["ciphertext_bytes"]
     )
     with pytest.raises(ParameterError, match="unknown scheme"):
-        kind("ciphertexts").check(settings | {"scheme": "magic"})
+        kind_named("ciphertexts").check(settings | {"scheme": "magic"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import itertools
 import json
 import sys
@@ -11,31 +9,27 @@ import sys
 import numpy as np
 import pytest
 
+import exactness
+import many_clients
+import many_clients_run
+import million_clients as script
+import state_dict as bench
 from documentation_pages import ROOT
 from encryption.wire_twin import reseal
 from shieldfl.encryption import kahe
 from shieldfl.lab.bench.own import EnrolledSession
 
 
-@pytest.fixture
-def many_clients(monkeypatch):
-    for needed in ("torch", "typer", "sklearn"):
-        pytest.importorskip(needed)
-    monkeypatch.syspath_prepend(ROOT / "bench")
-    return importlib.import_module("many_clients")
-
-
-def test_a_process_runs_what_the_task_says(many_clients, monkeypatch, capsys):
-    run = importlib.import_module("many_clients_run")
-    monkeypatch.setattr(run, "use_package_of", lambda folder: None)
+def test_a_process_runs_what_the_task_says(monkeypatch, capsys):
+    monkeypatch.setattr(many_clients_run, "use_package_of", lambda folder: None)
     results = []
     for threads in (1, 2):
         small = many_clients.Task(
             "digits", "small-mlp", 6, share=0.5, rounds=2, local_epochs=1, threads=threads
         )
         monkeypatch.setattr(sys, "argv", ["run", str(ROOT / "python"), "full-he", *small.as_arguments()])
-        run.main()
-        results.append(many_clients.Run(**importlib.import_module("json").loads(capsys.readouterr().out)))
+        many_clients_run.main()
+        results.append(many_clients.Run(**json.loads(capsys.readouterr().out)))
     for one in results:
         assert one.wall > 0 < one.user
         assert one.peak_bytes > 50e6
@@ -44,16 +38,9 @@ def test_a_process_runs_what_the_task_says(many_clients, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_a_process_that_fails_says_why(many_clients):
+def test_a_process_that_fails_says_why():
     with pytest.raises(RuntimeError, match="dataset must be one of digits"):
         many_clients.measured(many_clients.ROOT, "fedavg", many_clients.Task(dataset="nowhere"))
-
-
-@pytest.fixture
-def script(monkeypatch):
-    pytest.importorskip("typer")
-    monkeypatch.syspath_prepend(ROOT / "bench")
-    return importlib.import_module("million_clients")
 
 
 def total_of(session, keys):
@@ -63,7 +50,7 @@ def total_of(session, keys):
     return aggregator.total()
 
 
-def test_the_list_is_written_as_an_aggregator_writes_it(script):
+def test_the_list_is_written_as_an_aggregator_writes_it():
     session = EnrolledSession(script.parameters_for(5), 5)
     total = total_of(session, session.client_keys)
     of_one = total_of(session, session.client_keys[:1]).parsed
@@ -72,14 +59,14 @@ def test_the_list_is_written_as_an_aggregator_writes_it(script):
     assert script.request_with(template, participants) == total.request()
 
 
-def test_all_clients_are_asked_for_in_the_round_that_is_meant(script):
+def test_all_clients_are_asked_for_in_the_round_that_is_meant():
     public_key = EnrolledSession(script.parameters_for(9), 1).public_key
     asked = public_key._core_request.from_bytes(script.request_of_all(public_key, 9, 3))
     assert [client for client, _ in asked.participants] == list(range(9))
     assert (asked.round, asked.key_id) == (3, public_key.id)
 
 
-def test_deriving_and_summing_is_measured(script):
+def test_deriving_and_summing_is_measured():
     one, all_cores, answer = script.measure_sum(200)
     for line in (one, all_cores, answer):
         assert line.measured > 0.0
@@ -89,7 +76,7 @@ def test_deriving_and_summing_is_measured(script):
     assert 1e3 * answer.measured > 4096 * np.ceil(np.log2(2 * 42 * 200)) / 8
 
 
-def test_the_store_answers_for_all_in_each_round_within_its_time(script, monkeypatch):
+def test_the_store_answers_for_all_in_each_round_within_its_time(monkeypatch):
     monkeypatch.setattr(script, "MOST_ENROLLED_AT_ONCE", 80)
     enrol, *answers = script.measure_store(200)
     assert enrol.measured > 0.0
@@ -105,30 +92,25 @@ FIRST_COEFFICIENT = 128  # where an answer has it
 
 
 @pytest.fixture
-def exactness(monkeypatch):
-    spec = importlib.util.spec_from_file_location("exactness", ROOT / "bench" / "exactness.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    def run(scheme):
+def run(monkeypatch):
+    def main(scheme):
         arguments = ["--compare", str(COMPARED), "--most-values", "4000", "--seed", "2"]
         monkeypatch.setattr(sys, "argv", ["exactness.py", scheme, *arguments])
-        return module.main()
+        return exactness.main()
 
-    monkeypatch.setattr(module, "run", run, raising=False)
-    return module
+    return main
 
 
 @pytest.mark.parametrize("scheme", ["kahe", "pads"])
-def test_sums_of_one_to_three_authorities_are_right(exactness, scheme, capsys):
-    assert exactness.run(scheme) == 0
+def test_sums_of_one_to_three_authorities_are_right(run, scheme, capsys):
+    assert run(scheme) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["wrong"] == report["sums that did not open"] == 0
     assert report["compared"] >= COMPARED
     assert set(report["sums by authorities"]) == {"1", "2", "3"}
 
 
-def test_each_value_that_is_wrong_is_counted(exactness, monkeypatch, capsys):
+def test_each_value_that_is_wrong_is_counted(run, monkeypatch, capsys):
     opened = exactness.open_total
 
     def off_by_one(public_key, *arguments, **options):
@@ -137,13 +119,13 @@ def test_each_value_that_is_wrong_is_counted(exactness, monkeypatch, capsys):
         return sums, weight_sum
 
     monkeypatch.setattr(exactness, "open_total", off_by_one)
-    assert exactness.run("pads") == 1
+    assert run("pads") == 1
     report = json.loads(capsys.readouterr().out)
     assert 0 < report["wrong"] <= sum(report["sums by authorities"].values())
     assert report["sums that did not open"] == 0
 
 
-def test_a_sum_that_does_not_open_is_wrong_in_all_its_values(exactness, monkeypatch, capsys):
+def test_a_sum_that_does_not_open_is_wrong_in_all_its_values(run, monkeypatch, capsys):
     opened = exactness.open_total
     lost = []
 
@@ -156,7 +138,7 @@ def test_a_sum_that_does_not_open_is_wrong_in_all_its_values(exactness, monkeypa
         return opened(public_key, total, [reseal(bytes(altered)), *answers[1:]], **options)
 
     monkeypatch.setattr(exactness, "open_total", refused)
-    assert exactness.run("kahe") == 1
+    assert run("kahe") == 1
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert report["wrong"] == lost[0] > 0
@@ -165,18 +147,7 @@ def test_a_sum_that_does_not_open_is_wrong_in_all_its_values(exactness, monkeypa
     assert "sum 1 does not open" in printed.err
 
 
-@pytest.fixture(scope="module")
-def bench():
-    pytest.importorskip("torch")
-    spec = importlib.util.spec_from_file_location("state_dict", ROOT / "bench" / "state_dict.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["state_dict"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["state_dict"]
-
-
-def test_each_scheme_has_a_row_of_times_and_ratios(bench):
+def test_each_scheme_has_a_row_of_times_and_ratios():
     found = list(bench.rows(width=8, repetitions=2))
     assert [row[0] for row in found] == list(bench.SCHEMES)
     assert {row[1] for row in found} == {f"{bench.concatenated(bench.model_of(8).state_dict()).size:,}"}
@@ -184,7 +155,7 @@ def test_each_scheme_has_a_row_of_times_and_ratios(bench):
         assert float(flat) > 0 < float(made)
 
 
-def test_what_is_encrypted_is_the_same_in_all_ways(bench):
+def test_what_is_encrypted_is_the_same_in_all_ways():
     state = bench.model_of(8).state_dict()
     layout = bench.ModelLayout.of(state)
     np.testing.assert_array_equal(layout.flatten(state), bench.concatenated(state))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -56,20 +55,17 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
 
-    def show(
-        self, page: Path, width: int, height: int = 900, dark: bool = False, scripts: bool = True
-    ) -> None:
+    def show(self, page: Path, width: int, dark: bool = False) -> None:
         """Load a page in a window of so many CSS pixels, and wait until it is laid out."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=height,
+            height=900,
             deviceScaleFactor=1,
             mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
-        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self._call("Page.navigate", url=page.as_uri())
         while self._message().get("method") != "Page.loadEventFired":
             pass
@@ -79,12 +75,6 @@ class Browser:
         reply = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in reply, reply["exceptionDetails"]
         return reply["result"].get("value")
-
-    def picture(self, whole: bool = True) -> bytes:
-        """Return a PNG file of the page, or of what the window shows of it."""
-        return base64.b64decode(
-            self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        )
 
     def close(self) -> None:
         """End the browser."""

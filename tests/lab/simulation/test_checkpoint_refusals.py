@@ -12,8 +12,6 @@ from lab.simulation.small_runs import (
     SMALL,
     CutOffError,
     cut_after,
-    fewer_samples,
-    quick_synthetic_data,
     run_methods,
 )
 from shieldfl.authority.message import Message
@@ -23,11 +21,7 @@ from shieldfl.lab.simulation import runner
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.methods.settings import MethodSettings
 
-
-@pytest.fixture(autouse=True)
-def _small_and_quick():
-    with fewer_samples(coarse=True), quick_synthetic_data():
-        yield
+pytestmark = pytest.mark.usefixtures("small_and_quick")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from lab.simulation.small_runs import SMALL, charged_draws, fewer_samples, quick_synthetic_data, run_methods
+from lab.simulation.small_runs import SMALL, charged_draws, run_methods
 from shieldfl.errors import ParameterError, RangeError
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
@@ -20,6 +20,8 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.accountant import epsilon_of
 from shieldfl.privacy.events import Noise
 from shieldfl.settings import settings_of
+
+pytestmark = pytest.mark.usefixtures("small_and_quick")
 
 # Privacy noise, and synthetic data made with it, are never the same twice.
 NOISED = ("alt-fl-pi", "alt-fl-si-dp", "alt-fl-si-he", "alt-fl-mp", "dp-fedavg", "ddp-fedavg", "dp-sgd")
@@ -37,13 +39,6 @@ def shield(**changes) -> MethodSettings:
 
 def tiny(**changes) -> RunConfig:
     return RunConfig(**{**SMALL, "rounds": 2, **changes})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small_and_quick():
-    """What is tested here does not depend on how well anything is learnt."""
-    with fewer_samples(coarse=True), quick_synthetic_data():
-        yield
 
 
 @pytest.fixture(scope="module")

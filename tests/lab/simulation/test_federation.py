@@ -47,13 +47,17 @@ class Trainer:
 
 
 def federation_of(
-    variant, broken: dict[int, int] | None = None, trainers: dict[int, Trainer] | None = None
+    variant,
+    broken: dict[int, int] | None = None,
+    trainers: dict[int, Trainer] | None = None,
+    clients: int = CLIENTS,
+    seed: int = 0,
 ) -> EmbeddedFederation:
-    plan = small_plan(clients=CLIENTS, layer_offsets=LAYER_OFFSETS)
+    plan = small_plan(clients=clients, layer_offsets=LAYER_OFFSETS)
     method = make_method(variant.method, variant.all_settings(), plan)
-    known = {client: Trainer(client, (broken or {}).get(client, 0)) for client in range(CLIENTS)}
+    known = {client: Trainer(client, (broken or {}).get(client, 0)) for client in range(clients)}
     known |= trainers or {}
-    return EmbeddedFederation(method, initial_model(), list(known.values()), seed=0, threads=1)
+    return EmbeddedFederation(method, initial_model(), list(known.values()), seed=seed, threads=1)
 
 
 def model_of(federation: EmbeddedFederation) -> bytes:

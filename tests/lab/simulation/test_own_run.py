@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import shieldfl as sf
-from shieldfl.errors import ParameterError, PolicyError
+from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.results import RunInterrupted
 from small_pictures import one_picture
 
@@ -107,19 +107,6 @@ def test_scores_follow_the_loss_that_is_given():
     np.testing.assert_allclose(full_batch_gradient(model, features, targets, loss=loss), [2.0, 1.0])
     np.testing.assert_allclose(full_batch_fisher(model, features, targets, loss=loss), [4.0, 1.0])
     np.testing.assert_allclose(per_sample_fisher(model, features, targets, loss=loss), [8.0, 2.0])
-
-
-def test_dp_sgd_follows_the_loss_that_is_given():
-    from shieldfl.privacy.dp_sgd import train_privately
-    from shieldfl.settings import TrainingSettings
-
-    model, features, targets = nn.Linear(2, 1, bias=False), torch.eye(2), torch.tensor([[1.0], [0.0]])
-    model.weight.data = torch.tensor([[3.0, 1.0]])
-    settings = TrainingSettings(local_epochs=1, batch_size=2, learning_rate=0.1, momentum=0.0)
-    train_privately(
-        model, features, targets, settings, noise_multiplier=0.0, max_grad_norm=1e6, loss=nn.MSELoss()
-    )
-    np.testing.assert_allclose(model.weight.detach(), [[2.8, 0.9]], rtol=1e-6)
 
 
 REFUSED = {
@@ -298,9 +285,6 @@ def test_ctrl_c_keeps_what_ended_and_a_checkpoint_goes_on(tmp_path):
         sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), on_round=stops_at("full-he", 1), **more)
     assert len(stopped.value.earlier) == 1
     assert [method.method for method in stopped.value.result.methods] == ["fedavg", "full-he"]
-    other = regression(model=lambda: nn.Linear(4, 1, bias=False))
-    with pytest.raises(PolicyError, match="differs in"):
-        sf.run(other, ["fedavg", "full-he"], seeds=(0, 1, 2), resume=True, **more)
     whole = sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), **QUICK)
     gone_on = sf.run(regression(), ["fedavg", "full-he"], seeds=(0, 1, 2), resume=True, **more)
     for method in ("fedavg", "full-he"):

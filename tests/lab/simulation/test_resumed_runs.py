@@ -12,8 +12,6 @@ from lab.simulation.small_runs import (
     SMALL,
     CutOffError,
     cut_after,
-    fewer_samples,
-    quick_synthetic_data,
     run_methods,
 )
 from shieldfl.errors import PolicyError
@@ -22,6 +20,8 @@ from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.methods.settings import MethodSettings
+
+pytestmark = pytest.mark.usefixtures("small_and_quick")
 
 SHIELD = {"threshold": 0.1, "consensus": 0.5}
 PAILLIER = {"encryption": "paillier-dense", "key_bits": 2048}
@@ -50,12 +50,6 @@ NOISED = {
     "full-he, CKKS": ("full-he", {"encryption": "ckks"}, {}),
 }
 OF_NOISE = ("loss", "accuracy", "personalised_accuracy", "matched_accuracy")
-
-
-@pytest.fixture(autouse=True)
-def _small_and_quick():
-    with fewer_samples(coarse=True), quick_synthetic_data():
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -67,19 +67,6 @@ def page_of(folder: Path) -> str:
     return (folder / "index.html").read_text()
 
 
-@pytest.mark.slow
-def test_writes_every_picture_of_every_fleet_and_scheme(two_fleets: tuple[FleetSimulation, Path]) -> None:
-    _, folder = two_fleets
-    assert {path.name for path in folder.iterdir()} == {
-        "simulation.json",
-        "index.html",
-        *(f"gantt-fleet-{fleet}-scheme-{scheme}.png" for fleet in (1, 2) for scheme in (1, 2)),
-    }
-    page = page_of(folder)
-    for kind in ("wide", "narrow"):
-        assert page.count(f'<svg class="{kind}"') == len(list(folder.glob("*.png")))
-
-
 def test_an_earlier_report_leaves_no_pictures_and_other_files_stay(
     two_fleets: tuple[FleetSimulation, Path], tmp_path: Path
 ) -> None:
@@ -100,17 +87,15 @@ def test_pictures_in_a_folder_without_a_report_are_not_its_own(tmp_path: Path) -
     assert (tmp_path / "gantt-fleet-7-scheme-7.png").read_text() == "mine"
 
 
-def test_json_holds_the_simulation(two_fleets: tuple[FleetSimulation, Path]) -> None:
+def test_the_page_is_whole_and_json_holds_the_simulation(two_fleets: tuple[FleetSimulation, Path]) -> None:
     simulation, folder = two_fleets
     assert json.loads((folder / "simulation.json").read_text()) == simulation.to_json()
-
-
-def test_page_is_well_formed_and_needs_nothing_from_elsewhere(
-    two_fleets: tuple[FleetSimulation, Path],
-) -> None:
-    page = page_of(two_fleets[1])
+    page = page_of(folder)
     assert_needs_nothing_from_elsewhere(page)
-    assert str(two_fleets[1]) not in page
+    assert page.count('<svg class="wide"') == page.count('<svg class="narrow"') == 4
+    for raw in (str(folder), "<script", "<b>", "<fast>"):
+        assert raw not in page
+    assert HOSTILE in PageReader(page).text
 
 
 def test_page_holds_every_table(two_fleets: tuple[FleetSimulation, Path]) -> None:
@@ -131,13 +116,6 @@ def test_page_holds_every_table(two_fleets: tuple[FleetSimulation, Path]) -> Non
     assert simulation.notes
     for expected in ("dropouts: 2", "a <fast> one", "mask overlap", *simulation.notes):
         assert expected in text
-
-
-def test_names_are_escaped(two_fleets: tuple[FleetSimulation, Path]) -> None:
-    page = page_of(two_fleets[1])
-    for raw in ("<script", "<b>", "<fast>"):
-        assert raw not in page
-    assert HOSTILE in PageReader(page).text
 
 
 def test_one_fleet_and_method_have_nothing_to_be_compared_with(tmp_path: Path) -> None:

@@ -106,14 +106,6 @@ def test_a_client_that_drops_out_in_the_middle():
     np.testing.assert_allclose(rounds.straggler_index, 1.0)
 
 
-def test_the_aggregator_waits_until_it_knows_that_a_client_is_lost():
-    fleet = fleet_of(client("quick"), client("lost", cpu_share=0.01, dropout_probability=1.0))
-    rounds = simulate("full-he", fleet, COSTS, rounds=20)
-    waits = np.maximum(rounds.client_seconds[:, 0], rounds.client_seconds[:, 1])
-    assert (rounds.client_seconds[:, 1] > rounds.client_seconds[:, 0]).any()
-    assert (rounds.round_seconds > waits).all()
-
-
 def test_when_all_drop_out_the_round_fails_and_says_so():
     fleet = three_clients(dropout_probability=1.0)
     rounds = simulate("full-he", fleet, COSTS, rounds=2)

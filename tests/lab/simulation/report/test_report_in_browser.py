@@ -173,10 +173,8 @@ def test_on_a_desktop_no_column_of_the_first_table_is_out_of_sight(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
-def test_all_figures_are_in_sight_without_scripts(
-    browser: Browser, page_of: Callable[[str], Path], width: int
-) -> None:
-    browser.show(page_of("sixteen"), width, scripts=False)
+def test_all_figures_are_in_sight(browser: Browser, page_of: Callable[[str], Path], width: int) -> None:
+    browser.show(page_of("sixteen"), width)
     names = measure(
         browser,
         """const box = document.querySelector(".scroll"), outer = box.getBoundingClientRect();
@@ -186,21 +184,3 @@ def test_all_figures_are_in_sight_without_scripts(
         }).map(one => one.textContent);""",
     )
     assert names == [row.label for row in compared_rows(run_of_sixteen())]
-
-
-@pytest.mark.slow
-def test_a_dark_screen_gets_dark_drawings(browser: Browser, page_of: Callable[[str], Path]) -> None:
-    read = f"""const text = {SHOWN_DRAWINGS}[0].querySelector("text"), path = {SHOWN_DRAWINGS}[0].querySelector("path");
-        return [getComputedStyle(text).fill, getComputedStyle(path).fill, getComputedStyle(document.body).color];"""
-    colours = {}
-    for dark in (False, True):
-        browser.show(page_of("three"), 1280, dark=dark)
-        colours[dark] = measure(browser, read)
-        letters, background, page_letters = colours[dark]
-        assert letters == page_letters
-        assert (brightness(letters) > brightness(background)) is dark
-    assert colours[False] != colours[True]
-
-
-def brightness(colour: str) -> float:
-    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3])

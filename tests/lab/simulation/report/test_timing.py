@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from lab.simulation.report.made_up_runs import record as made_up
 from lab.simulation.small_runs import fewer_samples, run_methods
-from shieldfl.lab.report.run_summary import remarks, summarise
+from shieldfl.lab.report.run_summary import remarks
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, compare_timings
 from shieldfl.methods.settings import MethodSettings
@@ -76,18 +75,6 @@ def test_one_round_alone_says_that_it_is_one() -> None:
     assert ("full-he", "time and bytes are of one round alone, with what a first round does once") in remarks(
         result
     )
-
-
-def test_table_and_json_say_the_same() -> None:
-    result = RunResult("data", "mlp", {}, {}, 10, [PLAIN, HIDDEN])
-    rows = {row.label: row.cells for section in summarise(result) for row in section.rows}
-    assert rows["train"] == ("12.0 s", "12.0 s")
-    assert rows["whole round"] == ("12.6 s", "13.1 s (×1.0)")
-    assert rows["set-up, once"] == ("–", "2.00 s")
-    assert rows["up, once in addition"] == ("–", "30 B")
-    plain, hidden = json.loads(json.dumps(result.to_json()))["methods"]
-    assert (plain["timing"]["train_seconds"], hidden["timing"]["round_seconds"]) == (12.0, 13.125)
-    assert hidden["timing"]["trained_alike"] == ["fedavg", "full-he"]
 
 
 def test_runs_know_who_trains_alike() -> None:
