@@ -51,16 +51,6 @@ def test_the_same_request_gets_the_same_bytes_and_nothing_is_computed(store):
     assert store.answer(SESSION, 1, "update", iter(participants), DIGEST, never) == first
 
 
-@pytest.mark.parametrize("clients", [[3, 4, 5], [3, 4, 5, 6], [5, 6, 7, 8], [1, 2, 7], range(1, 9)], ids=str)
-def test_no_client_is_answered_for_in_two_lists_of_a_round_and_purpose(store, clients):
-    answer = ask(store, 1, clients=[3, 4, 5, 6, 7])
-    before = store.position
-    with pytest.raises(PolicyError, match="another list or total"):
-        ask(store, 1, never, clients=clients)
-    assert ask(store, 1, never, clients=[3, 4, 5, 6, 7]) == answer
-    assert store.position == before
-
-
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):
     ask(store, 1)
     with pytest.raises(PolicyError, match="another list or total"):
@@ -83,16 +73,6 @@ def test_other_clients_rounds_purposes_and_sessions_are_other_occasions(store):
         store.answer(other, 1, "update", listed(1), DIGEST, random_answer),
     }
     assert len(answers) == 5
-
-
-def test_rounds_go_up(store):
-    ask(store, 5, clients=CLIENTS[:4])
-    with pytest.raises(PolicyError, match="round 4 is over: the oldest that is open is 5"):
-        ask(store, 4, never, purpose="votes")
-    ask(store, 5, clients=CLIENTS[4:])
-    ask(store, 6)
-    with pytest.raises(PolicyError, match="round 5 is over"):
-        ask(store, 5, never, purpose="votes")
 
 
 def test_a_round_far_ahead_is_refused_since_it_would_end_all_before(store):

@@ -19,11 +19,6 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 PASSPHRASE = "correct horse"
 
 
-@pytest.fixture(autouse=True)
-def quick_passphrases(monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
-
-
 class Files:
     """An authority's two files, and the session that it was made with."""
 

@@ -54,15 +54,3 @@ def test_a_run_that_is_stopped_says_how_to_go_on(
     gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])
     assert (gone_on.returncode, gone_on.stderr) == (0, b"")
     assert figures(json_file) == whole
-
-
-def test_a_checkpoint_that_is_there_is_an_error_of_one_line(warm_python: WarmPython, tmp_path: Path) -> None:
-    options = ["--checkpoint", str(tmp_path / "run")]
-    assert warm_python.run(COMMAND_LINE, [*RUN, *options]).returncode == 0
-    again = warm_python.run(COMMAND_LINE, [*RUN, *options])
-    assert (again.returncode, again.stdout) == (1, b"")
-    assert again.stderr.startswith(f"shieldfl: there is a checkpoint in {tmp_path / 'run'}: ".encode())
-    other = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--seed", "1"])
-    assert other.returncode == 1
-    assert b"of a run that differs in seed: " in other.stderr
-    assert other.stderr.count(b"\n") == 1

@@ -12,7 +12,7 @@ import pytest
 from lab.simulation.small_runs import quick_synthetic_data
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece, session
-from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult, Cell, usable_attacks
+from shieldfl.lab.audit.attack import AuditResult, Cell, usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Attacked, Piece
 from shieldfl.lab.audit.session import Schedule, run_audit
@@ -186,18 +186,6 @@ def test_a_federation_that_several_attacks_share_is_charged_to_all_of_them(small
     config = replace(small, trials=1, rounds=1, budget_minutes=3.5)
     result = run_audit(config, ["full-he", "top-2"], ["ilrg", "idlg"], ["other-clients"])
     assert [one.status for one in result.cells] == ["attacked"] * 3 + ["does not apply"] * 3
-
-
-def test_an_interruption_keeps_what_was_attacked(small):
-    def stop(method: str, trial: int) -> None:
-        if trial == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(AuditInterrupted) as stopped:
-        run_audit(small, ["full-he"], ["ilrg"], ["aggregator"], on_trial=stop)
-    result = stopped.value.result
-    assert cell(result, "fedavg", "aggregator").tries == 4
-    assert any("interrupted" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(("module", "fails"), [(piece, "Trial"), (views, "_placed")])
