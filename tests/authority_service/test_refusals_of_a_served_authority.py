@@ -111,6 +111,10 @@ def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
+        (
+            {"registered_clients_only": True, "schemes": ["ckks"]},
+            "do not enrol, so nobody vouches for them",
+        ),
         ({"min_clients": 3}, "opens totals of 2 clients, and this authority none of fewer than 3"),
         ({"most_clients": 3}, "has 4 clients, and this authority allows 3"),
         ({"most_rounds": 99}, "has 100 rounds, and this authority allows 99"),
@@ -120,15 +124,9 @@ def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
 )
 def test_the_policy_outranks_what_an_aggregator_asks(tmp_path, policy, words):
     folder = made_folder(tmp_path / "authority", **(ANY | policy))
+    variant = labelled("full-he/ckks") if "ckks" in policy.get("schemes", ()) else KAHE
     with served(folder) as one, one.client() as client, pytest.raises(PolicyError, match=words):
-        served_run(client, KAHE, min_clients=2)
-
-
-def test_methods_whose_clients_nobody_vouches_for_need_a_policy_that_says_so(tmp_path):
-    policy = {"schemes": ["kahe", "ckks"]}
-    folder, words = made_folder(tmp_path / "authority", **policy), "do not enrol, so nobody vouches for them"
-    with served(folder) as one, one.client() as client, pytest.raises(PolicyError, match=words):
-        served_run(client, labelled("full-he/ckks"), min_clients=3)
+        served_run(client, variant, min_clients=2)
 
 
 def test_sessions_are_counted(tmp_path):
