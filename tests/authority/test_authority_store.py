@@ -22,7 +22,9 @@ from authority.store_cases import (
     moved_to,
     never,
     opened,
+    parts_left,
     random_answer,
+    sealed_rows,
 )
 from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey
 from shieldfl.errors import ParameterError, PolicyError
@@ -140,28 +142,19 @@ def test_the_floor_refuses_what_the_rows_that_it_replaced_would_have(folder, see
 
 
 def test_what_is_no_longer_kept_is_nowhere_in_the_file(store, path):
-    def sealed(number):
-        with closing(sqlite3.connect(path)) as database:
-            select = (
-                "SELECT sealed FROM records WHERE kind = 'answer' AND round = ? OR kind IN ('key', 'session')"
-            )
-            return [one for (one,) in database.execute(select, (number,))]
-
     def compute(keys):
         return os.urandom(9000), moved_to(1)(keys)
 
     ask(store, 0, compute)
     store.close()
-    then = sealed(0)
+    then = sealed_rows(path, "kind = 'answer' AND round = 0 OR kind IN ('key', 'session')")
     assert all(one in path.read_bytes() for one in then[1:])
     with opened(path) as again:
         ask(again, 2, moved := lambda keys: (b"", moved_to(3)(keys)))
     assert moved
-    left = path.read_bytes()
-    # An answer of 9000 bytes lies on several pages: parts of it are looked for.
-    parts = [one[start : start + 24] for one in then for start in range(0, len(one) - 24, 24)]
-    assert len(parts) > 300
-    assert not [part for part in parts if part in left]
+    parts, left = parts_left(then, path)
+    assert parts > 300
+    assert left == 0
     assert not list(path.parent.glob("store-*")) or path.with_name("store-journal").stat().st_size == 0
 
 
