@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import ssl
 import threading
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -44,6 +45,10 @@ from shieldfl.errors import (
 )
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.rounds.global_model import GlobalModel
+
+
+def no_space(*_):
+    raise OSError(28, "No space left on device")
 
 
 def test_an_aggregator_cannot_make_clients_up(strict):
@@ -194,12 +199,7 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
         run = served_run(client, KAHE, min_clients=3)
         first = run.begin_round(1)
         asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
-        write, fails = served_session.write_private_file, []
-
-        def full(path, content):
-            fails.append(path.name)
-            raise OSError(28, "No space left on device")
-
+        write, full = served_session.write_private_file, Mock(side_effect=no_space)
         monkeypatch.setattr(served_session, "write_private_file", full)
         for _ in range(2):
             with pytest.raises(
@@ -208,7 +208,7 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
                 run.authority.answer("update", asked)
         monkeypatch.setattr(served_session, "write_private_file", write)
         answer = run.authority.answer("update", asked)
-        assert fails == ["state", "state"]
+        assert [call.args[0].name for call in full.call_args_list] == ["state", "state"]
         assert run.authority.answer("update", asked) == answer
 
 
@@ -276,11 +276,7 @@ def test_a_model_that_is_not_on_the_disk_does_not_leave(folder, monkeypatch):
         _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
         before = run.authority.newest_model()
         with monkeypatch.context() as patch:
-
-            def full(path, content):
-                raise OSError(28, "No space left on device")
-
-            patch.setattr(served_session, "write_private_file", full)
+            patch.setattr(served_session, "write_private_file", no_space)
             for attempt in (lambda: run.authority.answer("update", total), run.authority.newest_model):
                 with pytest.raises(DataError, match="the authority's disk or store failed"):
                     attempt()
@@ -390,11 +386,8 @@ def test_no_certificate_takes_the_place_of_another_file(folder, name):
 
 
 def test_an_authority_is_made_as_a_whole_or_not_at_all(tmp_path):
-    def fails(tls):
-        raise OSError(28, "No space left on device")
-
     with pytest.raises(OSError, match="No space"):
-        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), fails)
+        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), no_space)
     with pytest.raises(ParameterError, match="passphrase is empty"):
         AuthorityFolder.create(tmp_path / "authority", "", AuthorityPolicy())
     assert list(tmp_path.iterdir()) == []
@@ -518,7 +511,7 @@ def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypat
         def fails(path, content):
             written.append(path)
             if len(written) == writes:
-                raise OSError(28, "No space left on device")
+                no_space()
             write(path, content)
 
         with monkeypatch.context() as patch:

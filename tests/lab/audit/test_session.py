@@ -209,19 +209,15 @@ def test_a_method_that_fails_or_has_no_view_is_left_out_with_its_reason(small, m
 @pytest.mark.parametrize(
     ("attacks", "parties", "message"),
     [
-        (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
         (["ilrg", "ilrg"], ["aggregator"], "name one attack or several, each once"),
-        (["ilrg"], ["aunt"], "no party 'aunt'"),
         (["ilrg"], [], "name one party"),
         ([], ["aggregator"], "name one attack"),
         (["ilrg"], ["aggregator", "aggregator"], "name one party or several, each once"),
     ],
 )
-def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):
+def test_names_that_are_none_or_come_twice_are_refused_before_anything_runs(small, attacks, parties, message):
     with pytest.raises(ParameterError, match=message):
         run_audit(small, ["full-he"], attacks, parties)
-    with pytest.raises(ParameterError, match="no round can start"):
-        AuditConfig(clients=2, min_clients=3)
 
 
 METHODS = ("fedavg", "one", "two")
