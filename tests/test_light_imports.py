@@ -22,10 +22,7 @@ UNWANTED = {
     "shieldfl.cli.app": (
         *SERVING,
         *("torch", "scipy", "flwr", "cryptography"),
-        *(
-            f"shieldfl.cli.{one}"
-            for one in ["run", "audit", "bench", "doctor", "authority", "flower", "inspect", "profile"]
-        ),
+        *(f"shieldfl.cli.{one}" for one in COMMANDS),
         *(
             f"shieldfl.{one}"
             for one in ["authority_service", "lab.audit", "lab.bench", "lab.fleet", "lab.simulation"]

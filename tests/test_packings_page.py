@@ -12,7 +12,12 @@ from documentation_pages import doc, prose_of, table_rows
 
 PAGE = doc("docs/packings.md")
 PROSE = prose_of("docs/packings.md")
-DESCRIPTIONS = re.findall(r"<!-- (describe|plan):(.*?)-->\n```text\n(.*?)\n```", PAGE, re.DOTALL)
+SCHEMES = {"ckks": PAGE, "kahe": doc("docs/kahe.md")}
+DESCRIPTIONS = [
+    (scheme, *one)
+    for scheme, page in SCHEMES.items()
+    for one in re.findall(r"<!-- (describe|plan):(.*?)-->\n```text\n(.*?)\n```", page, re.DOTALL)
+]
 MOST_DROPPED_BITS = 16
 
 
@@ -20,9 +25,11 @@ def settings_of(text: str) -> dict:
     return eval(f"dict({text})")
 
 
-@pytest.mark.parametrize(("make", "settings", "text"), DESCRIPTIONS)
-def test_described_parameters_are_what_describe_says(make, settings, text):
-    make = sf.ckks.Parameters if make == "describe" else sf.ckks.Parameters.plan
+@pytest.mark.parametrize(("scheme", "make", "settings", "text"), DESCRIPTIONS)
+def test_described_parameters_are_what_describe_says(scheme, make, settings, text):
+    assert {one for one, *_ in DESCRIPTIONS} == SCHEMES.keys()
+    parameters = getattr(sf, scheme).Parameters
+    make = parameters if make == "describe" else parameters.plan
     assert make(**settings_of(settings)).describe() == text
 
 
@@ -198,14 +205,14 @@ def test_table_of_rings_is_computed():
     assert {"4096"} == {ring for row in rows for ring in row[-2:]}
 
 
-def test_table_of_counts_is_computed():
-    for count, small, large, speed, size in table_rows(PAGE, "count"):
-        planned = {
-            goal: sf.ckks.Parameters.plan(goal=goal, count=number(count)) for goal in ("speed", "size")
-        }
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_table_of_counts_is_computed(scheme):
+    plan = getattr(sf, scheme).Parameters.plan
+    for count, *sizes, speed, size in table_rows(SCHEMES[scheme], "count"):
+        planned = {goal: plan(goal=goal, count=number(count)) for goal in ("speed", "size")}
         assert [speed, size] == [str(planned[goal].ring_degree) for goal in ("speed", "size")]
-        sizes = planned["size"].ring_costs(number(count)).values()
-        assert [number(small), number(large)] == [round(wire * number(count)) for wire, _ in sizes]
+        costs = planned["size"].ring_costs(number(count)).values()
+        assert [number(one) for one in sizes] == [round(wire * number(count)) for wire, _ in costs]
 
 
 @pytest.mark.parametrize(("clients", "stated"), [(8, "0.125"), (64, "1 - 1.2e-7")])

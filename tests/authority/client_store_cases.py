@@ -9,7 +9,7 @@ from shieldfl.encryption import kahe
 
 KEY = bytes(range(32))
 PUBLIC_KEY = kahe.PublicKey.of_session(kahe.Parameters(max_clients=8, ring_degree=2048), bytes(32), bytes(16))
-CLIENT = 7
+CLIENT, SECRET = 7, bytes(reversed(range(32)))
 SIZE = 300
 
 
@@ -25,7 +25,7 @@ def opened(path, **options) -> ClientStore:
 def begun(path) -> ClientStore:
     """Return a new store with a key that is known."""
     store = ClientStore.create(path, KEY)
-    store.add_key(kahe.ClientKey(PUBLIC_KEY, CLIENT, bytes(reversed(range(32)))))
+    store.add_key(kahe.ClientKey(PUBLIC_KEY, CLIENT, SECRET))
     return store
 
 

@@ -16,6 +16,11 @@ from authority.store_cases import begun
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(autouse=True)
+def quick_passphrases(monkeypatch):
+    monkeypatch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
+
+
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "store"

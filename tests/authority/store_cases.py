@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from shieldfl.authority.authority_store import AuthorityStore, ClientKey, SessionRules
@@ -49,6 +51,19 @@ def never(keys):
 def ask(store, round_number, compute=random_answer, *, clients=CLIENTS, purpose="update", digest=DIGEST):
     participants = listed(round_number, clients, purpose)
     return store.answer(SESSION, round_number, purpose, participants, digest, compute)
+
+
+def sealed_rows(path: Path, where: str) -> list[bytes]:
+    """Return the sealed contents of some of a store's records."""
+    with closing(sqlite3.connect(path)) as database:
+        return [one for (one,) in database.execute(f"SELECT sealed FROM records WHERE {where}")]
+
+
+def parts_left(sealed: list[bytes], path: Path, length: int = 24) -> tuple[int, int]:
+    """Return into how many parts sealed contents fall, which may lie on several pages, and how many a file has."""
+    content = path.read_bytes()
+    parts = [one[start : start + length] for one in sealed for start in range(0, len(one) - length, length)]
+    return len(parts), sum(part in content for part in parts)
 
 
 def moved_to(round_number: int):

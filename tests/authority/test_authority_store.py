@@ -22,7 +22,9 @@ from authority.store_cases import (
     moved_to,
     never,
     opened,
+    parts_left,
     random_answer,
+    sealed_rows,
 )
 from shieldfl.authority.authority_store import MOST_ROUNDS_AHEAD, ClientKey
 from shieldfl.errors import ParameterError, PolicyError
@@ -51,16 +53,6 @@ def test_the_same_request_gets_the_same_bytes_and_nothing_is_computed(store):
     assert store.answer(SESSION, 1, "update", iter(participants), DIGEST, never) == first
 
 
-@pytest.mark.parametrize("clients", [[3, 4, 5], [3, 4, 5, 6], [5, 6, 7, 8], [1, 2, 7], range(1, 9)], ids=str)
-def test_no_client_is_answered_for_in_two_lists_of_a_round_and_purpose(store, clients):
-    answer = ask(store, 1, clients=[3, 4, 5, 6, 7])
-    before = store.position
-    with pytest.raises(PolicyError, match="another list or total"):
-        ask(store, 1, never, clients=clients)
-    assert ask(store, 1, never, clients=[3, 4, 5, 6, 7]) == answer
-    assert store.position == before
-
-
 def test_the_same_list_with_another_total_or_another_frame_is_another_request(store):
     ask(store, 1)
     with pytest.raises(PolicyError, match="another list or total"):
@@ -83,16 +75,6 @@ def test_other_clients_rounds_purposes_and_sessions_are_other_occasions(store):
         store.answer(other, 1, "update", listed(1), DIGEST, random_answer),
     }
     assert len(answers) == 5
-
-
-def test_rounds_go_up(store):
-    ask(store, 5, clients=CLIENTS[:4])
-    with pytest.raises(PolicyError, match="round 4 is over: the oldest that is open is 5"):
-        ask(store, 4, never, purpose="votes")
-    ask(store, 5, clients=CLIENTS[4:])
-    ask(store, 6)
-    with pytest.raises(PolicyError, match="round 5 is over"):
-        ask(store, 5, never, purpose="votes")
 
 
 def test_a_round_far_ahead_is_refused_since_it_would_end_all_before(store):
@@ -160,28 +142,19 @@ def test_the_floor_refuses_what_the_rows_that_it_replaced_would_have(folder, see
 
 
 def test_what_is_no_longer_kept_is_nowhere_in_the_file(store, path):
-    def sealed(number):
-        with closing(sqlite3.connect(path)) as database:
-            select = (
-                "SELECT sealed FROM records WHERE kind = 'answer' AND round = ? OR kind IN ('key', 'session')"
-            )
-            return [one for (one,) in database.execute(select, (number,))]
-
     def compute(keys):
         return os.urandom(9000), moved_to(1)(keys)
 
     ask(store, 0, compute)
     store.close()
-    then = sealed(0)
+    then = sealed_rows(path, "kind = 'answer' AND round = 0 OR kind IN ('key', 'session')")
     assert all(one in path.read_bytes() for one in then[1:])
     with opened(path) as again:
         ask(again, 2, moved := lambda keys: (b"", moved_to(3)(keys)))
     assert moved
-    left = path.read_bytes()
-    # An answer of 9000 bytes lies on several pages: parts of it are looked for.
-    parts = [one[start : start + 24] for one in then for start in range(0, len(one) - 24, 24)]
-    assert len(parts) > 300
-    assert not [part for part in parts if part in left]
+    parts, left = parts_left(then, path)
+    assert parts > 300
+    assert left == 0
     assert not list(path.parent.glob("store-*")) or path.with_name("store-journal").stat().st_size == 0
 
 

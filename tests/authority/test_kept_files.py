@@ -32,6 +32,15 @@ def files(path):
     return sorted(path.with_name("store-kept").iterdir())
 
 
+def failing(number):
+    """What stands in the place of a call that the disk refuses."""
+
+    def refuse(*arguments, **more):
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
 def kept(path):
     with StepStore(path, KEY) as store:
         return store.kept(SESSION)
@@ -116,14 +125,11 @@ def test_a_folder_that_is_a_link_is_not_written_and_nothing_in_it_deleted(path, 
 
 
 def test_contents_that_were_kept_are_kept_whether_the_old_files_can_be_deleted_or_not(path, monkeypatch):
-    def refuse(self, *arguments, **more):
-        raise OSError(errno.EIO, "input/output error")
-
     with StepStore(path, KEY) as store:
         with monkeypatch.context() as patched:
-            patched.setattr("pathlib.Path.unlink", refuse)
+            patched.setattr("pathlib.Path.unlink", failing(errno.EIO))
             store.keep(SESSION, {"model": b"2" * LONG}, since=store.position)
-            patched.setattr("pathlib.Path.iterdir", refuse)
+            patched.setattr("pathlib.Path.iterdir", failing(errno.EIO))
             store.keep(SESSION, {"model": b"3" * LONG}, since=store.position)
         assert len(files(path)) == 3
         store.keep(SESSION, {"short": b"t"}, since=store.position)
@@ -131,11 +137,13 @@ def test_contents_that_were_kept_are_kept_whether_the_old_files_can_be_deleted_o
     assert kept(path) == {"model": b"3" * LONG, "short": b"t"}
 
 
-def test_a_content_of_two_gib_is_refused_and_leaves_what_was(path, monkeypatch):
+def test_a_content_of_two_gib_or_of_an_old_position_is_refused_and_leaves_what_was(path, monkeypatch):
     monkeypatch.setattr("shieldfl.authority.step_store.LONGEST_SEALED_BYTES", 2 * LONG)
     with StepStore(path, KEY) as store:
         with pytest.raises(CapacityError, match="divide the model into parts"):
             store.keep(SESSION, {"first": b"2" * LONG, "model": bytes(2 * LONG + 1)}, since=store.position)
+        with pytest.raises(PolicyError, match="has gone on since"):
+            store.keep(SESSION, {"model": b"2" * LONG}, since=(0, 0))
         # Nor has the one before it, which was written already, left a file.
         assert len(files(path)) == 1
     assert kept(path) == {"model": b"1" * LONG, "short": b"s" * (LONG - 1)}
@@ -145,11 +153,7 @@ def test_a_folder_that_is_not_on_the_disk_yet_is_made_again(tmp_path, monkeypatc
     path = tmp_path / "store"
     with StepStore.create(path, KEY) as store:
         with monkeypatch.context() as patched:
-
-            def fails(path):
-                raise OSError(errno.EIO, "input/output error")
-
-            patched.setattr("shieldfl.authority.step_store.sync_folder", fails)
+            patched.setattr("shieldfl.authority.step_store.sync_folder", failing(errno.EIO))
             with pytest.raises(DataError, match="cannot be written"):
                 store.keep(SESSION, {"model": b"1" * LONG}, since=store.position)
         assert not path.with_name("store-kept").exists()
@@ -175,24 +179,12 @@ def test_a_process_that_ends_before_the_commit_leaves_what_was(path, monkeypatch
     assert len(files(path)) == 1
 
 
-def test_a_refused_content_leaves_what_was(path):
-    with StepStore(path, KEY) as store:
-        with pytest.raises(PolicyError, match="has gone on since"):
-            store.keep(SESSION, {"model": b"2" * LONG}, since=(0, 0))
-        assert len(files(path)) == 1
-    assert kept(path)["model"] == b"1" * LONG
-
-
 @pytest.mark.parametrize("call", ["os.fsync", "os.open"])
 def test_a_full_disk_keeps_what_was_and_says_so(path, monkeypatch, call):
     with StepStore(path, KEY) as store:
         since = store.position
-
-        def full(*arguments, **more):
-            raise OSError(errno.ENOSPC, "no space left on device")
-
         with monkeypatch.context() as patched:
-            patched.setattr(call, full)
+            patched.setattr(call, failing(errno.ENOSPC))
             with pytest.raises(DataError, match="free some space there"):
                 store.keep(SESSION, {"model": b"2" * LONG}, since=since)
         assert len(files(path)) == 1
@@ -202,11 +194,8 @@ def test_a_full_disk_keeps_what_was_and_says_so(path, monkeypatch, call):
 
 
 def test_what_cannot_be_read_says_so(path, monkeypatch):
-    def refuse(self, *arguments, **more):
-        raise OSError(errno.EACCES, "permission denied")
-
     with StepStore(path, KEY) as store, monkeypatch.context() as patched:
-        patched.setattr("pathlib.Path.read_bytes", refuse)
+        patched.setattr("pathlib.Path.read_bytes", failing(errno.EACCES))
         with pytest.raises(DataError, match="cannot be read"):
             store.kept(SESSION)
     assert kept(path)["model"] == b"1" * LONG

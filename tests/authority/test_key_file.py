@@ -17,11 +17,6 @@ MAGIC = b"shieldfl key file 1\n"
 DIGEST = "ab" * 32
 
 
-@pytest.fixture(autouse=True)
-def quick_passphrases(monkeypatch):
-    monkeypatch.setattr(private_file, "_SCRYPT_COST", 2**4)
-
-
 @pytest.fixture
 def path(tmp_path):
     opened = {0: DIGEST, 12: DIGEST}

@@ -19,11 +19,6 @@ from shieldfl.errors import KeyMismatchError, ParameterError, PolicyError, WireF
 PASSPHRASE = "correct horse"
 
 
-@pytest.fixture(autouse=True)
-def quick_passphrases(monkeypatch):
-    monkeypatch.setattr("shieldfl.authority.private_file._SCRYPT_COST", 2**4)
-
-
 class Files:
     """An authority's two files, and the session that it was made with."""
 
@@ -117,8 +112,7 @@ def test_no_secret_of_the_authority_is_readable_in_its_files(files):
 def stolen(files):
     """What whoever steals both files, and the passphrase, makes of them: the authority's secrets."""
     with files.load() as authority:
-        owner = authority._owner
-        return owner.enrolment_key, owner
+        return authority._owner
 
 
 def test_recorded_requests_tell_nothing_once_enrolment_has_ended(files, tmp_path):
@@ -128,7 +122,7 @@ def test_recorded_requests_tell_nothing_once_enrolment_has_ended(files, tmp_path
     authority.accept(request)
     late.advance_to(5)
     authority.close()
-    _, owner = stolen(files)
+    owner = stolen(files)
     _, secret = owner.unseal(request, authority.public_key.id)
     key = kahe.ClientKey.of_secret(authority.public_key, "late", secret)
     key.advance_to(5)
@@ -145,8 +139,8 @@ def test_recorded_requests_tell_nothing_once_enrolment_has_ended(files, tmp_path
         total = files.session.total()
         answer = ending.sum_key(total.request())
     assert erased is not None
-    key_now, owner = stolen(files)
-    assert key_now is None
+    owner = stolen(files)
+    assert owner.enrolment_key is None
     with pytest.raises(PolicyError, match="enrolment has ended"):
         owner.unseal(request, authority.public_key.id)
     # All that is left and can be unsealed: not in what the store keeps, nor in what the key file holds.

@@ -11,6 +11,7 @@ from contextlib import closing
 
 import pytest
 
+from authority import client_store_cases as of_client
 from authority.store_cases import (
     AUTHORITY,
     CLIENTS,
@@ -85,8 +86,13 @@ def test_no_secret_is_readable_in_the_file_shown_or_copied(path):
                     copied(secret)
             assert repr(key_of(7)) not in repr(secret)
         assert key.key.hex() not in repr(key)
-    content = path.read_bytes()
-    for secret in (b"what is answered", KEY, *(key_of(client) for client in CLIENTS)):
+    with of_client.begun(path.with_name("of a client")) as store:
+        for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(SecretCopyError):
+                copied(store)
+        assert repr(of_client.SECRET) not in repr(store)
+    content = path.read_bytes() + path.with_name("of a client").read_bytes()
+    for secret in (b"what is answered", of_client.SECRET, KEY, *(key_of(client) for client in CLIENTS)):
         assert secret not in content
 
 

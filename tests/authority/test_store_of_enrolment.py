@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from authority.store_cases import CLIENTS, RULES, SESSION, ask, key_of, never, opened
+from authority.store_cases import CLIENTS, RULES, SESSION, ask, key_of, never, opened, parts_left, sealed_rows
 from shieldfl.authority.authority_store import ClientKey, Grant
 from shieldfl.errors import PolicyError, WireFormatError
 
@@ -36,18 +36,13 @@ def test_what_a_client_got_for_its_enrolment_is_there_until_it_is_revoked(store,
 
 
 def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
-    def sealed():
-        with closing(sqlite3.connect(path)) as database:
-            return [
-                one for (one,) in database.execute("SELECT sealed FROM records WHERE kind = 'enrolment key'")
-            ]
-
+    kind = "kind = 'enrolment key'"
     assert store.keep_enrolment_key(None) is None
     assert store.keep_enrolment_key(b"the first") == b"the first"
     assert store.keep_enrolment_key(b"another") == store.keep_enrolment_key(None) == b"the first"
     store.close()
-    (was,) = sealed()
-    assert was in path.read_bytes()
+    was = sealed_rows(path, kind)
+    assert was[0] in path.read_bytes()
     with opened(path) as again:
         assert again.keep_enrolment_key(None) == b"the first"
         again.end_enrolment()
@@ -58,9 +53,8 @@ def test_an_enrolment_key_is_kept_once_and_erased_for_good(store, path):
         with pytest.raises(PolicyError, match="enrolment has ended"):
             again.enrol(SESSION, {20: ClientKey(0, key_of(20))})
         assert ask(again, 1) == ask(again, 1, never)
-    assert sealed() == []
-    left = path.read_bytes()
-    assert not [start for start in range(0, len(was) - 12, 12) if was[start : start + 12] in left]
+    assert sealed_rows(path, kind) == []
+    assert parts_left(was, path, 12)[1] == 0
     with opened(path) as again:
         assert again.keep_enrolment_key(b"another") is None
         with pytest.raises(PolicyError, match="enrolment has ended"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from authority_service.served import ANY, KEYS, made_folder
+from authority_service.test_served_process import Process, command_with_key
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,17 +23,35 @@ def folder(tmp_path):
 @pytest.fixture
 def strict(tmp_path):
     """An authority that enrols registered clients alone, and four of them."""
-    made = made_folder(tmp_path / "authority")
-    for index, key in enumerate(KEYS):
-        made.registry.register(f"clinic-{index}", key.public_key)
-    return made
+    return with_clinics(made_folder(tmp_path / "authority"))
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Three authorities that enrol registered clients alone, and four of them at each."""
-    made = [made_folder(tmp_path / name, min_clients=2) for name in ("first", "second", "third")]
-    for folder in made:
-        for index, key in enumerate(KEYS):
-            folder.registry.register(f"clinic-{index}", key.public_key)
-    return made
+    return [
+        with_clinics(made_folder(tmp_path / name, min_clients=2)) for name in ("first", "second", "third")
+    ]
+
+
+def with_clinics(folder):
+    for index, key in enumerate(KEYS):
+        folder.registry.register(f"clinic-{index}", key.public_key)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory):
+    """The folder of an authority that an operator's command has made."""
+    path = tmp_path_factory.mktemp("operator") / "authority"
+    command_with_key("init", path)
+    return path
+
+
+@pytest.fixture
+def process(operators):
+    """What serves it."""
+    made = Process(operators)
+    yield made
+    if made.process.poll() is None:
+        made.kill()

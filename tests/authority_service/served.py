@@ -145,11 +145,15 @@ def signed(setup, index, message):
 
 @contextlib.contextmanager
 def connected(folders, **options):
-    """Yield what serves each folder, and one connection to all, or to the one."""
+    """Yield what serves each folder, in the order that they are asked in, and one connection to all, or to the one."""
     with contextlib.ExitStack() as stack:
         services = [stack.enter_context(served(folder)) for folder in folders]
         clients = [one.client(**options) for one in services]
-        yield services, stack.enter_context(SeveralAuthorities(clients) if len(clients) > 1 else clients[0])
+        if len(clients) == 1:
+            yield services, stack.enter_context(clients[0])
+            return
+        connection = stack.enter_context(SeveralAuthorities(clients))
+        yield [services[clients.index(one)] for one in connection._clients], connection
 
 
 def begun(connection, **changes):

@@ -16,28 +16,13 @@ import numpy as np
 import pytest
 
 from authority_service.served import ANY, KAHE, PASSPHRASE, made_folder, served, served_run, tls_of
-from authority_service.test_served_process import Process, command_with_key
+from authority_service.test_served_process import Process
 from shieldfl.authority.message import Message
 from shieldfl.authority_service.certificates import CertificateFiles, client_tls
 from shieldfl.authority_service.http_server import FewAlike, LogLines, RequestBodies
 from shieldfl.authority_service.service import AuthorityService
 from shieldfl.encryption.enrolment import AuthorityGroup, AuthorityIdentity
 from shieldfl.errors import PolicyError
-
-
-@pytest.fixture(scope="module")
-def operators(tmp_path_factory):
-    path = tmp_path_factory.mktemp("operator") / "authority"
-    command_with_key("init", path)
-    return path
-
-
-@pytest.fixture
-def process(operators):
-    made = Process(operators)
-    yield made
-    if made.process.poll() is None:
-        made.kill()
 
 
 def asked(method, plan, **settings):

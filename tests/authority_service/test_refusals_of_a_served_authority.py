@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import ssl
 import threading
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -44,6 +45,10 @@ from shieldfl.errors import (
 )
 from shieldfl.privacy.events import OpenedSum
 from shieldfl.rounds.global_model import GlobalModel
+
+
+def no_space(*_):
+    raise OSError(28, "No space left on device")
 
 
 def test_an_aggregator_cannot_make_clients_up(strict):
@@ -111,6 +116,10 @@ def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
+        (
+            {"registered_clients_only": True, "schemes": ["ckks"]},
+            "do not enrol, so nobody vouches for them",
+        ),
         ({"min_clients": 3}, "opens totals of 2 clients, and this authority none of fewer than 3"),
         ({"most_clients": 3}, "has 4 clients, and this authority allows 3"),
         ({"most_rounds": 99}, "has 100 rounds, and this authority allows 99"),
@@ -120,15 +129,9 @@ def test_a_revoked_client_is_in_no_list_that_is_answered_from_then_on(strict):
 )
 def test_the_policy_outranks_what_an_aggregator_asks(tmp_path, policy, words):
     folder = made_folder(tmp_path / "authority", **(ANY | policy))
+    variant = labelled("full-he/ckks") if "ckks" in policy.get("schemes", ()) else KAHE
     with served(folder) as one, one.client() as client, pytest.raises(PolicyError, match=words):
-        served_run(client, KAHE, min_clients=2)
-
-
-def test_methods_whose_clients_nobody_vouches_for_need_a_policy_that_says_so(tmp_path):
-    policy = {"schemes": ["kahe", "ckks"]}
-    folder, words = made_folder(tmp_path / "authority", **policy), "do not enrol, so nobody vouches for them"
-    with served(folder) as one, one.client() as client, pytest.raises(PolicyError, match=words):
-        served_run(client, labelled("full-he/ckks"), min_clients=3)
+        served_run(client, variant, min_clients=2)
 
 
 def test_sessions_are_counted(tmp_path):
@@ -149,14 +152,19 @@ def test_a_session_is_its_aggregators_alone(folder):
                 attempt()
 
 
-def test_without_a_certificate_of_its_issuer_nobody_gets_an_answer(folder, tmp_path):
+def test_an_aggregators_certificate_of_its_issuer_alone_gets_an_answer_by_the_newest_protocol(
+    folder, tmp_path
+):
     strangers = made_folder(tmp_path / "strangers", **ANY)
     with served(folder) as one:
         foreign = CertificateFiles.in_folder(strangers.tls, "aggregator")
         believing = CertificateFiles(foreign.certificate, foreign.key, folder.tls / "ca.crt")
-        context = ssl.create_default_context(cafile=str(folder.tls / "ca.crt"))
-        with pytest.raises(httpx.TransportError):
-            httpx.post(f"{one.url}/v1/sessions", verify=context)
+        older = tls_of(folder)
+        older.minimum_version = older.maximum_version = ssl.TLSVersion.TLSv1_2
+        without = ssl.create_default_context(cafile=str(folder.tls / "ca.crt"))
+        for context in (without, older, tls_of(folder, "server")):
+            with pytest.raises((httpx.TransportError, ssl.SSLError)):
+                httpx.post(f"{one.url}/v1/sessions", verify=context)
         with (
             AuthorityClient(one.url, client_tls(believing), one.service.public_key, attempts=1) as client,
             pytest.raises(UnreachableError, match="believes this side's certificate"),
@@ -168,15 +176,6 @@ def test_without_a_certificate_of_its_issuer_nobody_gets_an_answer(folder, tmp_p
             pytest.raises(UnreachableError, match="certificate verify failed"),
         ):
             client.session(bytes(16))
-
-
-def test_older_protocols_are_refused(folder):
-    with served(folder) as one:
-        context = tls_of(folder)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.maximum_version = ssl.TLSVersion.TLSv1_2
-        with pytest.raises(httpx.TransportError):
-            httpx.post(f"{one.url}/v1/sessions", verify=context)
 
 
 def test_a_set_up_of_another_authority_is_refused(folder):
@@ -200,12 +199,7 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
         run = served_run(client, KAHE, min_clients=3)
         first = run.begin_round(1)
         asked = asked_over(run, "update", 1, [0, 1, 2, 3], first)
-        write, fails = served_session.write_private_file, []
-
-        def full(path, content):
-            fails.append(path.name)
-            raise OSError(28, "No space left on device")
-
+        write, full = served_session.write_private_file, Mock(side_effect=no_space)
         monkeypatch.setattr(served_session, "write_private_file", full)
         for _ in range(2):
             with pytest.raises(
@@ -214,7 +208,7 @@ def test_nothing_is_answered_before_its_state_is_on_the_disk(folder, monkeypatch
                 run.authority.answer("update", asked)
         monkeypatch.setattr(served_session, "write_private_file", write)
         answer = run.authority.answer("update", asked)
-        assert fails == ["state", "state"]
+        assert [call.args[0].name for call in full.call_args_list] == ["state", "state"]
         assert run.authority.answer("update", asked) == answer
 
 
@@ -282,11 +276,7 @@ def test_a_model_that_is_not_on_the_disk_does_not_leave(folder, monkeypatch):
         _, total = closed_over(run, "update", 1, [0, 1, 2, 3], first)
         before = run.authority.newest_model()
         with monkeypatch.context() as patch:
-
-            def full(path, content):
-                raise OSError(28, "No space left on device")
-
-            patch.setattr(served_session, "write_private_file", full)
+            patch.setattr(served_session, "write_private_file", no_space)
             for attempt in (lambda: run.authority.answer("update", total), run.authority.newest_model):
                 with pytest.raises(DataError, match="the authority's disk or store failed"):
                     attempt()
@@ -387,11 +377,6 @@ def test_a_certificate_that_was_renewed_counts_no_more(folder):
         assert httpx.post(f"{one.url}/v1/sessions", verify=tls_of(folder)).status_code == 403
 
 
-def test_a_servers_certificate_is_no_aggregators(folder):
-    with served(folder) as one, pytest.raises((httpx.TransportError, ssl.SSLError)):
-        httpx.post(f"{one.url}/v1/sessions", verify=tls_of(folder, "server"))
-
-
 @pytest.mark.parametrize("name", ["ca", "server", "../authority", "", "a" * 64])
 def test_no_certificate_takes_the_place_of_another_file(folder, name):
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
@@ -401,11 +386,8 @@ def test_no_certificate_takes_the_place_of_another_file(folder, name):
 
 
 def test_an_authority_is_made_as_a_whole_or_not_at_all(tmp_path):
-    def fails(tls):
-        raise OSError(28, "No space left on device")
-
     with pytest.raises(OSError, match="No space"):
-        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), fails)
+        AuthorityFolder.create(tmp_path / "authority", PASSPHRASE, AuthorityPolicy(), no_space)
     with pytest.raises(ParameterError, match="passphrase is empty"):
         AuthorityFolder.create(tmp_path / "authority", "", AuthorityPolicy())
     assert list(tmp_path.iterdir()) == []
@@ -529,7 +511,7 @@ def test_a_disk_that_fails_in_an_enrolment_makes_no_client_two(strict, monkeypat
         def fails(path, content):
             written.append(path)
             if len(written) == writes:
-                raise OSError(28, "No space left on device")
+                no_space()
             write(path, content)
 
         with monkeypatch.context() as patch:

@@ -93,26 +93,11 @@ class Process:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("operator") / "authority"
-    command_with_key("init", path)
-    return path
-
-
-@pytest.fixture
-def process(folder):
-    made = Process(folder)
-    yield made
-    if made.process.poll() is None:
-        made.kill()
-
-
-@pytest.fixture(scope="module")
-def clinics(folder):
+def clinics(operators):
     keys = []
     for index in range(4):
-        keys.append(ClientIdentity.create(folder / f"clinic-{index}.pem"))
-        AuthorityFolder(folder).registry.register(f"clinic-{index}", keys[-1].public_key)
+        keys.append(ClientIdentity.create(operators / f"clinic-{index}.pem"))
+        AuthorityFolder(operators).registry.register(f"clinic-{index}", keys[-1].public_key)
     return keys
 
 
@@ -179,10 +164,10 @@ def test_it_stops_when_told_to_and_says_what_it_did(process, clinics):
     )
 
 
-def test_an_operator_sees_and_ends_sessions(folder, process, clinics):
+def test_an_operator_sees_and_ends_sessions(operators, process, clinics):
     with process.client() as client:
         run = served_run(client, KAHE, sign=signing(clinics), min_clients=3)
-        shown = json.loads(command("show", folder, "--json", "-").stdout)
+        shown = json.loads(command("show", operators, "--json", "-").stdout)
         assert shown["public_key"] == process.serving["public_key"]
         assert shown["clients"] == [f"clinic-{index}" for index in range(4)]
         own = [one for one in shown["sessions"] if one["id"] == run.authority.session_id.hex()]
@@ -198,53 +183,53 @@ def test_an_operator_sees_and_ends_sessions(folder, process, clinics):
             "encrypts_singly": False,
             "ended": False,
         }
-        assert f"{len(shown['sessions'])} sessions ended" in command("rotate", folder, "--sessions").stdout
-        assert ", ended" in command("show", folder).stdout
-        assert "held by another process" in command("serve", folder, code=1).stderr
+        assert f"{len(shown['sessions'])} sessions ended" in command("rotate", operators, "--sessions").stdout
+        assert ", ended" in command("show", operators).stdout
+        assert "held by another process" in command("serve", operators, code=1).stderr
 
 
-def test_an_operator_enrols_and_revokes(folder, tmp_path):
+def test_an_operator_enrols_and_revokes(operators, tmp_path):
     public = tmp_path / "clinic.pem.pub"
     assert str(public) in command("client-key", tmp_path / "clinic.pem").stdout
-    assert "clinic may enrol" in command("enrol", folder, "clinic", public).stdout
-    assert AuthorityFolder(folder).registry.public_key("clinic").hex() == public.read_text().strip()
+    assert "clinic may enrol" in command("enrol", operators, "clinic", public).stdout
+    assert AuthorityFolder(operators).registry.public_key("clinic").hex() == public.read_text().strip()
     assert ClientIdentity.load(tmp_path / "clinic.pem").public_key.hex() == public.read_text().strip()
-    assert "clinic is revoked" in command("revoke", folder, "clinic").stdout
-    assert "under another name" in command("enrol", folder, "clinic", public, code=1).stderr
+    assert "clinic is revoked" in command("revoke", operators, "clinic").stdout
+    assert "under another name" in command("enrol", operators, "clinic", public, code=1).stderr
 
 
 @pytest.mark.slow
-def test_certificates_are_renewed(folder, process):
+def test_certificates_are_renewed(operators, process):
     assert process.stop() == 0
-    before = (folder / "tls" / "server.crt").read_bytes()
-    assert "renewed for 7 days" in command_with_key("rotate", folder, "--days", 7).stdout
-    assert (folder / "tls" / "server.crt").read_bytes() != before
+    before = (operators / "tls" / "server.crt").read_bytes()
+    assert "renewed for 7 days" in command_with_key("rotate", operators, "--days", 7).stdout
+    assert (operators / "tls" / "server.crt").read_bytes() != before
     process.start()
     with process.client() as client, pytest.raises(Exception, match="no such session"):
         client.session(bytes(16))
 
 
-def test_what_is_wrong_is_one_line(folder, tmp_path):
+def test_what_is_wrong_is_one_line(operators, tmp_path):
     for arguments, words in (
-        (("init", folder), "has a key authority already"),
+        (("init", operators), "has a key authority already"),
         (("serve", tmp_path / "nothing"), "has no key authority: make one"),
         (("show", tmp_path / "nothing"), "has no key authority: make one"),
-        (("enrol", folder, "clinic-9", "no key"), "a public key has 32 bytes"),
-        (("enrol", folder, "../clinic", "00" * 32), "a client's name has"),
-        (("revoke", folder, "nobody"), "nobody is not registered"),
-        (("client-key", folder / "authority.key"), "there is a file"),
-        (("rotate", folder, "--passphrase-file", tmp_path / "nothing"), "cannot be read"),
+        (("enrol", operators, "clinic-9", "no key"), "a public key has 32 bytes"),
+        (("enrol", operators, "../clinic", "00" * 32), "a client's name has"),
+        (("revoke", operators, "nobody"), "nobody is not registered"),
+        (("client-key", operators / "authority.key"), "there is a file"),
+        (("rotate", operators, "--passphrase-file", tmp_path / "nothing"), "cannot be read"),
     ):
         done = command(*arguments, code=1)
         assert done.stderr.count("\n") == 1
         assert words in done.stderr
-    assert "is no address" in command("serve", folder, "--listen", "7443", code=2).stderr
+    assert "is no address" in command("serve", operators, "--listen", "7443", code=2).stderr
 
 
-def test_files_are_for_their_owner_alone(folder, clinics):
+def test_files_are_for_their_owner_alone(operators, clinics):
     secrets = [
         path
-        for path in folder.rglob("*")
+        for path in operators.rglob("*")
         if path.suffix in {".key", ".pem"} or path.name in {"state", "store"}
     ]
     assert len(secrets) > 4

@@ -105,12 +105,11 @@ def test_a_set_up_is_taken_from_all_that_are_pinned_and_no_others(folders):
 def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders, monkeypatch):
     with connected(folders, attempts=1) as (services, connection):
         clients = connection._clients
-        (first,) = (one for one in services if one.url == clients[0].address)
         run = SteppedRun(KAHE, min_clients=3)
         request = SessionRequest(run.method, run.initial)
         offers = [client.offer() for client in clients]
         twice = [*offers, clients[0].offer()]
-        with first.client("other") as other:
+        with services[0].client("other") as other:
             others = [other.offer(), *offers[1:]]
         for group in (offers[1:], others, [twice[0], twice[3]]):
             with pytest.raises(PolicyError, match="was offered here"):
@@ -131,9 +130,12 @@ def test_an_authority_signs_no_session_that_it_has_not_offered_a_key_for(folders
         newest = [clients[2].offer() for _ in range(256)][-1]
         with pytest.raises(PolicyError, match="was offered here"):
             clients[2].begun(replace(request, group=group))
-        later, third = AuthorityGroup((offers[0], newest)), clients[2].address
-        (folder,) = (one.folder for one in services if one.url == third)
-    with served(folder) as again, again.client() as client, pytest.raises(PolicyError, match="since this"):
+        later = AuthorityGroup((offers[0], newest))
+    with (
+        served(services[2].folder) as again,
+        again.client() as client,
+        pytest.raises(PolicyError, match="since this"),
+    ):
         client.begun(replace(request, group=later))
 
 
@@ -158,7 +160,7 @@ def test_the_same_request_begins_one_session_and_a_refused_one_another(folders):
         session = connection.begin_session(request).session_id
         assert connection.begin_session(request).session_id == session
         assert [len(one.folder.session_folders()) for one in services] == [1, 1]
-        (last,) = (one for one in services if one.url == connection._clients[1].address)
+        last = services[1]
         last.service.policy = replace(last.service.policy, min_clients=4)
         other = SessionRequest(run.method, run.initial)
         with pytest.raises(PolicyError, match=f"{last.url}.*fewer than 4"):
@@ -188,15 +190,12 @@ def test_where_one_key_opens_all_there_is_one_authority(tmp_path, label):
 
 
 def test_each_authority_keeps_to_its_own_policy_and_clients(folders):
-    folders[1].registry.revoke("clinic-3")
-    with connected(folders[:2]) as (services, connection):
-        with pytest.raises(PolicyError, match=f"{services[1].url}.*clinic-3"):
+    with connected(folders[:2]) as ((first, last), connection):
+        last.folder.registry.revoke("clinic-3")
+        with pytest.raises(PolicyError, match=f"{last.url}.*clinic-3"):
             begun(connection)
         run, other = (begun(connection, clients=3, weights=[1, 1, 1], min_clients=2) for _ in "12")
         run.run_round()
-        first, last = (
-            next(one for one in services if one.url == client.address) for client in connection._clients
-        )
         first.folder.registry.revoke("clinic-2")
         with pytest.raises(PolicyError, match=first.url):
             run.run_round()
@@ -334,10 +333,8 @@ def test_what_one_authority_alone_says_is_not_taken(folders):
 class Dishonest:
     """What an authority can do that has all its secrets: here the one that is asked last."""
 
-    def __init__(self, services, connection, run):
-        client = connection._clients[1]
-        (self.service,) = (one.service for one in services if one.url == client.address)
-        (place,) = self.service._places.values()
+    def __init__(self, services, run):
+        (place,) = services[1].service._places.values()
         self.owner = place.session._steps.keys._owner
         self.check = run.clients[0].context.keys
         self.purposes = run.clients[0].context.answered
@@ -371,7 +368,7 @@ def test_what_an_authority_tells_one_client_alone_is_not_taken(folders, encrypti
     """Else that client would go on from a model of its own, and be alone with it in the next sum."""
     with connected(folders[:2]) as (services, connection):
         run = served_run(connection, KAHE.under(encryption), sign=signed, min_clients=3)
-        dishonest = Dishonest(services, connection, run)
+        dishonest = Dishonest(services, run)
         end_round, refused = run.clients[0].end_round, []
 
         def lied_to(end):
@@ -418,7 +415,7 @@ def test_nothing_is_signed_together_that_was_not_answered(folders):
 def test_a_client_that_was_not_in_a_round_is_told_what_the_others_were(folders):
     with connected(folders[:2]) as (services, connection):
         run = begun(connection)
-        dishonest, ends = Dishonest(services, connection, run), []
+        dishonest, ends = Dishonest(services, run), []
         end_round = run.clients[0].end_round
         run.clients[0].end_round = lambda end: (ends.append(end), end_round(end))
         run.run_round([0, 1, 2])
@@ -433,7 +430,7 @@ def test_a_tally_is_opened_as_all_have_it(folders):
     """Else one client would send in the clear what the others encrypt."""
     with connected(folders[:2]) as (services, connection):
         run = served_run(connection, variant_of("selective-shield/encrypted", "clients"), sign=signed)
-        dishonest, step, refused = Dishonest(services, connection, run), run.clients[0].step, []
+        dishonest, step, refused = Dishonest(services, run), run.clients[0].step, []
 
         def lied_to(phase, message=None):
             if message is not None and "answer" in message:

@@ -122,7 +122,6 @@ def test_a_seed_that_fails_keeps_those_before_it(run, tmp_path):
         (["--task", "my_app:task", "--model", "mlp"], 2, "leave out model"),
         (["--seeds", "1,2", "--seed", "1"], 2, "not both"),
         (["--seeds", "1,1"], 1, "each once"),
-        (["--seeds", "1,2", "--method", "nothing"], 2, "nothing"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(run, arguments, code, said):

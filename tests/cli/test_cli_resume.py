@@ -31,18 +31,10 @@ def figures(path: Path) -> list[dict[str, Any]]:
     return methods
 
 
-@pytest.fixture(scope="module")
-def whole(warm_python: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What the run comes to that nothing ends."""
-    path = tmp_path_factory.mktemp("whole") / "out.json"
-    done = warm_python.run(COMMAND_LINE, [*RUN, "--json", str(path)])
+def test_a_run_that_is_stopped_says_how_to_go_on(warm_python: WarmPython, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.json"
+    done = warm_python.run(COMMAND_LINE, [*RUN, "--json", str(whole)])
     assert done.returncode == 0, done.stderr
-    return figures(path)
-
-
-def test_a_run_that_is_stopped_says_how_to_go_on(
-    warm_python: WarmPython, whole: list[dict[str, Any]], tmp_path: Path
-) -> None:
     json_file, options = tmp_path / "out.json", ["--checkpoint", str(tmp_path / "run")]
     done = stopped_run(warm_python, [*RUN, *options, "--json", str(json_file)], rounds=4, pause=True)
     assert done.returncode == 130, done.stderr
@@ -53,16 +45,4 @@ def test_a_run_that_is_stopped_says_how_to_go_on(
     assert [len(method["rounds"]) for method in figures(json_file)] == [3, 1]
     gone_on = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--json", str(json_file)])
     assert (gone_on.returncode, gone_on.stderr) == (0, b"")
-    assert figures(json_file) == whole
-
-
-def test_a_checkpoint_that_is_there_is_an_error_of_one_line(warm_python: WarmPython, tmp_path: Path) -> None:
-    options = ["--checkpoint", str(tmp_path / "run")]
-    assert warm_python.run(COMMAND_LINE, [*RUN, *options]).returncode == 0
-    again = warm_python.run(COMMAND_LINE, [*RUN, *options])
-    assert (again.returncode, again.stdout) == (1, b"")
-    assert again.stderr.startswith(f"shieldfl: there is a checkpoint in {tmp_path / 'run'}: ".encode())
-    other = warm_python.run(COMMAND_LINE, [*RUN, *options, "--resume", "--seed", "1"])
-    assert other.returncode == 1
-    assert b"of a run that differs in seed: " in other.stderr
-    assert other.stderr.count(b"\n") == 1
+    assert figures(json_file) == figures(whole)

@@ -110,14 +110,6 @@ def test_json_on_standard_output_is_alone_there(driver: Driver) -> None:
     assert read["config"]["clients"] == 20
 
 
-def test_report_is_written(driver: Driver, tmp_path: Path) -> None:
-    result = invoke("run", "--report", tmp_path / "report")
-    assert result.exit_code == 0
-    assert {"index.html", "result.json", "accuracy.png"} <= {
-        path.name for path in (tmp_path / "report").iterdir()
-    }
-
-
 def test_a_disk_that_is_full_keeps_the_table(driver: Driver, tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")

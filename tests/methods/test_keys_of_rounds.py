@@ -13,7 +13,6 @@ from methods.method_conformance import SteppedRun, contraction, run_of
 from methods.variants import CLIENTS, every_one_of, twins, variants
 from shieldfl.authority.message import Message
 from shieldfl.authority.round_key_check import INVITED
-from shieldfl.authority.round_keys import RoundSigner
 from shieldfl.encryption import ckks
 from shieldfl.errors import KeyMismatchError, PolicyError
 from shieldfl.masks import Mask
@@ -32,10 +31,6 @@ def is_ckks(run: SteppedRun) -> bool:
     return isinstance(run.reader.check.parameters["update"], ckks.Parameters)
 
 
-def keys_of(run: SteppedRun) -> RoundSigner:
-    return run.authority.keys
-
-
 every_variant_with_round_keys = every_one_of(
     [one for one in encrypting() + twins(variants()) if not one.enrols]
 )
@@ -48,7 +43,7 @@ def test_a_round_s_ciphertexts_are_under_its_own_keys_and_old_secrets_are_gone(v
     secrets = []
 
     def watch(phase, aggregator, messages):
-        for authority in keys_of(run)._held.values():
+        for authority in run.authority.keys._held.values():
             secrets.append(weakref.ref(authority._decryptor))
         for name in ENCRYPTED:
             ids = {message[name][32:48] for message in messages.values() if name in message}
@@ -72,7 +67,7 @@ def test_a_round_s_ciphertexts_are_under_its_own_keys_and_old_secrets_are_gone(v
         assert used[0]["ciphertexts"] == used[1]["ciphertexts"]
     for number in (1, 2):
         with pytest.raises(PolicyError, match="wiped"):
-            keys_of(run).opener(number)
+            run.authority.keys.opener(number)
 
 
 @every_variant_with_round_keys
@@ -94,20 +89,20 @@ def test_a_substituted_or_replayed_key_is_refused_by_clients_and_aggregator(vari
     assert client.round == 1
     run.run_round([0, 1])
     assert set(run.sent["update"][0]) == honest_outcome(variant, 2).sent_parts["update"]
-    assert keys_of(run)._round == 2
+    assert run.authority.keys._round == 2
 
 
 def test_a_round_that_was_given_up_leaves_no_secret():
     run = run_of("full-he/ckks")
     with pytest.raises(PolicyError, match="min_clients"):
         run.run_round(dropping=[1, 2, 3])
-    (held,) = [weakref.ref(one._decryptor) for one in keys_of(run)._held.values()]
+    (held,) = [weakref.ref(one._decryptor) for one in run.authority.keys._held.values()]
     assert held() is not None
     run.begin_round(2)
     assert held() is None
     start = run.clients[0].begin_round(2, CLIENTS, run.begin_round(2))
     run.clients[0].finish_training(contraction(2, 0, start))
     with pytest.raises(PolicyError, match="wiped"):
-        keys_of(run).opener(1)
+        run.authority.keys.opener(1)
     run.run_round()
     assert not np.array_equal(run.parameters, run.initial.parameters)

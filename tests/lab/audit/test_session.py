@@ -12,7 +12,7 @@ import pytest
 from lab.simulation.small_runs import quick_synthetic_data
 from shieldfl.errors import ParameterError
 from shieldfl.lab.audit import piece, session
-from shieldfl.lab.audit.attack import AuditInterrupted, AuditResult, Cell, usable_attacks
+from shieldfl.lab.audit.attack import AuditResult, Cell, usable_attacks
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.piece import OWN_FEDERATIONS, Attacked, Piece
 from shieldfl.lab.audit.session import Schedule, run_audit
@@ -188,18 +188,6 @@ def test_a_federation_that_several_attacks_share_is_charged_to_all_of_them(small
     assert [one.status for one in result.cells] == ["attacked"] * 3 + ["does not apply"] * 3
 
 
-def test_an_interruption_keeps_what_was_attacked(small):
-    def stop(method: str, trial: int) -> None:
-        if trial == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(AuditInterrupted) as stopped:
-        run_audit(small, ["full-he"], ["ilrg"], ["aggregator"], on_trial=stop)
-    result = stopped.value.result
-    assert cell(result, "fedavg", "aggregator").tries == 4
-    assert any("interrupted" in note for note in result.notes)
-
-
 @pytest.mark.parametrize(("module", "fails"), [(piece, "Trial"), (views, "_placed")])
 def test_a_method_that_fails_or_has_no_view_is_left_out_with_its_reason(small, monkeypatch, module, fails):
     real = getattr(module, fails)
@@ -221,19 +209,15 @@ def test_a_method_that_fails_or_has_no_view_is_left_out_with_its_reason(small, m
 @pytest.mark.parametrize(
     ("attacks", "parties", "message"),
     [
-        (["guessing"], ["aggregator"], "unknown attack 'guessing': choose from ilrg"),
         (["ilrg", "ilrg"], ["aggregator"], "name one attack or several, each once"),
-        (["ilrg"], ["aunt"], "no party 'aunt'"),
         (["ilrg"], [], "name one party"),
         ([], ["aggregator"], "name one attack"),
         (["ilrg"], ["aggregator", "aggregator"], "name one party or several, each once"),
     ],
 )
-def test_names_that_there_are_not_are_refused_before_anything_runs(small, attacks, parties, message):
+def test_names_that_are_none_or_come_twice_are_refused_before_anything_runs(small, attacks, parties, message):
     with pytest.raises(ParameterError, match=message):
         run_audit(small, ["full-he"], attacks, parties)
-    with pytest.raises(ParameterError, match="no round can start"):
-        AuditConfig(clients=2, min_clients=3)
 
 
 METHODS = ("fedavg", "one", "two")
