@@ -91,12 +91,3 @@ def test_a_client_that_ends_ends_the_run_and_leaves_no_process(profile, monkeypa
     for pid in started:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
-
-
-def test_what_this_machine_or_profile_cannot_do_is_said(profile):
-    large = parse_fleet(FLEET.replace('name = "far"', 'name = "far"\ncount = 1000'))
-    with pytest.raises(SystemExit, match="lower count"):
-        script.measure_method("fedavg", large, profile, DEFAULT_ENCRYPTION, 1)
-    other = parse_fleet(FLEET.replace("170", "171"))
-    with pytest.raises(SystemExit, match="was not calibrated"):
-        script.measure_method("fedavg", other, profile, DEFAULT_ENCRYPTION, 1)

@@ -13,17 +13,6 @@ from typing import Any
 
 import pytest
 
-__all__ = [
-    "LEAST_LETTERS",
-    "SHOWN_DRAWINGS",
-    "WIDTHS",
-    "Browser",
-    "assert_nothing_overflows",
-    "measure",
-    "open_browser",
-    "show_all",
-]
-
 WIDTHS = (390, 800, 1280, 1920)
 """In CSS pixels, from a telephone to a large screen."""
 LEAST_LETTERS = 9.0

@@ -19,8 +19,6 @@ from shieldfl.methods.settings import MethodSettings
 from shieldfl.privacy.synthetic_data import fit_synthetic_data
 from shieldfl.rounds.account import Account
 
-__all__ = ["SMALL", "CutOffError", "cut_after", "fewer_samples", "quick_synthetic_data", "run_methods"]
-
 
 def charged_draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that from now on gets the number of clients of every draw that an account is charged."""

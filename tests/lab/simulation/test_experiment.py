@@ -89,10 +89,6 @@ PAPER = '[[paper]]\nsource = "a table"\nmethod = "fedavg"\nfigure = "accuracy"\n
         (LEAST + PAPER + 'against = "full-he"', "'full-he', which methods does not name"),
         (LEAST + PAPER.replace("accuracy", "speed"), "figure must be one of accuracy, .* not 'speed'"),
         (
-            LEAST + PAPER.replace("0.5", '"half"'),
-            "value must be a list of 1 to 2 of which each is a number, not",
-        ),
-        (
             LEAST + PAPER.replace("0.5", "[1, 2, 3]"),
             "value must be a list of 1 to 2 of which each is a number, not",
         ),

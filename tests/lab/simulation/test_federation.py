@@ -179,23 +179,18 @@ def test_in_every_method_the_same_clients_leave():
 
 
 @pytest.mark.parametrize("method", ["fedavg", "sense-crypt", "selective-shield"])
-def test_dropouts_are_drawn_counted_and_repeatable(method):
+def test_dropouts_are_drawn_and_counted(method):
     config = RunConfig(
         clients=6, rounds=4, local_epochs=1, model="linear", threads=1, dropout=0.4, weighting="samples"
     )
     settings = MethodSettings().changed("sense-crypt", {"encryption": "ckks", "information_bits": 0.0})
-    first, again = (run_methods(config, [method], settings).methods[0] for _ in range(2))
-    dropped = [record.dropped for record in first.rounds]
+    rounds = run_methods(config, [method], settings).methods[0].rounds
+    dropped = [record.dropped for record in rounds]
     assert 0 < sum(dropped) < 24
-    assert [record.participants for record in first.rounds] == [
+    assert [record.participants for record in rounds] == [
         6 - count if 6 - count >= 2 else 0 for count in dropped
     ]
-    for mine, other in zip(first.rounds, again.rounds, strict=True):
-        assert (mine.dropped, mine.accuracy, mine.bytes_down) == (
-            other.dropped,
-            other.accuracy,
-            other.bytes_down,
-        )
+    for mine in rounds:
         assert sum(mine.zone_shares.values()) == pytest.approx(1.0)
         if method == "sense-crypt" and mine.participants:
             # Whoever left has sent nothing: what was sent was encrypted, all of it.

@@ -127,22 +127,24 @@ def second_round(monkeypatch):
     return replaced
 
 
-def test_what_a_training_raises_is_raised_here_and_earlier_rounds_are_kept(begun, second_round):
-    def fail():
-        raise ParameterError("there is no such thing")
-
-    second_round(fail)
-    with pytest.raises(ParameterError, match="there is no such thing") as error:
-        run_methods(replace(SMALL, threads=2), ["full-he"])
-    (method,) = error.value.ended.result.methods
-    assert len(method.rounds) == 1
+def fails():
+    raise ParameterError("there is no such thing")
 
 
-def test_a_process_that_is_killed_ends_the_run_with_advice_and_earlier_rounds_are_kept(begun, second_round):
-    second_round(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(
-        ParameterError, match=r"ended by itself: is there enough memory\? .*--threads 1"
-    ) as error:
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (fails, "there is no such thing"),
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            r"ended by itself: is there enough memory\? .*--threads 1",
+        ),
+    ],
+    ids=["an error", "killed"],
+)
+def test_what_ends_a_training_is_told_here_and_earlier_rounds_are_kept(begun, second_round, what, said):
+    second_round(what)
+    with pytest.raises(ParameterError, match=said) as error:
         run_methods(replace(SMALL, threads=2), ["full-he"])
     (method,) = error.value.ended.result.methods
     assert len(method.rounds) == 1
@@ -164,20 +166,25 @@ def test_where_no_process_can_be_begun_the_run_ends_with_advice(begun_before, mo
     assert not active_children()
 
 
+@pytest.fixture
+def _ctrl_c():
+    """Also where a shell has turned it off, as for what it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
 def test_ctrl_c_ends_them_and_what_is_finished_is_kept(begun, second_round):
     parent = os.getpid()
     second_round(lambda: (os.kill(parent, signal.SIGINT), time.sleep(60)))
-    # Also where a shell has turned it off, as for what it runs in the background.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt) as error:
-            run_methods(replace(SMALL, threads=2), ["full-he"])
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt) as error:
+        run_methods(replace(SMALL, threads=2), ["full-he"])
     (method,) = error.value.result.methods
     assert len(method.rounds) == 1
 
 
+@pytest.mark.usefixtures("_ctrl_c")
 def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
     fork = os.fork
 
@@ -188,12 +195,8 @@ def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
         return number
 
     monkeypatch.setattr(os, "fork", interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_methods(replace(SMALL, threads=2), ["full-he"])
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        run_methods(replace(SMALL, threads=2), ["full-he"])
     assert not active_children()
 
 
