@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("typer")
 
 import shieldfl as sf
-from cli.command_line import CLIENTS, FLEET, invoke
+from cli.command_line import CLIENTS, FLEET, invoke, save_made_up_profile
 from shieldfl.lab.fleet.calibration import CalibrationSettings
 from shieldfl.lab.fleet.cost_model import load_profile
 from shieldfl.lab.fleet.cost_source import paper_cost_model, paper_costs_for
@@ -179,6 +179,20 @@ def test_what_is_random_is_a_mean_over_a_hundred_rounds(fleet: Path, tmp_path: P
         "Means over 3 rounds." in invoke("profile", "simulate", lossy, "--paper-costs", "--rounds", 3).stdout
     )
     assert "Of one round." in invoke("profile", "simulate", fleet, "--paper-costs").stdout
+
+
+def test_a_profile_in_which_more_threads_are_slower_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = load_profile(save_made_up_profile(tmp_path / "profile.json"))
+    assert quick.notes == []
+    slowed = replace(quick.schemes[0], encrypt_seconds={1: 1e-3, 2: 1.3e-3})
+    slower = replace(quick, schemes=(slowed, *quick.schemes[1:]))
+    slower.machine.update(cores=2, instruction_set="avx2", shieldfl="1", numpy="2", python="3")
+    monkeypatch.setattr("shieldfl.cli.profile.measure", lambda *args, **kwargs: slower)
+    said = invoke("profile", "calibrate").stdout
+    assert "Warning: ckks encrypts 1.30 times as slowly with 2 threads as with 1." in said
+    assert re.search(r"^Measured in .+\.$", said, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -241,7 +241,10 @@ def _print_profile(profile: DeviceProfile, console: ResultConsole) -> None:
         ]
         table.add_row(scheme.name, *cells, f"{scheme.ciphertext_bytes / scheme.values_per_ciphertext:,.2f}")
     console.print(table)
-    console.say("Medians for each value; encryption by number of threads, the rest with one.")
+    console.say(
+        "Medians for each value; encryption by number of threads, the rest with one.",
+        *(f"Warning: {note}" for note in profile.notes),
+    )
 
 
 def _print_simulation(

@@ -32,6 +32,7 @@ from shieldfl.lab.report.output_files import kept_folder
 from shieldfl.lab.report.run_summary import (
     compared_rows,
     describe_run,
+    findings,
     footnotes,
     remarks,
     summarise,
@@ -201,6 +202,7 @@ def _print_run(result: RunResult, all_figures: bool) -> None:
     console.say(describe_run(result))
     if result.interrupted is not None:
         console.say(f"Not complete: {result.interrupted}.")
+    console.say(*findings(result))
     table = result_table(["", *(method.method for method in result.methods)])
     if all_figures:
         for section in summarise(result):

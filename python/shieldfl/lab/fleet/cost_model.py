@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from shieldfl.settings import read_text
 BYTES_PER_CLEAR_VALUE = 4  # float32
 FORMAT = "shieldfl-device-profile"
 VERSION = 4
+_SLOWER = 1.05  # more than what measured times differ by
 
 Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0.0, le=sys.float_info.max)]
@@ -207,6 +209,20 @@ class DeviceProfile:
     select_seconds_per_value: Seconds
     add_clear_seconds_per_value: Seconds
     model: ModelProfile | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """Where more threads are slower than fewer."""
+        tables = {f"{one.name} encrypts": one.encrypt_seconds for one in self.schemes}
+        if self.model is not None:
+            tables[f"{self.model.name} trains"] = self.model.train_seconds_per_sample
+        return [
+            f"{what} {seconds[more] / seconds[fewer]:.2f} times as slowly with {more} threads as with {fewer}. "
+            "Calibrate again while nothing else runs; if that does not help, give clients of this kind fewer cores."
+            for what, seconds in tables.items()
+            for fewer, more in pairwise(sorted(seconds))
+            if seconds[more] > _SLOWER * seconds[fewer]
+        ]
 
     def __post_init__(self) -> None:
         names = [scheme.name for scheme in self.schemes]

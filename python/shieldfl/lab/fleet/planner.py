@@ -76,17 +76,19 @@ class Recommendation:
     others: tuple[SchemePlan, ...]
 
     def describe(self) -> str:
-        best, target = self.best, self.target
-        said = (
-            f"{best.scheme}: clients encrypt {best.least_budget:.2%} to {best.mask_ratio:.2%} of the parameters, "
-            f"{best.round_seconds:.3g} s a round"
-        )
+        best = self.best
         if not best.feasible:
-            said = (
-                f"no scheme meets {target.target_seconds:g} s with {target.least_ratio:.2%} of the parameters "
-                f"encrypted: the least possible is {best.least_round_seconds:.3g} s with {best.scheme}"
+            seconds, ratio = self.target.target_seconds, self.target.least_ratio
+            return (
+                f"no scheme meets {seconds:g} s with {ratio:.2%} of the parameters encrypted: "
+                f"the least possible is {best.least_round_seconds:.3g} s with {best.scheme}\n"
+                f"limited by {best.limit.describe()}"
             )
-        return f"{said}\nlimited by {best.limit.describe()}"
+        return (
+            f"{best.scheme}: clients encrypt {best.least_budget:.2%} to {best.mask_ratio:.2%} of the parameters, "
+            f"{best.round_seconds:.3g} s a round\n"
+            f"limited by {best.limit.describe()}"
+        )
 
 
 def plan_round(

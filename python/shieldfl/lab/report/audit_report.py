@@ -211,13 +211,13 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
             parts.append(f"{result.config[name]} {words}")
     page = render_page(
         "What attacks recovered of clients' data",
+        findings(result),
         ", ".join([*parts, f"{result.seconds:.0f} s"]),
         [*sections, Section("Who looks", [parties])],
         beside=[
             Section("Audit", [result.config]),
             Section("Environment", [result.environment]),
         ],
-        findings=findings(result),
         files=written,
     )
     written.append(folder / "index.html")

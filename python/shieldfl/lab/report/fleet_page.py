@@ -92,6 +92,7 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
     size = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     page = render_page(
         " and ".join(names) if len(names) < 3 else f"{len(names)} fleets side by side",
+        (),
         f"{size}. Computed from costs: nothing was trained and nothing encrypted.",
         [*sections, Section("Costs", costs), Section("How to read this", [Terms(_TERMS)])],
         beside=[

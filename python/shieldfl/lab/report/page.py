@@ -77,10 +77,10 @@ def inline_drawing(name: str, title: str, explanation: str, shapes: Mapping[str,
 
 def render_page(
     title: str,
+    findings: Sequence[str],
     headline: str,
     sections: Sequence[Section],
     beside: Sequence[Section] = (),
-    findings: Sequence[str] = (),
     warning: str = "",
     files: Sequence[Path] = (),
 ) -> str:

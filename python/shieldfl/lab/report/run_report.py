@@ -34,6 +34,7 @@ from shieldfl.lab.report.page import Section, Table, Terms, Text, inline_drawing
 from shieldfl.lab.report.run_summary import (
     compared_rows,
     describe_run,
+    findings,
     footnotes,
     rounds_csv,
     summary_csv,
@@ -226,6 +227,7 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
         sections.append(Section("Notes", [Text(note, of) for of, note in notes]))
     page = render_page(
         " and ".join(names) if len(names) < 3 else f"{len(names)} methods side by side",
+        findings(result),
         describe_run(result),
         [*sections, Section("How to read this", [Terms(_TERMS)])],
         beside=[

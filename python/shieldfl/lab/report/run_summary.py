@@ -283,6 +283,19 @@ def _together(notes_of: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
     return [(", ".join(names), note) for note, names in names_of.items()]
 
 
+def findings(result: RunResult) -> list[str]:
+    """Say where the test samples cannot tell apart what the methods' accuracies end at."""
+    ends = [one.last.accuracy for one in result.methods if math.isfinite(one.last.accuracy)]
+    last = result.dataset.removesuffix(" test)").rpartition(" ")[2].replace(",", "")
+    if result.metrics[0] != "accuracy" or not last.isdigit() or len(set(ends)) < 2:
+        return []
+    # 1.96 standard errors of such a difference, samples drawn anew.
+    low, high, samples = min(ends), max(ends), int(last)
+    if high - low > 1.96 * math.sqrt((low * (1 - low) + high * (1 - high)) / samples):
+        return []
+    return [f"{samples:,} test samples cannot tell these accuracies apart."]
+
+
 def summary_csv(result: RunResult) -> str:
     rows = [row for section in summarise(result) for row in section.rows]
     return csv_text(

@@ -153,9 +153,7 @@ def check_synthetic_samples(
     sizes = [demand.samples or len(dataset.train_labels) for demand in demands]
     if given is not None:
         if dataset.feature_range is None:
-            check_alike(given, dataset.train_features, dataset.train_labels, "the synthetic data")
-            if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
-                raise DataError(f"synthetic targets must be classes below {dataset.classes}")
+            _check_like(given, dataset)
         else:
             check_labelled_samples(*given, dataset.feature_shape, dataset.classes)
         sizes = [len(given[1])]
@@ -174,6 +172,12 @@ def check_synthetic_samples(
             f"synthetic data are given, but no round trains on them: leave them out, or run {takers} for "
             "enough rounds, or with a synthetic_share"
         )
+
+
+def _check_like(given: LabelledSamples, dataset: Dataset) -> None:
+    check_alike(given, dataset.train_features, dataset.train_labels, "the synthetic data")
+    if dataset.classes and not 0 <= int(given[1].min()) <= int(given[1].max()) < dataset.classes:
+        raise DataError(f"synthetic targets must be classes below {dataset.classes}")
 
 
 def synthetic_shares(

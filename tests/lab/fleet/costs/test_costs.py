@@ -144,6 +144,20 @@ def test_a_scheme_that_was_not_measured():
         PROFILE.cost_model("rsa")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemes": ()},
+        {"schemes": (PACKED, PACKED)},
+        {"schemes": (replace(PACKED, encrypt_seconds={2: 1.0}),)},
+        {"model": ModelProfile("mlp", (1,), 1, {})},
+    ],
+)
+def test_no_profile(change):
+    with pytest.raises(ParameterError):
+        replace(PROFILE, **change)
+
+
 def changed(path, value):
     document = json.loads(json.dumps(PROFILE.to_json()))
     *parents, last = path
@@ -166,8 +180,6 @@ def changed(path, value):
         (("colour",), "red", "unknown"),
         (("schemes", 0, "pool_seconds"), None, "lacks keys"),
         (("schemes",), [], "needs schemes"),
-        (("schemes", 1, "name"), "ckks", "needs schemes, each of them once"),
-        (("model", "train_seconds_per_sample"), {}, "with one thread"),
         (("schemes", 0, "add_seconds"), -1.0, "Expected `float` > 0.0"),
         (("schemes", 0, "add_seconds"), float("inf"), "Expected `float` <= 1.79"),
         (("schemes", 0, "answer_seconds"), -1.0, "Expected `float` >= 0.0"),

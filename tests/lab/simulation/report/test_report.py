@@ -20,7 +20,7 @@ from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
 from shieldfl.lab.report.figures import BACKGROUND, FAINT, NEUTRAL, TEXT
 from shieldfl.lab.report.run_report import PLOTS, write_report
-from shieldfl.lab.report.run_summary import compared_rows, describe_run, footnotes, summarise
+from shieldfl.lab.report.run_summary import compared_rows, describe_run, findings, footnotes, summarise
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import STAGES, RunResult
 from shieldfl.methods.settings import MethodSettings
@@ -124,6 +124,7 @@ def test_page_shows_what_methods_are_compared_by_and_files_have_all(report: Writ
         "12,345 parameters",
         "target epsilon",
         "9.9",
+        *findings(report.result),
         *FILES[:-1],
     ):
         assert expected in text
