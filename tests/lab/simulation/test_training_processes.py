@@ -191,7 +191,7 @@ def test_ctrl_c_while_they_begin_leaves_none(monkeypatch):
     def interrupted():
         number = fork()
         if number:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # of this thread: no later fork hears of it
         return number
 
     monkeypatch.setattr(os, "fork", interrupted)
