@@ -19,6 +19,8 @@ from shieldfl.errors import PolicyError, RangeError, WireFormatError
 from shieldfl.learning.local_update import DoubleVector, FloatVector
 from shieldfl.learning.stages import StageClock
 from shieldfl.masks import Mask, positions_in_budget
+from shieldfl.rounds.opening_rule import RoundSums
+from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.stateful import refuse_unless
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "clear_sums_part",
     "encrypted_positions",
     "in_buffer_range",
+    "opened_mean",
     "read_agreed_positions",
     "read_clear_sums",
     "settled_positions",
@@ -252,16 +255,19 @@ class MixedTotal:
         (~self.positions).scatter(self.sums / self.weight, mean)
         return mean
 
-    def stated_weight(self, most_weight: int) -> float:
-        """Return what the opened weights have to come to. Raises as :meth:`check_weights`."""
-        return self.weight / most_weight if self.check_weights(most_weight) else self.weight
 
-    def mean_of(self, opened: DoubleVector) -> DoubleVector:
-        """Return the weighted mean (N,) whose encrypted part was opened, zero where nothing was sent."""
-        mean: DoubleVector = self.union.scatter(opened)
-        if self.sums.size:
-            (~self.positions).scatter(self.sums / self.weight, mean)
-        return mean
+def opened_mean(claim: MixedTotal, context: RoleContext, sums: RoundSums) -> DoubleVector:
+    """Open a total and return the weighted mean (N,), zero where nothing was sent.
+
+    Raises as :meth:`MixedTotal.check_weights`; RangeError where the encrypted weights do not sum to the stated ones.
+    """
+    most = context.most_weight
+    stated = claim.weight / most if claim.check_weights(most) else claim.weight
+    with sums.opening(claim.total) as opener:
+        mean: DoubleVector = claim.union.scatter(opener.open_mean(claim.total, stated_weight=stated))
+    if claim.sums.size:
+        (~claim.positions).scatter(claim.sums / claim.weight, mean)
+    return with_buffers_times(mean, context.plan.buffers, 1.0 / context.buffer_factor)
 
 
 def with_buffers_times(values: NDArray[Any], buffers: int, factor: float) -> NDArray[Any]:

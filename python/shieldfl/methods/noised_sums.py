@@ -19,6 +19,7 @@ from shieldfl.privacy import draws
 from shieldfl.privacy.events import Distribution, PrivacyReading
 from shieldfl.privacy.noise_share import mean_of_total, noise_share
 from shieldfl.privacy.sum_noise import SumNoise, fewest_honest, multiplier_for, planned_sum_noise
+from shieldfl.rounds.opening_rule import RoundSums
 from shieldfl.rounds.plan import FederationPlan
 from shieldfl.rounds.public_setup import RoleContext
 from shieldfl.settings import Delta, NotNegative, Positive, about
@@ -233,14 +234,17 @@ def mean_of_shares(
 
 
 def opened_shares(
-    noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: DoubleVector, clip_norm: float
+    noise: SumNoise, context: RoleContext, claim: MixedTotal, sums: RoundSums, clip_norm: float
 ) -> tuple[DoubleVector, float]:
-    """Return the mean that an opened total tells of, 0 where nothing is encrypted, and who is within the norm.
+    """Open a total; return the mean that it tells of, 0 where nothing is encrypted, and who is within the norm.
 
     The mean is of the update's P parameters, or of as many values as the total is of, where those are
     fewer. The share of the clients within the norm is NaN where nobody counts them.
+
+    Raises as :meth:`MixedTotal.check_weights` and the opening of a total do.
     """
-    total = claim.union.scatter(sums)
+    claim.check_weights(1)
+    total = claim.union.scatter(sums.open(claim.total))
     size = min(claim.positions.size, context.plan.parameters)
     positions, of_total = claim.positions.resized(size), (claim.total.clients, claim.total.round)
     mean, steps = np.zeros(size), noise.steps_per_unit_at(clip_norm)

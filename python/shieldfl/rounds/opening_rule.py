@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shieldfl.array_view import address_of
 from shieldfl.authority.granted_keys import GrantedKeys, GrantRequest
@@ -57,6 +58,10 @@ class RoundSums:
     @property
     def min_clients(self) -> int:
         return self._opener().min_clients
+
+    def open(self, total: SchemeTotal) -> NDArray[np.float64]:
+        with self.opening(total) as opener:
+            return opener.open(total)
 
     def check_runs(self) -> None:
         if self._number != self._keys.newest_round:

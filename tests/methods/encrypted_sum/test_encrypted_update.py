@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from functools import reduce
 from operator import or_
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from shieldfl.methods.encrypted_update import (
     MixedUpload,
     are_summable,
     clear_sums_part,
+    opened_mean,
     read_clear_sums,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
@@ -90,8 +93,10 @@ class Round:
         )
         assert claim.positions == reduce(or_, self.masks)
         assert claim.sums.size == (SIZE - claim.positions.count if self.sends_rest else 0)
-        stated = claim.stated_weight(max(WEIGHTS))
-        return claim.mean_of(self.keys.open_mean(claim.total, stated_weight=stated))
+        context = SimpleNamespace(
+            most_weight=max(WEIGHTS), buffer_factor=1.0, plan=SimpleNamespace(buffers=0)
+        )
+        return opened_mean(claim, context, SimpleNamespace(opening=lambda total: nullcontext(self.keys)))
 
     def assert_mean(self) -> None:
         """All three together give the mean of their updates."""

@@ -25,13 +25,16 @@ from shieldfl.methods.dict_pfl.pruning import (
     model_message,
     read_history,
 )
-from shieldfl.methods.encrypted_update import MixedTotal, encrypted_positions
+from shieldfl.methods.encrypted_update import (
+    MixedTotal,
+    encrypted_positions,
+    opened_mean,
+)
 from shieldfl.methods.masked_average.agreed_share import UPDATE
 from shieldfl.methods.masked_average.method import (
     MaskedAverage,
     MaskedAverageAggregator,
     MaskedAverageClient,
-    opened_mean,
 )
 from shieldfl.methods.noised_sums import OF_NOISY_SUMS, opened_shares
 from shieldfl.privacy.events import NO_NOISE
@@ -223,12 +226,9 @@ class DictPflRule(OpeningRule):
         if claim.positions != Mask.full(count):
             raise WireFormatError("the total leaves out values that every client sends")
         if (noise := self._method.noise) is None:
-            values = opened_mean(self._method, self.context, claim, sums, message)
+            values = opened_mean(claim, self.context, sums)
         else:
-            claim.check_weights(1)
-            with sums.opening(claim.total) as opener:
-                opened = opener.open(claim.total)
-            values, _ = opened_shares(noise, self.context, claim, opened, noise.clip_norm)
+            values, _ = opened_shares(noise, self.context, claim, sums, noise.clip_norm)
         # Back at their positions; the others stay where they are.
         mean = np.zeros(active.size + self._buffers)
         encrypted_positions(active, self._buffers).scatter(values, mean)

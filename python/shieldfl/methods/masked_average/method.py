@@ -27,9 +27,9 @@ from shieldfl.methods.encrypted_update import (
     MixedUpload,
     added_total,
     in_buffer_range,
+    opened_mean,
     read_agreed_positions,
     stated_weight,
-    with_buffers_times,
 )
 from shieldfl.methods.encryption_settings import FixedPoint, update_parameters
 from shieldfl.methods.masked_average.agreed_share import SCORES, UPDATE, AgreedShare
@@ -493,10 +493,12 @@ class MaskedAverageRule(OpeningRule):
         if claim.sums.size:
             self.model.moved_finite(claim.clear_mean(), learning_rate)
         noise = method.noise_in(number)
-        if noise is None:
-            mean = opened_mean(method, self.context, claim, sums, message)
-        else:
+        if noise is not None:
             mean = self._opened_shares(noise, claim, sums)
+        elif (read := method.reader(self.context, claim, message)) is not None:
+            mean = read(sums.open(claim.total))
+        else:
+            mean = opened_mean(claim, self.context, sums)
         self.model = self.model.moved_finite(mean, learning_rate)
         self._is_replaced = False
         return self._beside(self.model, self._clip_exponent, with_zone=self._settled is None)
@@ -506,10 +508,7 @@ class MaskedAverageRule(OpeningRule):
         rule, norm = self._method.clip_rule, noise.clip_norm
         if rule is not None:
             norm = rule.norm_at(self._clip_exponent)
-        claim.check_weights(1)
-        with sums.opening(claim.total) as opener:
-            opened = opener.open(claim.total)
-        mean, share_within = opened_shares(noise, self.context, claim, opened, norm)
+        mean, share_within = opened_shares(noise, self.context, claim, sums, norm)
         if rule is not None:
             self._clip_exponent = rule.moved(self._clip_exponent, share_within)
             led_to = rule.norm_at(self._clip_exponent)
@@ -676,16 +675,3 @@ class MaskedAverage(Method):
             return stated | beside
         target = {self._settings.target_setting: self._target}
         return stated | beside | target | stated_noise(self.noise, self._noised_rounds, self.delta)
-
-
-def opened_mean(
-    method: MaskedAverage, context: RoleContext, claim: MixedTotal, sums: RoundSums, message: Message
-) -> DoubleVector:
-    """Open a total without noise, whose message comes along, and return the mean update (N,)."""
-    read = method.reader(context, claim, message)
-    stated = claim.stated_weight(context.most_weight) if read is None else None
-    with sums.opening(claim.total) as opener:
-        if read is not None:
-            return read(opener.open(claim.total))
-        mean = claim.mean_of(opener.open_mean(claim.total, stated_weight=stated))
-    return with_buffers_times(mean, method.plan.buffers, 1.0 / context.buffer_factor)

@@ -422,8 +422,7 @@ class SelectiveShieldRule(OpeningRule):
     def _open_votes(self, total: SchemeTotal, sums: RoundSums) -> Message:
         if not total.is_of(Mask.full(self._model.parameters.size)):
             raise WireFormatError("the total does not have one tally for each parameter")
-        with sums.opening(total) as opener:
-            tallies = opener.open(total)
+        tallies = sums.open(total)
         if tallies.min(initial=0.0) < 0.0 or tallies.max(initial=0.0) > total.clients:
             raise RangeError("a tally is not between 0 and the number of clients: a vote was forged")
         self._tallies = tallies
@@ -453,8 +452,7 @@ class SelectiveShieldRule(OpeningRule):
         mean = joined(sums / divisors, np.zeros(buffers))
         zone.scatter(np.zeros(zone.count), mean[:size])
         self._model.moved_finite(mean, self.context.plan.server_learning_rate)
-        with opened_sums.opening(total) as opener:
-            opened = opener.open(total) / total.clients
+        opened = opened_sums.open(total) / total.clients
         zone.scatter(opened[: zone.count], mean[:size])
         mean[size:] = opened[zone.count :] / self.context.buffer_factor
         self._model = self._model.moved_finite(mean, self.context.plan.server_learning_rate)

@@ -27,7 +27,7 @@ from shieldfl.methods.encrypted_update import (
     MixedUpload,
     encrypted_positions,
     in_buffer_range,
-    with_buffers_times,
+    opened_mean,
 )
 from shieldfl.methods.encryption_settings import update_parameters
 from shieldfl.methods.sense_crypt.clustering import cluster_clients, noised_sensitivity
@@ -455,10 +455,7 @@ class SenseCryptRule(OpeningRule):
             claims[cluster] = claim
         moved = {}
         for cluster, claim in claims.items():
-            stated = claim.stated_weight(self.context.most_weight)
-            with sums.opening(claim.total) as opener:
-                mean = claim.mean_of(opener.open_mean(claim.total, stated_weight=stated))
-            mean = with_buffers_times(mean, self._initial.buffers.size, 1.0 / self.context.buffer_factor)
+            mean = opened_mean(claim, self.context, sums)
             moved[cluster] = self._model_of(cluster).moved_finite(mean, learning_rate)
         self._models = self._models | moved
         for text in notes:
