@@ -10,6 +10,7 @@ pytest.importorskip("typer")
 
 from cli.command_line import FLEET, save_made_up_profile
 from cli.run_stand_in import Driver
+from methods.keys_made_once import keys_made_once  # noqa: F401
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from methods.keys_made_once import keys_made_once  # noqa: F401
+
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch):

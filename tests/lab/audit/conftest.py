@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from methods.keys_made_once import keys_made_once  # noqa: F401
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.data import Dataset, load_dataset
