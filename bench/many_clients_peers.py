@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally
 from shieldfl.settings import TrainingSettings

@@ -41,8 +41,15 @@ from shieldfl.encryption.enrolment import SECRET_BYTES
 from shieldfl.encryption.registry import DEFAULT_ENCRYPTION, DEFAULT_KEY_BITS, encryptions, scheme_named
 from shieldfl.lab.bench.comparison import describe_machine
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate, scheme_parameters
-from shieldfl.lab.fleet.cost_model import DeviceProfile, SchemeProfile, load_profile, speedup
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, packed_fields
+from shieldfl.lab.fleet.cost_model import (
+    DeviceProfile,
+    EncryptionPlan,
+    MaskSettings,
+    SchemeProfile,
+    load_profile,
+    packed_fields,
+    speedup,
+)
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate_plan
 from shieldfl.learning.local_trainer import LocalTrainer

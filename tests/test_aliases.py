@@ -51,6 +51,8 @@ NAMES = {
     "selection": ("SelectionLimits", "mutual_information", "select", "top_k"),
     "simulation.compared_runs": ("ComparedRuns",),
     "simulation.config": ("RunConfig",),
+    "lab.fleet.planner": ("plan_round",),
+    "lab.simulation.partition": ("dirichlet_partition",),
     "simulation.data": ("load_dataset",),
     "simulation.federation": ("EmbeddedFederation",),
     "torch": ("BATCH_NORM_STATISTICS", "ModelLayout", "ModelParts"),

@@ -44,7 +44,7 @@ UNWANTED = {
     "shieldfl.lab.simulation.compared_runs": (*TRAINING, "rich", "matplotlib", "scipy"),
     "shieldfl.lab.simulation.config": TRAINING,
     "shieldfl.lab.fleet.calibration": (*TRAINING, "matplotlib"),
-    "shieldfl.lab.fleet.planner": (*TRAINING, "matplotlib"),
+    "shieldfl.lab.fleet.round_simulation": (*TRAINING, "matplotlib"),
     "shieldfl.lab.simulation.runner": ("pytest", "opacus", "rich", "typer", "matplotlib", "jinja2"),
 }
 

@@ -13,7 +13,7 @@ import shieldfl as sf
 from encryption.paillier_keys import authority_for
 from shieldfl.errors import ParameterError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition
+from shieldfl.lab.simulation.data import dirichlet_partition, grouped_partition
 from shieldfl.lab.simulation.results import converged_at
 from shieldfl.privacy.accountant import noise_multiplier_for
 from shieldfl.privacy.noise import AdaptiveClip

@@ -30,9 +30,8 @@ from torch import nn
 
 from shieldfl.lab.bench.measurement import select
 from shieldfl.lab.bench.others import tenseal_baselines
-from shieldfl.lab.simulation.data import Dataset, load_dataset
+from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.networks import build_model
 from shieldfl.learning.sgd import evaluate, train_locally

@@ -34,9 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.data import dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.lab.simulation.runner import describe_environment
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.networks import build_model

@@ -23,9 +23,15 @@ from pathlib import Path
 from measured_masks import RULES, Rule, ScoredClient, measured_plan, score_clients, select_masks
 
 from shieldfl.lab.fleet.calibration import CalibrationSettings, calibrate
-from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, load_profile
+from shieldfl.lab.fleet.cost_model import (
+    CostModel,
+    DeviceProfile,
+    EncryptionPlan,
+    MaskSettings,
+    load_profile,
+    plan_encryption,
+)
 from shieldfl.lab.fleet.cost_source import ENCRYPT_CORE_SECONDS_BY_TABLE_2, paper_costs, paper_costs_for
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
 from shieldfl.lab.fleet.fleet import Fleet, load_fleet
 from shieldfl.lab.fleet.round_simulation import FleetRounds, simulate_plan
 from shieldfl.lab.simulation.data import load_dataset

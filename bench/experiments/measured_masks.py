@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from shieldfl.encryption.paillier import UnionOrder
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, fleet_budgets
+from shieldfl.lab.fleet.cost_model import EncryptionPlan, MaskSettings, fleet_budgets
 from shieldfl.lab.fleet.fleet import Fleet
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.learning.networks import build_model, default_model

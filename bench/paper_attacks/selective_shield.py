@@ -13,8 +13,7 @@ from paper_attacks.label_tries import AS_IN_PAPERS, LabelTries, first_model, lab
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.view import Trial
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.lab.simulation.partition import dirichlet_partition
+from shieldfl.lab.simulation.data import Dataset, dirichlet_partition, load_dataset
 from shieldfl.methods.settings import MethodSettings
 
 __all__ = ["DIFFERENCES", "PAPER", "batches_of", "configurations", "settings_for", "table"]

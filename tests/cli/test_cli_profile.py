@@ -16,8 +16,7 @@ from shieldfl.lab.fleet.cost_model import load_profile
 from shieldfl.lab.fleet.cost_source import paper_cost_model, paper_costs_for
 from shieldfl.lab.fleet.fleet import load_fleet
 from shieldfl.lab.fleet.fleet_simulation import SimulationSettings, client_rows, summarise
-from shieldfl.lab.fleet.planner import plan_round
-from shieldfl.lab.fleet.round_simulation import simulate
+from shieldfl.lab.fleet.round_simulation import plan_round, simulate
 from shieldfl.quantities import seconds_text
 from small_pictures import small_pictures
 

@@ -11,9 +11,8 @@ from flwr.clientapp import ClientApp
 from flower.vector_app import opened_by_clients
 from shieldfl.flower.mod import ShieldMod
 from shieldfl.flower.torch_training import train_as_asked
-from shieldfl.lab.simulation.data import load_dataset
+from shieldfl.lab.simulation.data import dirichlet_partition, load_dataset
 from shieldfl.lab.simulation.federation import EmbeddedFederation
-from shieldfl.lab.simulation.partition import dirichlet_partition
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import PrivateSteps
 from shieldfl.learning.networks import build_model

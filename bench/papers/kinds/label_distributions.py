@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from papers.kinds import Measured, check_keys
-from shieldfl.lab.simulation.partition import grouped_partition, label_shares
+from shieldfl.lab.simulation.data import grouped_partition, label_shares
 
 __all__ = ["FIGURES", "check", "measure"]
 

@@ -35,8 +35,7 @@ from shieldfl.lab.fleet.fleet_simulation import (
     summarise,
     summary_cells,
 )
-from shieldfl.lab.fleet.planner import Recommendation, RoundTarget, plan_round
-from shieldfl.lab.fleet.round_simulation import FleetRounds
+from shieldfl.lab.fleet.round_simulation import FleetRounds, Recommendation, RoundTarget, plan_round
 from shieldfl.quantities import bytes_text, seconds_text, share_text
 from shieldfl.settings import Settings, Text, about
 

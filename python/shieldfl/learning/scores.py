@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -224,25 +225,24 @@ def _reject_non_finite(values: FloatVector, layout: ParameterLayout) -> None:
             )
 
 
-def taylor_sensitivity(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, **options: Any
-) -> FloatVector:
-    """Return ``|w * gradient|`` (P,) of the mean loss over all samples (SenseCrypt, eq. 2).
+taylor_sensitivity = partial(full_batch_gradient, score=lambda weight, gradient: (weight * gradient).abs_())
+"""Return ``|w * gradient|`` (P,) of the mean loss over all samples (SenseCrypt, eq. 2).
 
-    That is how much the loss would change if a parameter were zero, to first order.
-    """
-    return full_batch_gradient(
-        model, features, labels, score=lambda weight, gradient: (weight * gradient).abs_(), **options
-    )
+That is how much the loss would change if a parameter were zero, to first order.
+"""
+
+full_batch_fisher = partial(full_batch_gradient, score=lambda _, gradient: gradient.square())
+"""Return the square (P,) of the gradient of the mean loss over all samples (SelectiveShield, eq. 12)."""
 
 
 def mean_over_samples(
     model: nn.Module,
     features: torch.Tensor,
     labels: torch.Tensor,
-    batch_size: int,
-    score: Score,
+    batch_size: int = 32,
     loss: Loss | None = None,
+    *,
+    score: Score,
 ) -> FloatVector:
     """Return the mean (P,) over samples of ``score`` of each sample's gradient.
 
@@ -270,6 +270,10 @@ def mean_over_samples(
     return _flat_by_layer(means, parameter_layout(model))
 
 
+per_sample_fisher = partial(mean_over_samples, score=torch.square)
+"""Return the mean (P,) of per-sample squared gradients of the loss (SelectiveShield, eq. 3)."""
+
+
 def label_sensitivity(
     model: nn.Module,
     features: torch.Tensor,
@@ -289,7 +293,7 @@ def label_sensitivity(
         raise ParameterError(
             "scores by label are defined for the cross-entropy of a classifier: choose another kind of scores"
         )
-    return mean_over_samples(model, features, labels, batch_size, torch.abs)
+    return mean_over_samples(model, features, labels, batch_size, score=torch.abs)
 
 
 class FisherAccumulator:
@@ -333,26 +337,6 @@ class FisherAccumulator:
         scores: FloatVector = (flat / self._updates).square().cpu().numpy()
         _reject_non_finite(scores, self._layout)
         return scores
-
-
-def full_batch_fisher(
-    model: nn.Module, features: torch.Tensor, labels: torch.Tensor, **options: Any
-) -> FloatVector:
-    """Return the square (P,) of the gradient of the mean loss over all samples (SelectiveShield, eq. 12)."""
-    return full_batch_gradient(
-        model, features, labels, score=lambda _, gradient: gradient.square(), **options
-    )
-
-
-def per_sample_fisher(
-    model: nn.Module,
-    features: torch.Tensor,
-    labels: torch.Tensor,
-    batch_size: int = 32,
-    loss: Loss | None = None,
-) -> FloatVector:
-    """Return the mean (P,) of per-sample squared gradients of the loss (SelectiveShield, eq. 3)."""
-    return mean_over_samples(model, features, labels, batch_size, torch.square, loss)
 
 
 def normalise_per_layer(scores: FloatVector, layout: ParameterLayout) -> FloatVector:

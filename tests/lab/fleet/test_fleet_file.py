@@ -13,7 +13,7 @@ from shieldfl.errors import ParameterError
 from shieldfl.lab.fleet.cost_model import DeviceProfile, ModelProfile, SchemeProfile
 from shieldfl.lab.fleet.cost_source import CostSource
 from shieldfl.lab.fleet.fleet import load_fleet, parse_fleet
-from shieldfl.lab.fleet.planner import plan_round
+from shieldfl.lab.fleet.round_simulation import plan_round
 
 EXPERIMENTS = Path(__file__).parents[3] / "bench" / "experiments"
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shieldfl.lab.simulation import partition, runner
+from shieldfl.lab.simulation import data, runner
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.data import Dataset
 from shieldfl.lab.simulation.results import RoundRecord, RunResult
@@ -60,7 +60,7 @@ def quick_synthetic_data() -> Iterator[None]:
     """Within it, runs fit synthetic data in fewer steps; all that is released and charged stays what it is."""
     with pytest.MonkeyPatch.context() as patch:
         quick = functools.partial(fit_synthetic_data, steps=_STEPS)
-        patch.setattr(partition, "fit_synthetic_data", quick)
+        patch.setattr(data, "fit_synthetic_data", quick)
         yield
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shieldfl.lab.simulation.evaluation import Evaluation
+from shieldfl.lab.simulation.method_run import Evaluation
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.local_update import StartingPoint
 from shieldfl.models.torch_bridge import flatten

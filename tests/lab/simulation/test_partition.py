@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.simulation.partition import dirichlet_partition, grouped_partition, label_shares
+from shieldfl.lab.simulation.data import dirichlet_partition, grouped_partition, label_shares
 
 CONCENTRATIONS = st.one_of(st.floats(1e-320, 1e308), st.sampled_from([0.2, 0.5, 1.0, 2.0, math.inf]))
 

@@ -14,7 +14,7 @@ from lab.simulation.small_runs import fewer_samples, quick_synthetic_data, run_m
 from shieldfl.lab.report.run_summary import summarise
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.results import RunResult
-from shieldfl.lab.simulation.training_device import leaves_parameters_alone, leaves_vectors_alone
+from shieldfl.lab.simulation.training_processes import leaves_parameters_alone, leaves_vectors_alone
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.methods.discovery import BUILT_IN, method_class
 from shieldfl.methods.settings import MethodSettings

@@ -15,7 +15,7 @@ from lab.simulation.small_runs import (
     run_methods,
 )
 from shieldfl.errors import PolicyError
-from shieldfl.lab.simulation import method_run, partition
+from shieldfl.lab.simulation import data, method_run
 from shieldfl.lab.simulation.config import RunConfig
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.learning.local_trainer import LocalTrainer
@@ -195,18 +195,18 @@ def test_a_target_epsilon_counts_draws_of_before(tmp_path):
 
 def test_synthetic_data_are_made_once(tmp_path, monkeypatch):
     made = []
-    fit = partition.fit_synthetic_data
+    fit = data.fit_synthetic_data
 
     def once(*arguments, **options):
         made.append(fit(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(partition, "fit_synthetic_data", once)
+    monkeypatch.setattr(data, "fit_synthetic_data", once)
     kept = RunConfig(**SMALL, checkpoint=str(tmp_path / "run"))
     gone_on = run_round_by_round(kept, ["alt-fl-si-he"])
     assert len(made) == 1
     # The same ones again, so that what trains on them can be compared.
-    monkeypatch.setattr(partition, "fit_synthetic_data", lambda *_, **__: made[0])
+    monkeypatch.setattr(data, "fit_synthetic_data", lambda *_, **__: made[0])
     whole = run_methods(replace(kept, checkpoint=None), ["alt-fl-si-he"])
     assert figures(gone_on) == figures(whole)
     assert whole.methods[0].last.epsilon > 0.0

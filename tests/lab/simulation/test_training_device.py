@@ -9,7 +9,7 @@ import shieldfl as sf
 from lab.simulation.small_runs import run_methods
 from shieldfl.errors import DataError, ParameterError
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.training_device import forward_products, threads_worth, training_device
+from shieldfl.lab.simulation.training_processes import forward_products, threads_worth, training_device
 from shieldfl.learning.networks import build_model
 from shieldfl.models.torch_bridge import exact_dtype
 

@@ -176,8 +176,8 @@ def _measure_scheme(
         values_per_ciphertext=in_one,
         ciphertext_bytes=float(parameters.bytes_per_value) * in_one,
         encrypt_seconds=encrypt_seconds,
-        add_seconds=median_seconds(bench.add, seconds, bench.start_sum) / ciphertexts,
-        open_seconds=bench.open_seconds(seconds) / ciphertexts,
+        add_seconds=median_seconds(bench.add, seconds, bench.begin_sum) / ciphertexts,
+        open_seconds=median_seconds(bench.opener(), seconds) / ciphertexts,
         answer_seconds=answer / ciphertexts,
         answer_seconds_per_client=answer_per_client / ciphertexts,
         clients_open=scheme.enrols,
@@ -201,13 +201,10 @@ class _Bench:
         if scheme.enrols:
             self._keys = [self._authority.enrol(client) for client in range(_MANY_CLIENTS)]
         self._round = 0
-        self._aggregator: Any = None
-        self._total: Any = None
 
     def take(self, values: NDArray[np.float32], threads: int) -> None:
         self._encryptors = [self.scheme.Encryptor(key, threads=threads) for key in self._keys]
         self._values = values
-        self._frames = [self._encrypted(client) for client in range(_FEW_CLIENTS)]
 
     def _encrypted(self, client: int) -> bytes:
         frame: bytes = self._encryptors[client].encrypt(self._values, round=self._round).to_bytes()
@@ -221,18 +218,20 @@ class _Bench:
     def encrypt(self) -> None:
         self._encrypted(-1)
 
-    def start_sum(self) -> None:
-        self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
-        self._aggregator.add(self._frames[0])  # adding to an empty one would be less work
-
-    def add(self) -> None:
-        self._aggregator.add(self._frames[1])
-
-    def _sum_up_anew(self, clients: int) -> None:
+    def begin_sum(self, clients: int = _FEW_CLIENTS) -> None:
+        """Begin a round and its sum, without the last client's frame, which :meth:`add` adds."""
         self._round += 1
         self._aggregator = self.scheme.Aggregator(self._public_key, threads=1)
-        for client in range(clients):
-            self._aggregator.add(self._encrypted(client))
+        *frames, self._last = map(self._encrypted, range(clients))
+        for frame in frames:
+            self._aggregator.add(frame)
+
+    def add(self) -> None:
+        self._aggregator.add(self._last)
+
+    def _sum_up_anew(self, clients: int = _FEW_CLIENTS) -> None:
+        self.begin_sum(clients)
+        self.add()
         self._total = self._aggregator.total()
 
     def answer_seconds(self, seconds: float) -> tuple[float, float]:
@@ -249,11 +248,9 @@ class _Bench:
         per_client = max(0.0, many - few) / (_MANY_CLIENTS - _FEW_CLIENTS)
         return max(0.0, few - _FEW_CLIENTS * per_client), per_client
 
-    def open_seconds(self, seconds: float) -> float:
-        self._sum_up_anew(_FEW_CLIENTS)
-        return median_seconds(self._opener(), seconds)
-
-    def _opener(self) -> Callable[[], NDArray[np.float64]]:
+    def opener(self) -> Callable[[], NDArray[np.float64]]:
+        """Return what opens the sum of another round."""
+        self._sum_up_anew()
         opener = self._authority
         if self.scheme.enrols:
             key = self._keys[0]
@@ -262,7 +259,6 @@ class _Bench:
         return lambda: opener.open(self._total)
 
     def check(self, step: float) -> None:
-        self._sum_up_anew(_FEW_CLIENTS)
-        sums = self._opener()()
+        sums = self.opener()()
         if not np.allclose(sums, _FEW_CLIENTS * self._values, rtol=0.0, atol=_FEW_CLIENTS * step):
             raise RangeError("a sum was opened wrongly: this build cannot be relied on")

@@ -7,8 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.cost_model import CostModel, DeviceProfile, SchemeProfile, load_profile
-from shieldfl.lab.fleet.encryption_plan import EncryptionPlan, MaskSettings, plan_encryption
+from shieldfl.lab.fleet.cost_model import (
+    CostModel,
+    DeviceProfile,
+    EncryptionPlan,
+    MaskSettings,
+    SchemeProfile,
+    load_profile,
+    plan_encryption,
+)
 from shieldfl.lab.fleet.fleet import Aggregator, ClientKind, Fleet, Model
 from shieldfl.learning import MODELS
 from shieldfl.methods.discovery import named_method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
@@ -10,9 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
+from shieldfl.lab.fleet.cost_model import MaskSettings, simulated_method
 from shieldfl.lab.fleet.cost_source import CostSource
-from shieldfl.lab.fleet.encryption_plan import MaskSettings, simulated_method
-from shieldfl.lab.fleet.fleet import Fleet
+from shieldfl.lab.fleet.fleet import Fleet, FloatVector
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds, simulate
 from shieldfl.quantities import MISSING, bytes_text, seconds_text, share_text
 from shieldfl.settings import Count, Seed, Text, about
@@ -116,7 +115,6 @@ def simulate_fleets(
 ) -> FleetSimulation:
     """Simulate every fleet under every scheme and method; see :mod:`shieldfl.lab.fleet.round_simulation`."""
     chosen = settings or SimulationSettings()
-    costs.check(fleets)
 
     def rounds(fleet: Fleet, scheme: str, method: str) -> FleetRounds:
         many = chosen.rounds_of(fleet)
@@ -139,7 +137,6 @@ class FleetSummary:
     method: str
     scheme: str
     clients: int
-    clusters: int
     rounds: int
     total_seconds: float
     round_seconds: float
@@ -166,7 +163,6 @@ def summarise(rounds: FleetRounds) -> FleetSummary:
         method=rounds.plan.method,
         scheme=rounds.scheme,
         clients=rounds.fleet.size,
-        clusters=int(rounds.plan.union_values.size),
         rounds=int(rounds.dropped.shape[0]),
         total_seconds=rounds.total_seconds,
         round_seconds=float(rounds.round_seconds.mean()),
@@ -208,9 +204,9 @@ def client_rows(rounds: FleetRounds) -> list[dict[str, Any]]:
     ]
 
 
-def _mean(values: Any) -> float | None:
-    known = [value for value in values.tolist() if not math.isnan(value)]
-    return sum(known) / len(known) if known else None
+def _mean(values: FloatVector) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
 
 
 def summary_cells(one: FleetSummary) -> dict[str, str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from shieldfl.lab.simulation.evaluation import LastModels
+    from shieldfl.lab.simulation.method_run import LastModels
 
 __all__ = ["ComparedRuns", "Spread"]
 

@@ -21,13 +21,17 @@ from shieldfl.build_info import build_info, processor_name, require
 from shieldfl.errors import ParameterError, ShieldError
 from shieldfl.lab.simulation.compared_runs import ComparedRuns
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import Dataset, load_dataset
-from shieldfl.lab.simulation.evaluation import LastModels
-from shieldfl.lab.simulation.method_run import MethodRun
-from shieldfl.lab.simulation.partition import LabelledSamples, check_synthetic_samples, deal_out
+from shieldfl.lab.simulation.data import (
+    Dataset,
+    LabelledSamples,
+    check_synthetic_samples,
+    deal_out,
+    load_dataset,
+)
+from shieldfl.lab.simulation.method_run import LastModels, MethodRun
 from shieldfl.lab.simulation.results import EndedRuns, Interruption, RoundRecord, RunInterrupted, RunResult
 from shieldfl.lab.simulation.task import Task, as_samples, load_task, try_model, try_task
-from shieldfl.lab.simulation.training_device import threads_worth, torch_threads, training_device
+from shieldfl.lab.simulation.training_processes import threads_worth, torch_threads, training_device
 from shieldfl.lab.simulation.written_run import Checkpoint, WrittenRun, digest_of, run_identity
 from shieldfl.learning.local_trainer import Objective
 from shieldfl.learning.networks import build_model, default_model

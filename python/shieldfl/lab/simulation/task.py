@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from shieldfl.errors import ArrayTypeError, DataError, ParameterError
-from shieldfl.lab.simulation.data import Dataset, check_alike
-from shieldfl.lab.simulation.partition import IndexArray, deal_out
+from shieldfl.lab.simulation.data import Dataset, IndexArray, check_alike, deal_out
 from shieldfl.lab.simulation.results import RoundRecord
 from shieldfl.learning.local_trainer import LocalTrainer, Metric, Objective, TrainModel
 from shieldfl.learning.local_update import GradientNoise, StartingPoint
@@ -318,7 +317,7 @@ def _try_method(
         check_samples_apart(scored, features, targets, objective.loss)
         if objective.loss is None and layer_chain(scored) is not None:
             # Scored by the layers' own algebra, and not by torch.func.
-            found = mean_over_samples(scored, features, targets, len(features), torch.clone)
+            found = mean_over_samples(scored, features, targets, len(features), score=torch.clone)
             expected = full_batch_gradient(scored, features, targets)
             if np.linalg.norm(found - expected) > 1e-3 * np.linalg.norm(expected):
                 raise ParameterError("the gradients of single samples do not add up to that of the batch")

@@ -23,8 +23,7 @@ from shieldfl.errors import DataError, PolicyError, WireFormatError
 from shieldfl.lab.report.output_files import LineFile, write_whole
 from shieldfl.lab.report.run_summary import flat_record, rounds_csv
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import Dataset
-from shieldfl.lab.simulation.partition import LabelledSamples, shares_from_bytes, shares_to_bytes
+from shieldfl.lab.simulation.data import Dataset, LabelledSamples, shares_from_bytes, shares_to_bytes
 from shieldfl.lab.simulation.results import MethodResult, RoundRecord, RunResult, plain_json
 from shieldfl.rounds.method import Method
 from shieldfl.settings import plain_settings

@@ -28,8 +28,9 @@ def test_ciphertexts_are_whole():
 def test_seconds_by_hand():
     fleet = three_clients()  # rates 2 x 1, 1 x 0.5, 1 x 1
     np.testing.assert_allclose(COSTS.train_seconds(fleet), [0.5, 2.0, 1.0])
-    np.testing.assert_allclose(COSTS.score_seconds(fleet), [1.0, 2.0, 1.0])  # on one core
-    np.testing.assert_allclose(COSTS.select_seconds(fleet), [2.0, 4.0, 2.0])
+    np.testing.assert_allclose(
+        COSTS.selection_seconds(fleet), [[1.0, 2.0, 1.0], [2.0, 4.0, 2.0]]
+    )  # on one core
     np.testing.assert_allclose(COSTS.encrypt_seconds(fleet, [25, 20, 0]), [1.5, 4.0, 0.0])
 
 
@@ -77,9 +78,10 @@ def test_a_fleet_may_state_its_own_training():
 
 def test_on_an_accelerator_the_processor_does_not_matter():
     costs = replace(COSTS, trains_on_accelerator=True)
-    for seconds in (costs.train_seconds, costs.score_seconds, costs.select_seconds):
-        assert len(set(seconds(three_clients()).tolist())) == 1
-    assert costs.encrypt_seconds(three_clients(), 20).tolist() == [1.0, 4.0, 2.0]
+    fleet = three_clients()
+    for seconds in (costs.train_seconds(fleet), *costs.selection_seconds(fleet)):
+        assert len(set(seconds.tolist())) == 1
+    assert costs.encrypt_seconds(fleet, 20).tolist() == [1.0, 4.0, 2.0]
 
 
 def test_speedup_is_amdahls():

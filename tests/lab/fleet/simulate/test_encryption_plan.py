@@ -12,7 +12,7 @@ import pytest
 from lab.fleet.fleets import RIGID, SCHEME, client, fleet_of
 from methods.offered_method import offer
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.encryption_plan import (
+from shieldfl.lab.fleet.cost_model import (
     EncryptionPlan,
     MaskSettings,
     SensitivityCurve,
@@ -196,11 +196,10 @@ def test_equal_scores_hold_what_they_are():
 def test_ratios_are_clamped_between_the_constraints():
     curve = SensitivityCurve((0.0, 0.1, 1.0), (0.0, 0.5, 1.0))  # the top tenth holds half
     half = MaskSettings(exposed_share=0.5, exposure_decay=0.0, curve=curve)  # of the sensitivity
-    leaking, lax = replace(half, leakage_ratio=0.4), replace(half, exposed_share=1.0)
+    lax = replace(half, exposed_share=1.0)
     budgets = np.array([1.0, 0.3, 0.05])
     for chosen, expected, short in (
         (half, [0.1, 0.1, 0.05], [0.0, 0.0, 0.05]),
-        (leaking, [0.4, 0.3, 0.05], [0.0, 0.1, 0.35]),
         (lax, [0.1, 0.1, 0.05], 0.0),
         (replace(lax, cost_weight=math.inf), 0.0, 0.0),
         # Equation 7: 1 - C exp(-B alpha), of equal scores.

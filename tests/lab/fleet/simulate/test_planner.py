@@ -8,9 +8,8 @@ import pytest
 
 from lab.fleet.fleets import COSTS, RIGID, client, fleet_of, three_clients
 from shieldfl.errors import ParameterError
-from shieldfl.lab.fleet.encryption_plan import MaskSettings
-from shieldfl.lab.fleet.planner import plan_round
-from shieldfl.lab.fleet.round_simulation import simulate
+from shieldfl.lab.fleet.cost_model import MaskSettings
+from shieldfl.lab.fleet.round_simulation import plan_round, simulate
 
 # Everything but encryption is free, and a ciphertext holds one value: budgets are the time times the speed.
 ENCRYPTION_ALONE = replace(

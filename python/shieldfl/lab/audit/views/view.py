@@ -23,10 +23,9 @@ from shieldfl.errors import ParameterError, PrecisionWarning
 from shieldfl.lab.audit.audit_config import AuditConfig
 from shieldfl.lab.audit.views.observed_update import Counts, Flags, Floats, ObservedUpdate
 from shieldfl.lab.simulation.config import RunConfig
-from shieldfl.lab.simulation.data import Dataset
+from shieldfl.lab.simulation.data import Dataset, LabelledSamples
 from shieldfl.lab.simulation.federation import EmbeddedFederation
 from shieldfl.lab.simulation.method_run import MethodRun
-from shieldfl.lab.simulation.partition import LabelledSamples
 from shieldfl.lab.simulation.runner import planned_method
 from shieldfl.learning.local_trainer import LocalTrainer
 from shieldfl.learning.local_update import FloatVector, LocalUpdate
