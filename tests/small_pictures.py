@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from shieldfl.lab.report import figures
+from shieldfl.lab.report import page
 
 __all__ = ["ONE_PICTURE", "one_picture", "small_pictures"]
 
 _DOTS_AN_INCH = 54
 ONE_PICTURE = f"""
-from shieldfl.lab.report import figures
-from shieldfl.lab.report import run_report as page
-figures._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
+from shieldfl.lab.report import page, run_report
+page._DOTS_AN_INCH, run_report.PLOTS = {_DOTS_AN_INCH}, run_report.PLOTS[:1]
 """
 """What a process of its own begins with, for reports as within :func:`one_picture`."""
 
@@ -24,7 +23,7 @@ figures._DOTS_AN_INCH, page.PLOTS = {_DOTS_AN_INCH}, page.PLOTS[:1]
 def small_pictures() -> Iterator[None]:
     """Within it, pictures are drawn with fewer dots; their layout in inches stays."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "_DOTS_AN_INCH", _DOTS_AN_INCH)
+        patch.setattr(page, "_DOTS_AN_INCH", _DOTS_AN_INCH)
         yield
 
 

@@ -24,21 +24,26 @@ from shieldfl.lab.audit.attack import (
     usable_attacks,
 )
 from shieldfl.lab.audit.views.view import PARTIES
-from shieldfl.lab.report.figures import (
+from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
+from shieldfl.lab.report.page import (
     LINE_COLOURS,
     LINE_MARKERS,
     NARROW,
     TEXT,
     WIDE,
+    Images,
+    Section,
     Shape,
-    add_grid,
+    Table,
+    Terms,
+    Text,
     add_legend,
+    inline_drawing,
     name_rows,
     new_figure,
     render_row,
+    write_page,
 )
-from shieldfl.lab.report.output_files import csv_text, write_json, write_whole
-from shieldfl.lab.report.page import Images, Section, Table, Terms, Text, inline_drawing, render_page
 from shieldfl.quantities import MISSING
 
 MEANINGS = {
@@ -185,11 +190,10 @@ _PIXELS_A_GAP = 16
 """An image has one pixel of the gap to the next for so many of its own."""
 
 
-def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
+def write_report(result: AuditResult, folder: Path) -> list[Path]:
     """Write the files and return their paths, the page's last. Raises ParameterError for no cell, OSError."""
     if not result.cells:
         raise ParameterError("nothing was audited: name a method, an attack and a party")
-    folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / name for name in ("audit.json", "cells.csv")]
     facts = result.to_json()
@@ -209,7 +213,8 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
     for name, words in (("clients", "clients"), ("samples", "samples of each"), ("trials", "trials at most")):
         if name in result.config:
             parts.append(f"{result.config[name]} {words}")
-    page = render_page(
+    return write_page(
+        written,
         "What attacks recovered of clients' data",
         findings(result),
         ", ".join([*parts, f"{result.seconds:.0f} s"]),
@@ -218,11 +223,7 @@ def write_report(result: AuditResult, directory: str | Path) -> list[Path]:
             Section("Audit", [result.config]),
             Section("Environment", [result.environment]),
         ],
-        files=written,
     )
-    written.append(folder / "index.html")
-    write_whole(written[-1], page)
-    return written
 
 
 def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
@@ -243,8 +244,11 @@ def _section(result: AuditResult, table: AttackTable, number: int) -> Section:
         blocks.append(MEANINGS[measured])
     blocks.append(Table(f"{attack}: methods by parties", heads, rows))
     if measured:
-        shapes = {"wide": draw_chart(table, WIDE), "narrow": draw_chart(table, NARROW)}
-        chart = inline_drawing(f"chart-{number}", f"{attack}: {measured} beside chance", _CHART, shapes)
+        title, figures = (
+            f"{attack}: {measured} beside chance",
+            (draw_chart(table, WIDE), draw_chart(table, NARROW)),
+        )
+        chart = inline_drawing(f"chart-{number}", title, _CHART, *figures)
         blocks.append(Section("Beside chance", [chart]))
     if images := _images(result, table):
         blocks.append(Section("Recovered images", [_IMAGES, *images]))
@@ -280,7 +284,7 @@ def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     """A row for each method: the figure of the aggregator and below it that of the party with the most above chance."""
     row = 57.0
     figure, (axes,) = new_figure(shape, row * len(table.methods) + 80.0)
-    name_rows(axes, table.methods, shape, 28.0 / row, above=True)
+    name_rows(axes, table.methods, shape, 28.0 / row)
     for number, method in enumerate(table.methods):
         for cell, (place, look) in zip(_lanes(table, method), _LOOKS.items(), strict=True):
             if cell is None:
@@ -300,7 +304,7 @@ def draw_chart(table: AttackTable, shape: Shape = WIDE) -> Figure:
     axes.set_xlim(min(lowest, 0.0) - 0.02, 1.02)
     axes.xaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
     axes.set_xlabel(f"{table.measured_by}, mean over the tries")
-    add_grid(axes, "x")
+    axes.grid(axis="x")
     add_legend(figure, [axes], shape, 2 if shape.narrow else 4)
     return figure
 

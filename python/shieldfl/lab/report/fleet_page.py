@@ -23,20 +23,23 @@ from shieldfl.lab.fleet.fleet_simulation import (
     summary_cells,
 )
 from shieldfl.lab.fleet.round_simulation import STAGES, FleetRounds
-from shieldfl.lab.report.figures import (
+from shieldfl.lab.report.output_files import write_json, write_whole
+from shieldfl.lab.report.page import (
     LINE_COLOURS,
     NARROW,
     WIDE,
+    Section,
     Shape,
+    Table,
+    Terms,
     add_legend,
     draw_bars,
-    name_rows,
+    inline_drawing,
     new_figure,
     render_png,
     set_title,
+    write_page,
 )
-from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Section, Table, Terms, inline_drawing, render_page
 from shieldfl.quantities import bytes_text, seconds_text
 
 MOST_CLIENT_ROWS = 200
@@ -60,11 +63,10 @@ _TERMS = {
 }
 
 
-def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Path]:
+def write_report(simulation: FleetSimulation, folder: Path) -> list[Path]:
     """Write JSON, pictures and page; return paths. Raises ParameterError for no fleet, OSError."""
     if not simulation.fleets or not simulation.schemes or not all(simulation.fleets[0].runs.values()):
         raise ParameterError("nothing was simulated: give a fleet, a scheme and a method")
-    folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / "simulation.json"]
     if written[0].exists():
@@ -90,7 +92,8 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
         "round": max(one.rounds for one in simulation.fleets),
     }
     size = ", ".join(f"{count:,} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
-    page = render_page(
+    return write_page(
+        written,
         " and ".join(names) if len(names) < 3 else f"{len(names)} fleets side by side",
         (),
         f"{size}. Computed from costs: nothing was trained and nothing encrypted.",
@@ -99,15 +102,7 @@ def write_report(simulation: FleetSimulation, directory: str | Path) -> list[Pat
             Section("Settings", [_settings(simulation)]),
             *([Section("Machine of the costs", [machine])] if machine else []),
         ],
-        files=written,
     )
-    write_whole(_add(written, "index.html"), page)
-    return written
-
-
-def _add(written: list[Path], name: str) -> Path:
-    written.append(written[0].with_name(name))
-    return written[-1]
 
 
 def _round_times(simulation: FleetSimulation, scheme: str) -> Table:
@@ -128,7 +123,8 @@ def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, writ
         f"{fleet.model.parameters:,} parameters"
     ]
     for at, (scheme, runs) in enumerate(one.runs.items(), 1):
-        of_scheme = _of_scheme(scheme, runs, _add(written, f"gantt-fleet-{number}-scheme-{at}.png"))
+        written.append(written[0].with_name(f"gantt-fleet-{number}-scheme-{at}.png"))
+        of_scheme = _of_scheme(scheme, runs, written[-1])
         blocks += [Section(scheme, of_scheme, folded=at > 1)] if len(one.runs) > 1 else of_scheme
     return Section(fleet.name, blocks)
 
@@ -136,11 +132,11 @@ def _section(simulation: FleetSimulation, one: SimulatedFleet, number: int, writ
 def _of_scheme(scheme: str, runs: list[FleetRounds], path: Path) -> list[Any]:
     summaries = [summarise(rounds) for rounds in runs]
     blocks: list[Any] = [Section("Methods", [methods_table(summaries)])]
-    figures = {"wide": draw_gantt(runs), "narrow": draw_gantt(runs, NARROW)}
-    write_whole(path, render_png(figures["wide"]))
+    wide, narrow = draw_gantt(runs), draw_gantt(runs, NARROW)
+    write_whole(path, render_png(wide))
     title = f"First round, {scheme}"
     explanation = "A bar for each client, the slowest first; all panels have the same axis."
-    drawing = Section(title, [inline_drawing(path.stem, title, explanation, figures)])
+    drawing = Section(title, [inline_drawing(path.stem, title, explanation, wide, narrow)])
     clients = [Section(one.plan.method, [clients_table(one)], folded=True) for one in runs]
     notes = [f"{one.method}: {line}" for one in summaries for line in remarks(one)]
     return [*blocks, *notes, drawing, Section("Clients", clients)]
@@ -153,7 +149,8 @@ def draw_gantt(runs: Sequence[FleetRounds], shape: Shape = WIDE) -> Figure:
     longest = 0.0
     for axes, rounds, order in zip(panels, runs, shown, strict=True):
         names = [_short(rounds.fleet.client_names[client], shape) for client in order]
-        name_rows(axes, names, shape, 0.72, above=False)
+        axes.set_yticks(range(len(names)), names, parse_math=False)
+        axes.set_ylim(len(names) - 0.496, -0.6)
         parts = {name: rounds.stages[name] for name in STAGES}
         parts |= {"wait": rounds.idle, "download": rounds.download}
         ends = draw_bars(axes, {name: seconds[0, order] for name, seconds in parts.items()}, 0.72)

@@ -11,26 +11,30 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from shieldfl.errors import ParameterError
-from shieldfl.lab.report.figures import (
+from shieldfl.lab.report.output_files import write_json, write_whole
+from shieldfl.lab.report.page import (
     LINE_COLOURS,
     NARROW,
     NEUTRAL,
     WIDE,
     Line,
+    Section,
     Shape,
-    add_grid,
+    Table,
+    Terms,
+    Text,
     add_legend,
     draw_bars,
     draw_lines,
+    inline_drawing,
     name_rows,
     new_figure,
     percent,
     set_title,
     wrapped,
     write_figure,
+    write_page,
 )
-from shieldfl.lab.report.output_files import write_json, write_whole
-from shieldfl.lab.report.page import Section, Table, Terms, Text, inline_drawing, render_page
 from shieldfl.lab.report.run_summary import (
     compared_rows,
     describe_run,
@@ -78,8 +82,8 @@ def _draw_measured(result: RunResult, shape: Shape = WIDE) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         if name == "accuracy":
-            axes.yaxis.set_major_formatter(percent())
-        add_grid(axes, "y")
+            axes.yaxis.set_major_formatter(percent)
+        axes.grid(axis="y")
         if together:
             draw_lines(axes, [one for pair in lines for one in pair])
             # Above and not beside the axis, for which a name of one's own may be too long.
@@ -151,11 +155,11 @@ def _draw_shares(
     row = 28.0 + 15.0 * max(name.count("\n") + 1 for name in names)
     legend = 18.0 * (len(parts) // (2 if shape.narrow else 4))
     figure, (axes,) = new_figure(shape, 48.0 + legend + row * len(names))
-    name_rows(axes, names, shape, 14.0 / row, above=True)
+    name_rows(axes, names, shape, 14.0 / row)
     draw_bars(axes, {name: one for name, one in parts.items() if any(one)}, 14.0 / row)
     axes.set_xlim(0.0, 1.0)
     axes.xaxis.set_major_locator(FixedLocator([0.0, 0.25, 0.5, 0.75, 1.0]))
-    axes.xaxis.set_major_formatter(percent())
+    axes.xaxis.set_major_formatter(percent)
     add_legend(figure, [axes], shape, columns=2 if shape.narrow else 4)
     return figure
 
@@ -203,11 +207,10 @@ _TERMS = {
 }
 
 
-def write_report(result: RunResult, directory: str | Path) -> list[Path]:
+def write_report(result: RunResult, folder: Path) -> list[Path]:
     """Write the files, return paths, the page's last. Raises ParameterError for no round, OSError."""
     if not result.methods or any(not method.rounds for method in result.methods):
         raise ParameterError("the run has no finished round: there is nothing to report")
-    folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / name for name in ("result.json", "summary.csv", "rounds.csv")]
     write_json(written[0], result.to_json())
@@ -220,12 +223,12 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
     for plot in PLOTS:
         wide, narrow = plot.draw(result, WIDE), plot.draw(result, NARROW)
         written += write_figure(wide, folder / plot.name)
-        shapes = {"wide": wide, "narrow": narrow}
-        drawing = inline_drawing(plot.name, plot.title, plot.explanation, shapes)
+        drawing = inline_drawing(plot.name, plot.title, plot.explanation, wide, narrow)
         sections.append(Section(plot.title, [drawing]))
     if notes := footnotes(result):
         sections.append(Section("Notes", [Text(note, of) for of, note in notes]))
-    page = render_page(
+    return write_page(
+        written,
         " and ".join(names) if len(names) < 3 else f"{len(names)} methods side by side",
         findings(result),
         describe_run(result),
@@ -236,8 +239,4 @@ def write_report(result: RunResult, directory: str | Path) -> list[Path]:
             *(Section(f"Settings of {one.method}", [one.settings]) for one in result.methods if one.settings),
         ],
         warning=str(result.interrupted or ""),
-        files=written,
     )
-    written.append(folder / "index.html")
-    write_whole(written[-1], page)
-    return written

@@ -33,7 +33,7 @@ from shieldfl.lab.report.audit_report import (
     findings,
     write_report,
 )
-from shieldfl.lab.report.figures import NARROW, WIDE, Shape
+from shieldfl.lab.report.page import NARROW, WIDE, Shape
 
 FILES = ["audit.json", "cells.csv", "index.html"]
 

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from lab.simulation.report.made_up_runs import SIXTEEN, changed, run_of, run_of_sixteen
-from shieldfl.lab.report.figures import BACKGROUND, FAINT, NARROW, NEUTRAL, TEXT, WIDE, Shape, render_png
+from shieldfl.lab.report.page import BACKGROUND, FAINT, NARROW, NEUTRAL, TEXT, WIDE, Shape, render_png
 from shieldfl.lab.report.run_report import PLOTS
 from shieldfl.lab.simulation.results import RunResult
 from small_pictures import small_pictures

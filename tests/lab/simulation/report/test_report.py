@@ -18,7 +18,7 @@ from lab.simulation.report.made_up_runs import run_of
 from lab.simulation.small_runs import run_methods
 from page_reader import PageReader, assert_needs_nothing_from_elsewhere
 from shieldfl.errors import ParameterError
-from shieldfl.lab.report.figures import BACKGROUND, FAINT, NEUTRAL, TEXT
+from shieldfl.lab.report.page import BACKGROUND, FAINT, NEUTRAL, TEXT
 from shieldfl.lab.report.run_report import PLOTS, write_report
 from shieldfl.lab.report.run_summary import compared_rows, describe_run, findings, footnotes, summarise
 from shieldfl.lab.simulation.config import RunConfig
